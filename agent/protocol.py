@@ -1,0 +1,252 @@
+"""The messages between daemon and agent, and their JSON lines. Sans-I/O: no socket, no file, no clock.
+
+The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}`, and `decode` accepts nothing that is not exactly
+one of the messages below, so both sides handle values, never dictionaries from the wire.
+
+The conversation. The daemon connects and says `Hello` with the number of the last fact that it has committed; the agent answers
+`Welcome`, and from then on sends every later fact in order, again on every new connection until it is acknowledged (`Ack`).
+Facts are numbered from 1 by the agent and kept on its disk; orders carry the id of the daemon's command, and an agent that has seen
+an id before does nothing a second time. A newer connection replaces an older one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Dict, List, Optional, Type, Union
+
+VERSION = 1
+MAX_LINE = 1 << 20
+
+
+class ProtocolError(Exception):
+    """A line that is no message of this protocol; the text says why."""
+
+
+# ---------------------------------------------------------------- daemon -> agent
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First line of a connection. `seen`: number of the last committed fact, 0 for none."""
+
+    kind: ClassVar[str] = "hello"
+    version: int
+    run: str
+    seen: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trials of the run have in common on this instance.
+
+    source       folder with the user's source on this instance; trials run there
+    script, args, launcher, python, env, setup   as in the spec's `[train]`; `python` is a path or a name on PATH
+    store        where checkpoints go: a directory that this instance can write, one folder per trial inside
+    library      folder that is put first on PYTHONPATH, so that `import seerd` finds the training side
+    allocations  every number of GPUs that a trial of this run may get
+    threads      CPU threads that each rank may use
+    """
+
+    source: str
+    script: str
+    args: List[str]
+    launcher: str
+    python: str
+    env: Dict[str, str]
+    setup: List[str]
+    store: str
+    metric: str
+    mode: str
+    allocations: List[int]
+    threads: int
+    checkpoint_every_s: float
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Make this instance ready for the job (setup commands, once). Outcome: `Prepared` or `Refused`."""
+
+    kind: ClassVar[str] = "prepare"
+    id: str
+    job: Job
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start an attempt of a trial on these GPUs (CUDA device indices, or CPU slots).
+
+    checkpoints  names in the store that it may restore, newest first; empty: from scratch
+    Outcome: `Started`, later `Exited`; or `Refused`.
+    """
+
+    kind: ClassVar[str] = "start"
+    id: str
+    trial: str
+    attempt: int
+    gpus: List[int]
+    config: Dict[str, Any]
+    seed: int
+    checkpoints: List[str]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End an attempt. With `checkpoint`: asked to save and exit, killed after `grace_s` seconds; without: killed at once. Outcome: `Exited`."""
+
+    kind: ClassVar[str] = "stop"
+    id: str
+    trial: str
+    attempt: int
+    checkpoint: bool
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Renew:
+    """The lease now ends `for_s` seconds after this line arrives. When it ends, the agent lets every trial save and exit
+    (at most `grace_s`), and then ends itself."""
+
+    kind: ClassVar[str] = "renew"
+    for_s: float
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Ack:
+    """Every fact up to `seen` is committed."""
+
+    kind: ClassVar[str] = "ack"
+    seen: int
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """Kill what still runs, end the agent. The connection closes when that is done."""
+
+    kind: ClassVar[str] = "shutdown"
+    id: str
+
+
+# ---------------------------------------------------------------- agent -> daemon
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Answer to `Hello`. `last`: number of the newest fact; `now`: the agent's wall clock, seconds since 1970;
+    `attempts`: what runs, as "trial/attempt"."""
+
+    kind: ClassVar[str] = "welcome"
+    version: int
+    agent: str
+    gpus: int
+    last: int
+    now: float
+    attempts: List[str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The instance is ready for trials."""
+
+    kind: ClassVar[str] = "prepared"
+    seq: int
+    at: float
+    id: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The order `id` cannot be carried out; `why` is for people."""
+
+    kind: ClassVar[str] = "refused"
+    seq: int
+    at: float
+    id: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The processes of an attempt exist. `pid`: the launcher's."""
+
+    kind: ClassVar[str] = "started"
+    seq: int
+    at: float
+    id: str
+    trial: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """The trial's first `running()`: restored at `epoch` reports (0: from scratch)."""
+
+    kind: ClassVar[str] = "training"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One `report()`. A metric that was NaN or infinite is None. `unit_s`: seconds of the longest recent unit of work between two
+    `running()` calls: how long a stop may take to be noticed."""
+
+    kind: ClassVar[str] = "reported"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    epoch: int
+    metrics: Dict[str, Optional[float]]
+    unit_s: float
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """A checkpoint is in the store, whole. `epoch` reports had been made, the last of them with `metrics`; `save_s`: seconds it took."""
+
+    kind: ClassVar[str] = "checkpointed"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    name: str
+    epoch: int
+    metrics: Dict[str, Optional[float]]
+    sha256: str
+    size: int
+    save_s: float
+
+
+@dataclass(frozen=True)
+class Exited:
+    """No process of the attempt is left, its GPUs are free.
+
+    cause  "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and cleaned up on its return;
+           "finished": by itself with exit status 0; "crashed": anything else
+    code   exit status of the launcher, negative for a signal; None if unknown
+    tail   last lines of the guilty rank's log, when it crashed; `rank` is that rank, None if unknown
+    """
+
+    kind: ClassVar[str] = "exited"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    cause: str
+    code: Optional[int]
+    rank: Optional[int] = None
+    tail: List[str] = field(default_factory=list)
+
+
+Order = Union[Hello, Prepare, Start, Stop, Renew, Ack, Shutdown]
+Fact = Union[Prepared, Refused, Started, Training, Reported, Checkpointed, Exited]
+Message = Union[Order, Welcome, Fact]
+
+ORDERS = (Hello, Prepare, Start, Stop, Renew, Ack, Shutdown)
+FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited)

@@ -1,0 +1,187 @@
+"""What a policy sees and what it answers: frozen values, units in their names.
+
+The one rule: everything a policy may know comes in through `View`, everything it wants goes out through `Plan`.
+Times are seconds since the run began. GPU time is in GPU-seconds. `Trial` in the sense of this package is what a policy
+needs to know of one; what holds GPUs where is the core's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from planner.space import Config, Space
+
+Mode = Literal["max", "min"]
+
+TrialStatus = Literal["live", "finished", "eliminated", "failed"]
+"""live: may run on; finished: its script ended by itself, its model counts; eliminated and failed: out for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the person allowed. `max_gpus` is the most GPUs at one moment (quota, politeness, or the machine's slots)."""
+
+    deadline_s: float
+    budget_gpu_s: float
+    max_gpus: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyParams:
+    """The `[policy]` table of the spec. `p_*`: GPUs per trial; `t_min_s`: shortest first round, seconds."""
+
+    name: str = "seer"
+    eta: float = 4
+    nu: int = 2
+    p_min: int = 1
+    p_max: int | None = None
+    t_min_s: float = 60.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything that a policy is made from."""
+
+    limits: Limits
+    space: Space
+    params: PolicyParams
+
+
+class TrialView(Protocol):
+    """One trial as a policy sees it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def status(self) -> TrialStatus: ...
+    @property
+    def reports(self) -> int:
+        """How many times it has reported so far, over all its attempts."""
+    @property
+    def metric(self) -> float | None:
+        """The metric of its last report; None if that was NaN or infinite, or if there is no report yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The run at one moment. `trials` holds every trial that the policy has asked for, by id."""
+
+    now_s: float
+    mode: Mode
+    trials: Mapping[str, TrialView]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTrial:
+    """A configuration to be tried, under the id that the policy gives it."""
+
+    id: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A trial that should be running now, on how many GPUs."""
+
+    trial: str
+    gpus: int
+    bracket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is wanted from now until `ask_at_s`.
+
+    allocations  who should run, most valuable first; a trial that is not named here should hold no GPU
+    eliminated   trials that are out for good from now on
+    stage        index of the current stage, from 0
+    ask_at_s     when to ask again at the latest; None: only if something happens
+    done         nothing more is wanted: choose the best model and end
+    """
+
+    allocations: tuple[Allocation, ...] = ()
+    new: tuple[NewTrial, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    stage: int = 0
+    ask_at_s: float | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """`trials` configurations start with `gpus_per_trial` GPUs each, for `budget_gpu_s` in all."""
+
+    gpus_per_trial: int
+    trials: int
+    budget_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`trials` trials that run side by side on `gpus_per_trial` GPUs each."""
+
+    gpus_per_trial: int
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One round between two wall-clock boundaries."""
+
+    start_s: float
+    end_s: float
+    groups: tuple[Group, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs held while it lasts."""
+        return sum(group.gpus_per_trial * group.trials for group in self.groups)
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds it takes."""
+        return self.gpus * (self.end_s - self.start_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A run as planned before anything has started.
+
+    r_star        R* of SEER's Algorithm 2; None for policies that have none
+    first_round_s length of the first round
+    adjusted      what had to be changed to respect the limits, and why, one sentence each
+    """
+
+    brackets: tuple[Bracket, ...]
+    stages: tuple[Stage, ...]
+    first_round_s: float
+    r_star: float | None = None
+    adjusted: tuple[str, ...] = field(default=())
+
+    @property
+    def gpu_s(self) -> float:
+        """Ideal use: GPU-seconds of all stages."""
+        return sum(stage.gpu_s for stage in self.stages)
+
+    @property
+    def peak_gpus(self) -> int:
+        """Most GPUs at one moment."""
+        return max((stage.gpus for stage in self.stages), default=0)
+
+    @property
+    def trials(self) -> int:
+        """Configurations tried."""
+        return sum(bracket.trials for bracket in self.brackets)
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """The limits cannot fit even one trial of one stage. The two minima would, each with the other as it is or larger."""
+
+    reason: str
+    min_deadline_s: float
+    min_budget_gpu_s: float

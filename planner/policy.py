@@ -1,0 +1,26 @@
+"""The protocol that every search policy follows, and the registry of their names.
+
+The one rule: a policy is a deterministic function of the views it has been shown, in order. Same problem, same views, same plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from planner.model import Impossible, Outline, Plan, Problem, View
+from planner.seer import Seer
+
+
+class Policy(Protocol):
+    """Made from a `Problem`; asked for an outline before the run, then for a plan at every boundary and change."""
+
+    def outline(self) -> Outline | Impossible:
+        """The whole run as it would go ideally; pure, may be asked at any time, changes nothing."""
+
+    def plan(self, view: View) -> Plan:
+        """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
+
+
+POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer}
+"""Every policy by its name in the spec."""
