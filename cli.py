@@ -1,0 +1,338 @@
+"""The command line: options, exit codes, what is printed where. No decision about a run is made here.
+
+The one rule: every import that costs more than typer itself happens inside the command that needs it, so that `--help` stays instant.
+"""
+
+from __future__ import annotations
+
+import time
+
+STARTED = time.time() - time.process_time()
+"""When this command began, as near as can be told: the deadline counts from here."""
+
+import contextlib  # noqa: E402
+import json as jsonlib  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
+
+import typer  # noqa: E402
+
+if TYPE_CHECKING:
+    from seerd.core.state import State
+    from seerd.shell.home import Home, RunFolder
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Tune a model under a deadline and a budget: hand in a training script and a search space, get back the best model.",
+)
+
+SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
+RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+HomeOpt = Annotated[
+    Path | None, typer.Option("--home", help="Folder of all runs.", envvar="SEERD_HOME", show_default="XDG state folder")
+]
+DeadlineOpt = Annotated[str | None, typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME")]
+BudgetOpt = Annotated[str | None, typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")]
+CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
+PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
+ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
+MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N")]
+SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
+SetOpt = Annotated[
+    list[str] | None, typer.Option("--set", help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.", metavar="KEY=VALUE")
+]
+
+
+@app.command()
+def run(
+    spec: SpecArg,
+    deadline: DeadlineOpt = None,
+    budget: BudgetOpt = None,
+    cost: CostOpt = None,
+    policy: PolicyOpt = None,
+    provider: ProviderOpt = None,
+    max_gpus: MaxGpusOpt = None,
+    seed: SeedOpt = None,
+    set_: SetOpt = None,
+    home: HomeOpt = None,
+    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
+    json: JsonOpt = False,
+) -> None:
+    """Tune within the deadline and the budget, and hand back the best model.
+
+    Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
+    there. Ctrl-C twice ends it at once, and still releases everything.
+    """
+    from seerd import runs
+
+    options = _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_)
+    folder, state = runs.create(_spec(spec, options), _home(home), STARTED)
+    with _watcher(folder, plain=plain, json=json) as watcher:
+        state = runs.begin(folder, state, watcher)
+    _end(folder, state, json=json)
+
+
+@app.command()
+def resume(
+    run: RunArg,
+    home: HomeOpt = None,
+    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
+    json: JsonOpt = False,
+) -> None:
+    """Go on with a run that was interrupted, or whose process was killed.
+
+    Nothing that was saved is trained again. The clock of a killed run has gone on; that of an interrupted one stood still.
+    """
+    from seerd import runs
+
+    folder = _home(home).find(run)
+    with _watcher(folder, plain=plain, json=json) as watcher:
+        state = runs.resume(folder, watcher)
+    _end(folder, state, json=json)
+
+
+@app.command()
+def plan(
+    spec: SpecArg,
+    deadline: DeadlineOpt = None,
+    budget: BudgetOpt = None,
+    cost: CostOpt = None,
+    policy: PolicyOpt = None,
+    provider: ProviderOpt = None,
+    max_gpus: MaxGpusOpt = None,
+    seed: SeedOpt = None,
+    set_: SetOpt = None,
+    ideal: Annotated[bool, typer.Option("--ideal", help="To the letter of the paper, on as many GPUs as it likes.")] = False,
+    json: JsonOpt = False,
+) -> None:
+    """Show what would be run and what it would take. Starts nothing."""
+    from seerd import facts, runs, show
+    from seerd.planview import plan_view
+
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
+    local = loaded.cluster.provider == "local"
+    slots = facts.local_slots(loaded.cluster.gpus, runs.this_machine()) if local else None
+    problem = facts.problem_of(loaded, None if ideal or slots is None else slots.gpus)
+    outline = facts.outline_of(problem)
+    told = show.plan(problem, outline, slots.gpus if slots else None, 0.0)
+    _tell(told, None if json else plan_view(told))
+
+
+@app.command(name="list")
+def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
+    """All runs, the newest last."""
+    from seerd import runs, show
+    from seerd.tables import runs_table
+
+    found = [(folder, runs.read(folder)) for folder in _home(home).runs()]
+    rows = [show.result(state, _status(folder, state)) for folder, state in found]
+    _tell({"runs": rows}, None if json else runs_table(rows))
+
+
+@app.command()
+def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+    """What a run has tried, and its best model."""
+    from seerd import runs
+    from seerd import show as views
+    from seerd.summary import summary
+
+    folder = _home(home).find(run)
+    state = runs.read(folder)
+    _tell(views.details(state, _status(folder, state)), None if json else summary(state))
+
+
+@app.command()
+def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
+    """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
+    from seerd.watch import watch_run
+
+    folder = _home(home).find(run)
+    with contextlib.suppress(KeyboardInterrupt):
+        watch_run(folder)
+
+
+@app.command()
+def logs(
+    run: RunArg,
+    trial: Annotated[str | None, typer.Argument(metavar="TRIAL", help="One trial, e.g. t0003.")] = None,
+    home: HomeOpt = None,
+) -> None:
+    """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
+    from seerd.logs import log_files
+
+    folder = _home(home).find(run)
+    for path in log_files(folder, trial):
+        if trial is None:
+            print(path)
+            continue
+        print(f"==> {path} <==")
+        sys.stdout.write(path.read_text(errors="replace"))
+
+
+@app.command()
+def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+    """What a run has cost, and for what: spent, committed and allowed."""
+    from seerd import runs, show
+    from seerd.tables import ledger_table
+
+    folder = _home(home).find(run)
+    state, origin = runs.read_with_origin(folder)
+    now_s = time.time() - origin if folder.owner() else state.now
+    told = show.ledger(state, now_s)
+    _tell(told, None if json else ledger_table(told))
+
+
+@app.command()
+def best(
+    run: RunArg = "last",
+    to: Annotated[Path | None, typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR")] = None,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """The best model of a run: its configuration and its checkpoint."""
+    from seerd import runs, show
+    from seerd.errors import NoModelError
+
+    folder = _home(home).find(run)
+    found = show.best(runs.read(folder))
+    if found is None or found["checkpoint"] is None:
+        raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
+    if to is not None:
+        found["checkpoint"] = str(runs.copy_result(folder, to))
+    text = f"{found['trial']}  {found['metric']:.6g}\n{jsonlib.dumps(found['config'])}\n{found['checkpoint']}"
+    _tell(found, None if json else text)
+
+
+@app.command()
+def stop(run: RunArg, home: HomeOpt = None) -> None:
+    """End a run in order, as Ctrl-C in its terminal does."""
+    import signal
+
+    folder = _home(home).find(run)
+    owner = folder.owner()
+    if owner is None:
+        from seerd.errors import UsageError
+
+        raise UsageError(f"{folder.run} is not running (seerd show {folder.run} tells how it ended)")
+    os.kill(owner, signal.SIGINT)
+    print(f"asked {folder.run} to stop; its trials save now")
+
+
+@app.command()
+def replay(run: RunArg, home: HomeOpt = None, json: JsonOpt = False) -> None:
+    """Rebuild a run from its journal and check that the same decisions come out."""
+    from seerd import runs
+
+    folder = _home(home).find(run)
+    state = runs.read(folder)
+    told = {"run": folder.run, "events": state.seq, "same": True}
+    _tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
+
+
+def main() -> None:
+    """The entry point: errors become one message on stderr and an exit code."""
+    from seerd.errors import SeerdError
+
+    try:
+        app()
+    except SeerdError as error:
+        print(f"seerd: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _options(
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    policy: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    seed: int | None,
+    set_: list[str] | None,
+) -> list[tuple[str, str]]:
+    """What the command line overrides in the spec, as (key, value)."""
+    from seerd.errors import UsageError
+
+    named = {
+        "limits.deadline": deadline,
+        "limits.budget": budget,
+        "limits.cost": cost,
+        "limits.max_gpus": max_gpus,
+        "policy.name": policy,
+        "policy.seed": seed,
+        "cluster.provider": provider,
+    }
+    pairs = [(key, str(value)) for key, value in named.items() if value is not None]
+    for text in set_ or []:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
+        pairs.append((key.strip(), value.strip()))
+    return pairs
+
+
+def _spec(path: Path, options: list[tuple[str, str]]) -> Any:
+    from seerd.spec import load_spec, require_limits
+
+    spec = load_spec(path, options)
+    require_limits(spec)
+    return spec
+
+
+def _home(path: Path | None) -> Home:
+    from seerd.shell.home import Home, default_home
+
+    return Home(path.expanduser().resolve() if path else default_home())
+
+
+def _status(folder: RunFolder, state: State) -> str:
+    from seerd.show import status_of
+
+    return status_of(state, folder.owner() is not None)
+
+
+@contextlib.contextmanager
+def _watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
+    """Who is told of a run: the live view on a terminal, else plain lines (on stderr if stdout is for JSON)."""
+    if json or plain or not sys.stdout.isatty():
+        from seerd.watch import lines_to
+
+        yield lines_to(folder, sys.stderr if json else sys.stdout)
+        return
+    from seerd.watch import live_watcher
+
+    with live_watcher(folder) as watcher:
+        yield watcher
+
+
+def _end(folder: RunFolder, state: State, *, json: bool) -> None:
+    """Print the result, and exit as it deserves."""
+    from seerd import show
+    from seerd.summary import summary
+
+    _tell(show.result(state, _status(folder, state)), None if json else summary(state))
+    raise typer.Exit(show.exit_code(state))
+
+
+def _tell(told: dict[str, Any], text: Any) -> None:
+    """JSON on stdout, or text for people."""
+    if text is None:
+        print(jsonlib.dumps(told))
+        return
+    from rich.console import Console
+
+    Console(soft_wrap=True, highlight=False).print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""What can happen to a run. Every fact that the core ever learns is one of these values.
+
+The one rule: an event is the past. It is committed to the journal before it is handled, and never refused: what cannot be true any more
+(a report of an attempt that has ended, a fact told twice) changes nothing.
+
+`at` is when the daemon learned it, in seconds since the run began, never decreasing. `happened` is when it was so on the instance,
+by the daemon's clock; the ledger uses it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from planner.model import Mode, Problem
+
+BillingKind = Literal["held", "rented"]
+ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
+
+
+class ClusterFacts(Struct, frozen=True, kw_only=True):
+    """What machines can be had, and how they are paid.
+
+    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": from running until terminated
+    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
+    max_instances   None: as many as the limits allow
+    """
+
+    billing: BillingKind
+    gpus_per_instance: int
+    max_instances: int | None = None
+    minimum_s: float = 60.0
+    usd_per_gpu_h: float = 0.0
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Everything that is decided about a run before it begins."""
+
+    run: str
+    name: str
+    metric: str
+    mode: Mode
+    problem: Problem
+    cluster: ClusterFacts
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """`at`: seconds since the run began."""
+
+    at: float
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
+    """The first event of every journal."""
+
+    facts: RunFacts
+
+
+class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
+    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone."""
+
+    alive: tuple[str, ...]
+
+
+class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
+    """The person wants the run to end: in order, or `hard` (no checkpoints)."""
+
+    hard: bool = False
+
+
+class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
+    """Outcome of `SetTimer`."""
+
+    command: str
+
+
+class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
+    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it."""
+
+    command: str
+    instance: str
+    gpus: int
+    running_since: float
+
+
+class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
+    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help."""
+
+    command: str
+    why: str
+    retry: bool = False
+
+
+class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
+    """An instance is gone or unreachable for good."""
+
+    instance: str
+    why: str
+
+
+class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
+    """Outcome of `Terminate`: nothing of it runs or costs any more."""
+
+    command: str
+    instance: str
+
+
+class AgentFact(Event, frozen=True, kw_only=True):
+    """Something that the agent of `instance` saw. `fact` numbers its facts from 1 without gaps."""
+
+    instance: str
+    fact: int
+    happened: float
+
+
+class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
+    """The agent cannot carry out the command."""
+
+    command: str
+    why: str
+
+
+class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
+    """Outcome of `StartTrial`: the attempt's processes exist."""
+
+    trial: str
+    attempt: int
+    pid: int
+
+
+class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training"):
+    """The attempt reached its training loop, with `epoch` reports restored."""
+
+    trial: str
+    attempt: int
+    epoch: int
+
+
+class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported"):
+    """A report. `metric` is None if it was NaN or infinite. `unit_s`: see `agent.protocol.Reported`."""
+
+    trial: str
+    attempt: int
+    epoch: int
+    metric: float | None
+    unit_s: float
+
+
+class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed"):
+    """A checkpoint is confirmed: whole, checksummed, in the store."""
+
+    trial: str
+    attempt: int
+    name: str
+    epoch: int
+    metric: float | None
+    sha256: str
+    size: int
+    save_s: float
+
+
+class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
+    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left, its GPUs are free."""
+
+    trial: str
+    attempt: int
+    cause: ExitCause
+    code: int | None
+    rank: int | None = None
+    tail: tuple[str, ...] = ()
+
+
+class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
+    """Outcome of `Publish`: the best model lies in the run's folder, at `path`."""
+
+    command: str
+    path: str
+
+
+class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
+    """Outcome of `Publish`: that checkpoint could not be read."""
+
+    command: str
+    why: str
+
+
+AnyEvent = (
+    RunStarted
+    | RunResumed
+    | StopAsked
+    | TimerFired
+    | InstanceReady
+    | LaunchRefused
+    | InstanceLost
+    | InstanceTerminated
+    | OrderRefused
+    | TrialStarted
+    | TrialTraining
+    | TrialReported
+    | TrialCheckpointed
+    | TrialExited
+    | ModelPublished
+    | PublishFailed
+)

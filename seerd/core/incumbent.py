@@ -1,0 +1,23 @@
+"""Which model would be handed back now.
+
+The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if there is no other; ties go to the smaller id.
+"""
+
+from __future__ import annotations
+
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.state import Incumbent, State
+
+
+def incumbent(state: State) -> Incumbent | None:
+    """The best confirmed model that is not known to be unreadable, or None."""
+    sign = 1.0 if state.facts.mode == "max" else -1.0
+    best: tuple[tuple[bool, float, int], Incumbent] | None = None
+    for trial in state.trials.values():
+        for checkpoint in trial.checkpoints:
+            if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.unreadable:
+                continue
+            worth = trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.epoch
+            if best is None or worth > best[0]:
+                best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
+    return best[1] if best else None

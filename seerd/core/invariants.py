@@ -1,0 +1,101 @@
+"""The safety properties that hold after every step, each written once: checked in tests, in simulation and after every replay.
+
+The one rule: a property is a sentence that a person can check against DESIGN part 3, and code that says where it is broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import budget_gpu_s
+from seerd.core.state import State
+
+HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
+EPSILON_S = 1e-6
+
+
+def violations(state: State) -> list[str]:
+    """What is wrong, one line each; empty when all is well."""
+    return [f"{check.__name__}: {what}" for check in CHECKS for what in check(state)]
+
+
+def no_gpu_is_held_twice(state: State) -> Iterator[str]:
+    """Every GPU belongs to at most one attempt, and both sides agree on which."""
+    held = [(slots.node, gpu, t.id) for t in state.trials.values() for slots in t.held or () for gpu in slots.gpus]
+    for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
+        if times > 1:
+            yield f"GPU {gpu} of {node} is held {times} times"
+    busy = {(i.id, gpu, trial) for i in state.instances.values() for gpu, trial in i.busy.items()}
+    if busy != set(held):
+        yield f"instances and trials disagree: {busy ^ set(held)}"
+
+
+def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
+    """A trial spans instances only if no instance has GPUs enough for it."""
+    for trial in state.trials.values():
+        if trial.held is None or len(trial.held) == 1:
+            continue
+        gpus = sum(len(slots.gpus) for slots in trial.held)
+        if any(instance.gpus >= gpus for instance in state.instances.values()):
+            yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
+
+
+def phases_and_gpus_agree(state: State) -> Iterator[str]:
+    """A trial holds GPUs exactly while an attempt of it may have processes."""
+    for trial in state.trials.values():
+        if (trial.phase in HOLDING) != (trial.held is not None):
+            yield f"{trial.id} is {trial.phase} and holds {trial.held}"
+    holding = sum(trial.held is not None for trial in state.trials.values())
+    if holding != state.holding:
+        yield f"{holding} trials hold GPUs, {state.holding} are counted"
+
+
+def what_is_held_is_paid(state: State) -> Iterator[str]:
+    """The open charges are exactly what costs now."""
+    if state.facts.cluster.billing == "held":
+        costs = {trial.key for trial in state.trials.values() if trial.held is not None}
+    else:
+        paid = (InstancePhase.READY, InstancePhase.RELEASING)
+        costs = {instance.id for instance in state.instances.values() if instance.phase in paid}
+    if costs != set(state.ledger.open):
+        yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
+
+
+def the_budget_is_kept(state: State) -> Iterator[str]:
+    """What has been spent never exceeds the budget."""
+    spent = state.ledger.spent_gpu_s(state.now)
+    if spent > budget_gpu_s(state) + EPSILON_S:
+        yield f"{spent:.3f} GPU-seconds spent of {budget_gpu_s(state):.3f}"
+
+
+def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
+    """When the run is over no instance costs and no trial runs."""
+    if state.phase is not RunPhase.OVER:
+        return
+    for instance in state.instances.values():
+        if instance.phase not in (InstancePhase.TERMINATED, InstancePhase.REFUSED):
+            yield f"{instance.id} is {instance.phase}"
+    if state.holding:
+        yield f"{state.holding} trials still hold GPUs"
+
+
+def the_result_is_confirmed(state: State) -> Iterator[str]:
+    """What is handed back is a checkpoint that an agent confirmed."""
+    if state.published is None:
+        return
+    best = state.published.incumbent
+    if best.checkpoint not in state.trials[best.trial].checkpoints:
+        yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
+
+
+CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
+    no_gpu_is_held_twice,
+    a_trial_that_fits_is_not_split,
+    phases_and_gpus_agree,
+    what_is_held_is_paid,
+    the_budget_is_kept,
+    nothing_is_left_at_the_end,
+    the_result_is_confirmed,
+)

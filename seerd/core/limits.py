@@ -1,0 +1,80 @@
+"""The deadline and the budget as moments in time: until when may go on what goes on now.
+
+The one rule: everything is counted with the time that giving back takes, so that a limit is kept even if the daemon dies right now.
+"""
+
+from __future__ import annotations
+
+import math
+
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+
+GRACE_MIN_S = 4.0
+GRACE_MAX_S = 30.0
+KILL_S = 2.0
+"""From the end of the grace period until no process of an attempt is left, however loaded the machine."""
+PUBLISH_S = 1.0
+"""From the last checkpoint until the best model is in its place."""
+LEASE_S = 60.0
+"""How long agents go on without hearing from the daemon, at most."""
+
+
+def grace_s(state: State) -> float:
+    """How long a trial may take to save and exit: twice the slowest unit of work and save seen so far, plus two seconds.
+
+    Never more than a tenth of the deadline, so that a short run is not all waiting.
+    """
+    most = max(GRACE_MIN_S, min(GRACE_MAX_S, state.facts.problem.limits.deadline_s / 10))
+    return min(most, max(GRACE_MIN_S, 2 * state.slowest_s + 2))
+
+
+def release_s(state: State) -> float:
+    """From the decision to stop until the GPUs are free."""
+    return grace_s(state) + KILL_S
+
+
+def close_at(state: State) -> float:
+    """When everything must be asked to stop so that the best model is in the store by the deadline."""
+    return state.facts.problem.limits.deadline_s - release_s(state) - PUBLISH_S
+
+
+def exhausted_at(state: State) -> float:
+    """When everything must be asked to stop so that the budget is kept."""
+    return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
+
+
+def budget_gpu_s(state: State) -> float:
+    """The tighter of the two budgets, GPU time and money, in GPU-seconds."""
+    limits = state.facts.problem.limits
+    price = state.ledger.usd_per_gpu_h
+    if limits.cost_usd is None or price == 0:
+        return limits.budget_gpu_s
+    return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+
+
+def affordable(state: State, gpus: int) -> bool:
+    """Whether so many more GPUs may be held, even if only until they can be given back."""
+    wait_s = release_s(state)
+    after = state.ledger.committed_gpu_s(state.now, wait_s) + gpus * wait_s
+    return after <= budget_gpu_s(state)
+
+
+def lease_s(state: State, now: float) -> float:
+    """For how long, from `now`, agents may go on without hearing from the daemon.
+
+    Never past the moment at which the run must close: an agent alone stops in time for deadline and budget.
+    """
+    if state.phase is not RunPhase.RUNNING:
+        return release_s(state)
+    return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + KILL_S / 2))
+
+
+def wake_at(state: State) -> float:
+    """The next moment at which something is due, infinite if there is none."""
+    if state.phase is RunPhase.CLOSING:
+        return state.close_by if state.close_by is not None else math.inf
+    if state.phase is not RunPhase.RUNNING:
+        return math.inf
+    ask_at = math.inf if state.plan.ask_at_s is None else state.plan.ask_at_s
+    return min(ask_at, close_at(state), exhausted_at(state))

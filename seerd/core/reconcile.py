@@ -1,0 +1,217 @@
+"""The difference between what is wanted and what is, as commands.
+
+The one rule: what is under way counts as done, so reconciling twice asks for nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TypeVar
+
+from seerd.core.commands import (
+    AnyCommand,
+    Finish,
+    Launch,
+    Publish,
+    SetTimer,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
+from seerd.core.incumbent import incumbent
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import affordable, close_at, grace_s, wake_at
+from seerd.core.placement import Assignment
+from seerd.core.state import Instance, State, Trial
+
+SHORTEST_S = 5.0
+"""An attempt that could not run so long before the end is not started: its processes would hardly be up."""
+TIMER_SLACK_S = 0.01
+
+C = TypeVar("C", bound=AnyCommand)
+
+
+class Orders:
+    """Collects the commands of one step, gives them their ids and writes them down as under way."""
+
+    def __init__(self, state: State) -> None:
+        self.commands: list[AnyCommand] = []
+        self._state = state
+
+    def next_id(self) -> str:
+        """The id of the next command."""
+        return f"{self._state.seq}.{len(self.commands)}"
+
+    def give(self, command: AnyCommand) -> None:
+        """Ask for it."""
+        self._state.under_way[command.id] = command
+        self.commands.append(command)
+
+
+def reconcile(state: State) -> list[AnyCommand]:
+    """What must be asked for now."""
+    orders = Orders(state)
+    touched, state.touched = list(state.touched), {}
+    for name in touched:
+        _stop_if_misplaced(state, state.trials[name], orders)
+    for name in touched:
+        _start_if_possible(state, state.trials[name], orders)
+    if state.phase is RunPhase.RUNNING:
+        _fit_instances(state, orders)
+    elif state.phase is RunPhase.RELEASING:
+        _release_and_publish(state, orders)
+    _set_timer(state, orders)
+    return orders.commands
+
+
+def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
+    """An attempt that should not be where it is: eliminated ones are killed, others may save first."""
+    if trial.held is None or (trial.held == trial.target and not trial.out):
+        return
+    kill = trial.out or state.hard
+    if trial.phase is TrialPhase.STOPPING:
+        before = state.under_way.get(trial.stop_command or "")
+        if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
+            return
+        del state.under_way[before.id]
+    else:
+        trial.go(TrialPhase.STOPPING)
+    trial.stop_command = orders.next_id()
+    orders.give(
+        StopTrial(
+            id=orders.next_id(),
+            trial=trial.id,
+            attempt=trial.attempt,
+            instance=trial.held[0].node,
+            checkpoint=not kill,
+            grace_s=0.0 if kill else grace_s(state),
+        )
+    )
+
+
+def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
+    """A waiting trial whose GPUs are all free and affordable."""
+    if trial.phase is not TrialPhase.WAITING or trial.target is None or trial.held is not None:
+        return
+    if not _free(state, trial.target) or not _worthwhile(state, trial):
+        return
+    trial.go(TrialPhase.STARTING)
+    trial.attempt += 1
+    trial.held = trial.target
+    state.holding += 1
+    trial.start_command = orders.next_id()
+    for slots in trial.held:
+        state.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
+    if state.facts.cluster.billing == "held":
+        state.ledger.start(Charge(trial.key, trial.held[0].node, trial.gpus, state.now))
+    orders.give(
+        StartTrial(
+            id=orders.next_id(),
+            trial=trial.id,
+            attempt=trial.attempt,
+            instance=trial.held[0].node,
+            gpus=trial.held[0].gpus,
+            config=dict(trial.config),
+            seed=trial.seed,
+            checkpoints=tuple(c.name for c in trial.checkpoints),
+        )
+    )
+
+
+def _worthwhile(state: State, trial: Trial) -> bool:
+    return affordable(state, trial.gpus) and state.now + SHORTEST_S <= close_at(state)
+
+
+def _free(state: State, target: Assignment) -> bool:
+    instances = state.instances
+    return all(
+        instances[slots.node].phase is InstancePhase.READY
+        and not any(gpu in instances[slots.node].busy for gpu in slots.gpus)
+        for slots in target
+    )
+
+
+def _fit_instances(state: State, orders: Orders) -> None:
+    """As many instances as the wanted trials need; on rented ones, no more."""
+    if not state.refit:
+        return
+    state.refit = False
+    live = [i for i in state.instances.values() if i.phase in (InstancePhase.REQUESTED, InstancePhase.READY)]
+    missing = instances_needed(state) - len(live)
+    for _ in range(missing):
+        launch = Launch(id=orders.next_id(), gpus=state.facts.cluster.gpus_per_instance)
+        state.instances[launch.id] = Instance(launch.id, launch.gpus)
+        orders.give(launch)
+    if missing < 0 and state.facts.cluster.billing == "rented":
+        for instance in _idle(state, live):
+            _terminate(instance, orders)
+
+
+def instances_needed(state: State) -> int:
+    """Instances that hold all wanted trials without splitting one that fits: first fit, largest first."""
+    size = state.facts.cluster.gpus_per_instance
+    wanted = sorted((t.gpus for t in state.trials.values() if t.gpus and t.status == "live"), reverse=True)
+    rooms: list[int] = []
+    for gpus in wanted:
+        whole, rest = divmod(gpus, size)
+        room = next((i for i, free in enumerate(rooms) if free >= rest), None)
+        rooms.extend([0] * whole)
+        if not rest:
+            continue
+        if room is None:
+            rooms.append(size - rest)
+        else:
+            rooms[room] -= rest
+    most = state.facts.cluster.max_instances
+    return len(rooms) if most is None else min(len(rooms), most)
+
+
+def _idle(state: State, live: list[Instance]) -> Iterator[Instance]:
+    claimed = {node for node, _ in state.claims}
+    for instance in live:
+        if instance.phase is InstancePhase.READY and not instance.busy and instance.id not in claimed:
+            yield instance
+
+
+def _terminate(instance: Instance, orders: Orders) -> None:
+    instance.go(InstancePhase.RELEASING)
+    orders.give(Terminate(id=orders.next_id(), instance=instance.id))
+
+
+def _release_and_publish(state: State, orders: Orders) -> None:
+    """Everything is given back, the best model is put in its place, and when both have happened the run is over."""
+    for instance in state.instances.values():
+        if instance.phase is InstancePhase.READY:
+            _terminate(instance, orders)
+    best = incumbent(state)
+    if state.published is None and state.publishing is None and best is not None:
+        state.publishing = best
+        orders.give(
+            Publish(
+                id=orders.next_id(),
+                trial=best.trial,
+                config=dict(state.trials[best.trial].config),
+                checkpoint=best.checkpoint.name,
+                sha256=best.checkpoint.sha256,
+                metric=best.metric,
+            )
+        )
+        return
+    done = InstancePhase.TERMINATED, InstancePhase.REFUSED
+    if state.publishing is None and all(i.phase in done for i in state.instances.values()):
+        state.go(RunPhase.OVER)
+        state.finished = True
+        orders.commands.append(Finish(id=orders.next_id(), status=state.ending or "failed"))
+
+
+def _set_timer(state: State, orders: Orders) -> None:
+    """One timer at a time: set anew when something is due earlier than it, or when it has fired."""
+    due = wake_at(state)
+    if due == math.inf or (state.timer is not None and state.timer.due <= due + TIMER_SLACK_S):
+        return
+    if state.timer is not None:
+        state.under_way.pop(state.timer.id, None)
+    state.timer = SetTimer(id=orders.next_id(), due=max(due, state.now))
+    orders.give(state.timer)

@@ -1,0 +1,220 @@
+"""Everything that the core knows of a run. It is rebuilt by stepping through the journal, so nothing that matters lives elsewhere.
+
+The one rule: only `apply`, `decide` and `reconcile` change it, in that order, once for each event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from planner.model import Impossible, Outline, Plan, TrialStatus
+from planner.policy import POLICIES, Policy
+from planner.space import Config
+from seerd.core.commands import AnyCommand, SetTimer, Status
+from seerd.core.events import RunFacts
+from seerd.core.ledger import Ledger
+from seerd.core.lifecycle import (
+    INSTANCE_MOVES,
+    RUN_MOVES,
+    TRIAL_MOVES,
+    InstancePhase,
+    RunPhase,
+    TrialPhase,
+    move,
+)
+from seerd.core.placement import Assignment
+
+KEPT_CHECKPOINTS = 2
+"""So many of a trial's newest checkpoints stay in the store: a damaged newest one falls back to the one before it."""
+
+STATUS: dict[TrialPhase, TrialStatus] = {
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "eliminated",
+    TrialPhase.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A confirmed checkpoint: `epoch` reports had been made, the last with `metric` (None: not finite)."""
+
+    name: str
+    epoch: int
+    metric: float | None
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report: when it was made (seconds since the run began), how many there were then, the metric (None: not finite)."""
+
+    at_s: float
+    epoch: int
+    metric: float | None
+
+
+@dataclass(slots=True)
+class Trial:
+    """One configuration and what became of it.
+
+    gpus         how many GPUs are wanted for it now, 0 for none
+    target       where it should run; `held`: where its present attempt holds GPUs; neither, one or both may be there
+    history      its reports, without those that a later restart from an older checkpoint has taken back
+    checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
+    crashes      ends that were its own fault; losses: those that were the machine's
+    out          eliminated: its attempt, if there still is one, ends without a checkpoint
+    """
+
+    id: str
+    config: Config
+    seed: int
+    phase: TrialPhase = TrialPhase.WAITING
+    gpus: int = 0
+    bracket: int = 0
+    target: Assignment | None = None
+    held: Assignment | None = None
+    attempt: int = 0
+    start_command: str | None = None
+    stop_command: str | None = None
+    pid: int | None = None
+    training: bool = False
+    history: list[Report] = field(default_factory=list)
+    checkpoints: tuple[Checkpoint, ...] = ()
+    crashes: int = 0
+    losses: int = 0
+    out: bool = False
+    why: str = ""
+    tail: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> TrialStatus:
+        """As policies see it."""
+        if self.out and self.phase not in STATUS:
+            return "eliminated"
+        return STATUS.get(self.phase, "live")
+
+    @property
+    def reports(self) -> int:
+        """How many reports its present line of training has."""
+        return self.history[-1].epoch if self.history else 0
+
+    @property
+    def metric(self) -> float | None:
+        """The metric of its last report, None if that was not finite or there is none."""
+        return self.history[-1].metric if self.history else None
+
+    @property
+    def key(self) -> str:
+        """Names its present attempt in the ledger and in messages."""
+        return f"{self.id}/{self.attempt}"
+
+    def go(self, phase: TrialPhase) -> None:
+        """Change phase along the table."""
+        self.phase = move(TRIAL_MOVES, f"trial {self.id}", self.phase, phase)
+
+
+@dataclass(slots=True)
+class Instance:
+    """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own. `seen`: its agent's last fact."""
+
+    id: str
+    gpus: int
+    phase: InstancePhase = InstancePhase.REQUESTED
+    ready_at: float | None = None
+    ended_at: float | None = None
+    seen: int = 0
+    busy: dict[int, str] = field(default_factory=dict)
+    why: str = ""
+
+    def go(self, phase: InstancePhase) -> None:
+        """Change phase along the table."""
+        self.phase = move(INSTANCE_MOVES, f"instance {self.id}", self.phase, phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """The best model so far that is surely in the store."""
+
+    trial: str
+    checkpoint: Checkpoint
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The run's result: the incumbent at the end, and where its files lie."""
+
+    incumbent: Incumbent
+    path: str
+
+
+@dataclass(slots=True)
+class State:
+    """A run.
+
+    seq        events so far; the next command's id begins with it
+    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
+    timer      the one timer that is set
+    holding    attempts that hold GPUs
+    claims     which trial is to get a GPU, by (instance, GPU)
+    touched    trials whose wanted and real place may differ since the last `reconcile`
+    woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
+               ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
+    replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
+    """
+
+    facts: RunFacts
+    policy: Policy
+    outline: Outline
+    ledger: Ledger
+    now: float = 0.0
+    seq: int = 0
+    phase: RunPhase = RunPhase.RUNNING
+    ending: Status | None = None
+    hard: bool = False
+    close_by: float | None = None
+    plan: Plan = field(default_factory=Plan)
+    woken: bool = False
+    replan: bool = True
+    replace: bool = False
+    refit: bool = False
+    trials: dict[str, Trial] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    under_way: dict[str, AnyCommand] = field(default_factory=dict)
+    timer: SetTimer | None = None
+    holding: int = 0
+    claims: dict[tuple[str, int], str] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    slowest_s: float = 0.0
+    refusals: int = 0
+    unreadable: set[str] = field(default_factory=set)
+    publishing: Incumbent | None = None
+    published: Published | None = None
+    finished: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def go(self, phase: RunPhase) -> None:
+        """Change phase along the table."""
+        self.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+
+    def touch(self, trial: str) -> None:
+        """Have `reconcile` look at this trial."""
+        self.touched[trial] = None
+
+
+class ImpossibleRunError(Exception):
+    """The limits fit nothing; whoever starts a run asks the policy for its outline before."""
+
+    def __init__(self, impossible: Impossible) -> None:
+        super().__init__(impossible.reason)
+        self.impossible = impossible
+
+
+def new_state(facts: RunFacts) -> State:
+    """The state before the first event is handled."""
+    policy = POLICIES[facts.problem.params.name](facts.problem)
+    outline = policy.outline()
+    if isinstance(outline, Impossible):
+        raise ImpossibleRunError(outline)
+    return State(facts, policy, outline, Ledger(facts.cluster.usd_per_gpu_h))

@@ -1,0 +1,27 @@
+"""The decision core as one function: an event in, commands out.
+
+The one rule: no clock, no network, no randomness, no logging. The same events give the same commands, for real, in simulation and in replay.
+"""
+
+from __future__ import annotations
+
+from seerd.core.apply import apply
+from seerd.core.commands import AnyCommand
+from seerd.core.decide import decide
+from seerd.core.events import AnyEvent, RunResumed
+from seerd.core.reconcile import reconcile
+from seerd.core.state import State
+
+
+def step(state: State, event: AnyEvent) -> list[AnyCommand]:
+    """Handle one event; the commands that must now be carried out.
+
+    After `RunResumed` these are all commands whose outcome is not known, under their old ids, and the new ones behind them.
+    """
+    state.seq += 1
+    state.now = max(state.now, event.at)
+    apply(state, event)
+    decide(state)
+    before = list(state.under_way.values()) if isinstance(event, RunResumed) else []
+    new = reconcile(state)
+    return [command for command in before if command.id in state.under_way] + new

@@ -1,0 +1,62 @@
+"""A plan for people: what would run, as a table and as a picture of GPUs over time (as in figure 1c of the SEER paper)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.units import format_duration
+
+WIDTH = 60
+HEIGHT = 8
+
+Json = dict[str, Any]
+
+
+def plan_view(told: Json) -> RenderableType:
+    """The value of `plan --json`, to be read."""
+    head = (
+        f"{told['policy']}: {sum(b['trials'] for b in told['brackets'])} trials in {told['rounds']} stages, "
+        f"{told['gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
+        f"{format_duration(round(told['stages'][-1]['end_s']))} of {format_duration(told['deadline_s'])}"
+    )
+    notes = [Text(f"note: {sentence}") for sentence in told["adjusted"]]
+    return Group(Text(head), *notes, Text(), _stages(told["stages"]), Text(), Text(picture(told["stages"])))
+
+
+def _stages(stages: list[Json]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("stage", "from", "to", "trials x GPUs", "GPUs", "GPU-min"):
+        table.add_column(name, justify="left" if name == "trials x GPUs" else "right", no_wrap=True)
+    for number, stage in enumerate(stages, 1):
+        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
+        times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
+        table.add_row(str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}")
+    return table
+
+
+def picture(stages: list[Json]) -> str:
+    """GPUs over time: one column per slice of time, one row per slice of GPUs."""
+    end_s, peak = stages[-1]["end_s"], max(stage["gpus"] for stage in stages)
+    rows = min(HEIGHT, peak)
+    lines = []
+    for row in range(rows, 0, -1):
+        level = peak * row / rows
+        bar = "".join(_cell(stages, (column + 0.5) / WIDTH * end_s, level - peak / rows / 2) for column in range(WIDTH))
+        lines.append(f"{round(level):>5} |{bar.rstrip()}")
+    lines.append(f" GPUs +{'-' * WIDTH}")
+    lines.append(f"       0{format_duration(round(end_s)):>{WIDTH - 1}}")
+    return "\n".join(lines)
+
+
+def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
+    """What runs at this moment at this height: the GPUs per trial of that group."""
+    stage = next(stage for stage in stages if at_s < stage["end_s"])
+    for group in stage["groups"]:
+        gpus -= group["gpus_per_trial"] * group["trials"]
+        if gpus < 0:
+            return str(group["gpus_per_trial"])[-1]
+    return " "

@@ -1,0 +1,169 @@
+"""Begins, resumes and reads runs: from a spec or a run's folder to a daemon, or to the state at the end of its journal.
+
+The one rule: everything that a resumed run needs is written into its folder before it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from agent.protocol import Job
+from seerd.core.events import RunStarted
+from seerd.core.lifecycle import RunPhase
+from seerd.core.limits import LEASE_S
+from seerd.core.state import State, new_state
+from seerd.errors import LimitsError, UsageError
+from seerd.facts import Machine, Slots, facts_of, local_slots, outline_of, problem_of
+from seerd.replay import replay
+from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.daemon import Daemon, Watcher
+from seerd.shell.dispatch import World
+from seerd.shell.home import Home, RunFolder
+from seerd.shell.journal import Journal
+from seerd.shell.providers.local import LocalProvider
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.spec import Spec
+
+GRACE_S = 10.0
+CHECKPOINT_EVERY_S = 10.0
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What the daemon needs beyond the journal, kept as `setup.json` in the run's folder."""
+
+    job: Job
+    slots: Slots
+    metric: str
+
+
+def this_machine() -> Machine:
+    """What this machine has to train on."""
+    return Machine(_cuda_devices(), os.cpu_count() or 1)
+
+
+def _cuda_devices() -> int:
+    """Devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def create(spec: Spec, home: Home, origin: float) -> tuple[RunFolder, State]:
+    """A new run's folder, ready to begin. Raises `UsageError` and `LimitsError` before anything is written."""
+    slots = local_slots(spec.cluster.gpus, this_machine())
+    outline = outline_of(problem_of(spec, slots.gpus))
+    folder = home.new(spec.name)
+    facts = facts_of(spec, folder.run, slots)
+    folder.spec.write_text(spec.text)
+    copy_source(spec.train.source, folder.source)
+    build_agent(folder.agent)
+    store = Path(spec.cluster.store) / folder.run if spec.cluster.store else folder.store
+    allocations = sorted({bracket.gpus_per_trial for bracket in outline.brackets})
+    job = _job(spec, folder, store, slots, allocations)
+    folder.setup.write_bytes(msgspec.json.encode(Setup(job, slots, spec.metric.name)))
+    state = new_state(facts)
+    with Journal.create(folder.journal, origin):
+        return folder, state
+
+
+def _job(spec: Spec, folder: RunFolder, store: Path, slots: Slots, allocations: list[int]) -> Job:
+    return Job(
+        source=str(folder.source.resolve()),
+        script=spec.train.script,
+        args=list(spec.train.args),
+        launcher=spec.train.launcher,
+        python=spec.train.python or sys.executable,
+        env=dict(spec.train.env),
+        setup=list(spec.train.setup),
+        store=str(store.resolve()),
+        metric=spec.metric.name,
+        mode=spec.metric.mode,
+        allocations=allocations,
+        threads=slots.threads,
+        checkpoint_every_s=CHECKPOINT_EVERY_S,
+    )
+
+
+def begin(folder: RunFolder, state: State, watcher: Watcher) -> State:
+    """Run a run that `create` made until it is over."""
+    with folder.locked(), Journal.open(folder.journal) as journal:
+        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        first = RunStarted(at=daemon.clock.now(), facts=state.facts)
+        asyncio.run(daemon.begin(first))
+        return daemon.state
+
+
+def resume(folder: RunFolder, watcher: Watcher) -> State:
+    """Go on with a run whose daemon was killed, or that was interrupted, until it is over."""
+    with folder.locked(), Journal.open(folder.journal) as journal:
+        state = replay(journal)
+        if state.phase is RunPhase.OVER:
+            _reopen(folder, journal, state)
+        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        asyncio.run(daemon.resume())
+        return daemon.state
+
+
+def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
+    """The clock of an interrupted run goes on from where it stopped; other runs that are over stay so."""
+    if state.ending != "interrupted":
+        raise UsageError(f"{folder.run} is over ({state.ending}); its result: seerd best {folder.run}")
+    left_s = state.facts.problem.limits.deadline_s - state.now
+    if left_s <= 0:
+        raise LimitsError(f"the deadline of {folder.run} has passed", state.now, 0.0)
+    journal.origin = time.time() - state.now
+
+
+def _world(folder: RunFolder, state: State) -> World:
+    setup = msgspec.json.decode(folder.setup.read_bytes(), type=Setup)
+    folder.instances.mkdir(mode=0o700, exist_ok=True)
+    provider = LocalProvider(
+        folder=folder.instances,
+        run=folder.run,
+        bundle=folder.agent,
+        gpus=setup.slots.gpus,
+        cuda=setup.slots.cuda,
+        lease_s=LEASE_S,
+        grace_s=GRACE_S,
+    )
+    return World(
+        provider=provider,
+        store=DirectoryStore(Path(setup.job.store)),
+        job=setup.job,
+        run=folder.run,
+        gpus=setup.slots.gpus,
+        metric=state.facts.metric,
+        result=folder.best,
+    )
+
+
+def read(folder: RunFolder) -> State:
+    """The state at the end of a run's journal, whether its daemon lives or not."""
+    return read_with_origin(folder)[0]
+
+
+def read_with_origin(folder: RunFolder) -> tuple[State, float]:
+    """The same, and when the run began, in seconds since 1970."""
+    with Journal.open(folder.journal, read_only=True) as journal:
+        return replay(journal), journal.origin
+
+
+def copy_result(folder: RunFolder, to: Path) -> Path:
+    """Copy the best model's checkpoint and configuration; where the checkpoint lies then."""
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "checkpoint.pt"):
+            shutil.copyfile(folder.best / name, to / name)
+    except OSError as error:
+        raise UsageError(f"the model cannot be copied to {to}: {error.strerror} ({error.filename})") from error
+    return to / "checkpoint.pt"

@@ -1,0 +1,183 @@
+"""Conversations with agents: one per instance, reconnected for as long as the instance may still be there.
+
+The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that it is in the journal. After a lost
+connection the conversation goes on behind the last fact that was handed on; orders whose outcome is unknown are said again, since agents
+carry out an order's id only once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agent.protocol import (
+    FACTS,
+    VERSION,
+    Ack,
+    Fact,
+    Hello,
+    Order,
+    ProtocolError,
+    Renew,
+    Shutdown,
+    Welcome,
+    decode,
+    encode,
+)
+from seerd.errors import ProviderError
+from seerd.shell.providers.base import Connection
+
+RENEW_S = 5.0
+RETRY_S = 0.2
+GIVE_UP_S = 30.0
+ANSWER_S = 10.0
+FAILURES = (OSError, ProviderError, ProtocolError, asyncio.IncompleteReadError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Who listens to a conversation.
+
+    fact      a new fact, with the seconds by which the agent's clock is ahead of ours
+    lost      the instance cannot be reached any more, and why; the conversation has ended
+    ended     the task of a conversation that is over, to see whether it failed
+    pending   the orders for this instance whose outcome is not known
+    lease     how long the agent may go on without us, and how long its trials may take to save, seconds
+    """
+
+    fact: Callable[[str, Fact, float], None]
+    lost: Callable[[str, str], None]
+    ended: Callable[[asyncio.Task[None]], None]
+    pending: Callable[[str], list[Order]]
+    lease: Callable[[], tuple[float, float]]
+
+
+class Conversation:
+    """With the agent of one instance. `seen`: number of the last fact that was handed on."""
+
+    def __init__(
+        self, instance: str, run: str, seen: int, connect: Callable[[str], Awaitable[Connection]], ears: Ears
+    ) -> None:
+        self.instance = instance
+        self._run = run
+        self._seen = seen
+        self._connect = connect
+        self._ears = ears
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._caught_up = asyncio.Event()
+        self._ending = False
+
+    async def start(self) -> None:
+        """Connect, and return when every fact that the agent had kept for us has been handed on.
+
+        Raises `ProviderError` if the agent cannot be reached.
+        """
+        self._task = asyncio.create_task(self._keep_talking(), name=f"conversation {self.instance}")
+        self._task.add_done_callback(self._ears.ended)
+        caught_up = asyncio.create_task(self._caught_up.wait())
+        await asyncio.wait({self._task, caught_up}, return_when=asyncio.FIRST_COMPLETED)
+        caught_up.cancel()
+        if not self._caught_up.is_set():
+            raise ProviderError(f"the agent of {self.instance} does not answer")
+
+    def say(self, order: Order) -> None:
+        """Send an order now; if the connection is down it is said again when it is back, as one of `pending`."""
+        if self._writer is not None:
+            self._writer.write(encode(order))
+
+    def renew(self) -> None:
+        """Tell the agent how long it may go on without us."""
+        for_s, grace_s = self._ears.lease()
+        self.say(Renew(for_s, grace_s))
+
+    def commit(self, seen: int) -> None:
+        """Facts up to this number are in the journal."""
+        self.say(Ack(seen))
+
+    async def shut_down(self, token: str) -> None:
+        """Have the agent kill what still runs and end; returns when it has closed the connection, or cannot be reached."""
+        self._ending = True
+        self.say(Shutdown(token))
+        await self.close(ANSWER_S)
+
+    async def close(self, patience_s: float = 0.0) -> None:
+        """End the conversation, after at most `patience_s` for the other side to end it. The agent goes on by itself."""
+        self._ending = True
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._task), patience_s)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _keep_talking(self) -> None:
+        failing_since: float | None = None
+        while True:
+            try:
+                await self._talk()
+            except FAILURES as error:
+                why = str(error) or type(error).__name__
+            else:
+                why = "the agent closed the connection"
+            if self._ending:
+                return
+            now = asyncio.get_running_loop().time()
+            failing_since = now if failing_since is None or self._caught_up.is_set() else failing_since
+            self._caught_up.clear()
+            if now - failing_since > GIVE_UP_S:
+                self._ears.lost(self.instance, why)
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _talk(self) -> None:
+        """One connection, from hello until it breaks."""
+        reader, writer = await self._connect(self.instance)
+        renewing: asyncio.Task[None] | None = None
+        try:
+            writer.write(encode(Hello(VERSION, self._run, self._seen)))
+            welcome, ahead_s = await self._welcome(reader)
+            self._writer = writer
+            renewing = asyncio.create_task(self._keep_renewing())
+            for order in self._ears.pending(self.instance):
+                self.say(order)
+            await self._listen(reader, welcome.last, ahead_s)
+        finally:
+            self._writer = None
+            if renewing is not None:
+                renewing.cancel()
+            writer.close()
+
+    async def _welcome(self, reader: asyncio.StreamReader) -> tuple[Welcome, float]:
+        async with asyncio.timeout(ANSWER_S):
+            line = await reader.readline()
+        if not line:
+            raise ProtocolError("the agent closed the connection instead of answering")
+        welcome = decode(line)
+        if not isinstance(welcome, Welcome):
+            raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
+        return welcome, welcome.now - time.time()
+
+    async def _listen(self, reader: asyncio.StreamReader, last: int, ahead_s: float) -> None:
+        if self._seen >= last:
+            self._caught_up.set()
+        while line := await reader.readline():
+            message = decode(line)
+            if not isinstance(message, FACTS):
+                raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
+            if message.seq > self._seen:
+                self._seen = message.seq
+                self._ears.fact(self.instance, message, ahead_s)
+            if self._seen >= last:
+                self._caught_up.set()
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            self.renew()
+            await asyncio.sleep(RENEW_S)
+
+

@@ -1,0 +1,56 @@
+"""Makes what is shipped to instances: the agent with the training side as one zip, and a copy of the user's source.
+
+The one rule: the same content gives the same bytes, so that an instance can tell by the hash whether it has it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pathspec
+
+import agent
+import seerd
+from seerd.errors import UsageError
+
+TRAINING_SIDE = ("__init__.py", "trial.py")
+ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def build_agent(to: Path) -> None:
+    """Write the agent's zip; `python to` runs it."""
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as bundle:
+        folder = Path(agent.__file__).parent
+        for path in sorted(folder.glob("*.py")):
+            _add(bundle, f"agent/{path.name}", path)
+        _add(bundle, "__main__.py", folder / "__main__.py")
+        for name in TRAINING_SIDE:
+            _add(bundle, f"seerd/{name}", Path(seerd.__file__).parent / name)
+
+
+def _add(bundle: zipfile.ZipFile, name: str, path: Path) -> None:
+    bundle.writestr(zipfile.ZipInfo(name, EPOCH), path.read_bytes())
+
+
+def copy_source(source: Path, to: Path) -> None:
+    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names."""
+    ignore = source / ".seerdignore"
+    lines = ignore.read_text().splitlines() if ignore.is_file() else []
+    ignored = pathspec.GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
+    try:
+        shutil.copytree(source, to, ignore=lambda folder, names: _ignored(ignored, source, Path(folder), names))
+    except shutil.Error as error:
+        what = "; ".join(f"{path}: {why}" for path, _, why in error.args[0][:5])
+        raise UsageError(f"the source {source} cannot be copied: {what}") from error
+
+
+def _ignored(ignored: pathspec.GitIgnoreSpec, source: Path, folder: Path, names: list[str]) -> set[str]:
+    def excluded(name: str) -> bool:
+        path = folder / name
+        relative = path.relative_to(source).as_posix()
+        return ignored.match_file(f"{relative}/" if path.is_dir() else relative)
+
+    return {name for name in names if excluded(name)}

@@ -1,0 +1,134 @@
+"""The loop that runs a run: event -> step -> journal -> commands -> outcomes as events, until the core says that it is over.
+
+The one rule: commands are carried out, facts acknowledged and people told only after the events are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from seerd.core.commands import AnyCommand
+from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.limits import grace_s, lease_s
+from seerd.core.state import State
+from seerd.core.step import step
+from seerd.shell.clock import RunClock
+from seerd.shell.dispatch import Core, Dispatch, World
+from seerd.shell.journal import Entry, Journal
+
+Watcher = Callable[[State, list[Entry]], None]
+"""Shown the state and what was just committed; must not change anything."""
+
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Daemon:
+    """Runs one run, from where its journal ends to the end of the run."""
+
+    def __init__(self, state: State, journal: Journal, world: World, watcher: Watcher) -> None:
+        self.state = state
+        self.clock = RunClock(journal.origin)
+        self._journal = journal
+        self._watcher = watcher
+        self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
+        self._failure: asyncio.Future[None] | None = None
+        self._stops = 0
+        self._dispatch = Dispatch(world, self._core(), self.clock)
+
+    async def begin(self, event: AnyEvent) -> None:
+        """Run a new run, whose first event this is, until it is over."""
+        self._queue.put_nowait(event)
+        await self._run()
+
+    async def resume(self) -> None:
+        """Take up a run whose daemon has gone: first say what is found, then go on."""
+        live = (InstancePhase.READY, InstancePhase.RELEASING)
+        alive = await self._dispatch.reattach([i.id for i in self.state.instances.values() if i.phase in live])
+        backlog = list(self._drain())
+        self._queue.put_nowait(RunResumed(at=self.clock.now(), alive=tuple(alive)))
+        for event in backlog:
+            self._queue.put_nowait(event)
+        await self._run()
+
+    async def _run(self) -> None:
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            with self._signals():
+                await self._turn()
+                while not self.state.finished:
+                    await self._turn()
+        finally:
+            await self._dispatch.close()
+
+    async def _turn(self) -> None:
+        """Wait for something to happen, then handle all that has."""
+        waiting = asyncio.ensure_future(self._queue.get())
+        done, _ = await asyncio.wait({waiting, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+        if self._failure in done:
+            waiting.cancel()
+            self._failure.result()
+        self._handle([waiting.result(), *self._drain()])
+
+    def _handle(self, events: list[AnyEvent]) -> None:
+        entries = []
+        for event in events:
+            event = self._in_order(event)
+            commands = step(self.state, event)
+            entries.append(Entry(self.state.seq, event, commands))
+        self._journal.append(entries)
+        for entry in entries:
+            self._dispatch.carry_out(entry.commands)
+        for instance, fact in {e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)}.items():
+            self._dispatch.committed(instance, fact)
+        self._watcher(self.state, entries)
+
+    def _in_order(self, event: AnyEvent) -> AnyEvent:
+        """The event with a time that is not before that of the last one."""
+        return event if event.at >= self.state.now else msgspec.structs.replace(event, at=self.state.now)
+
+    def _drain(self) -> Iterator[AnyEvent]:
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                yield self._queue.get_nowait()
+
+    def _core(self) -> Core:
+        return Core(
+            emit=self._queue.put_nowait,
+            crash=self._crash,
+            pending=self._pending,
+            seen=lambda instance: self.state.instances[instance].seen,
+            lease=lambda: (lease_s(self.state, self.clock.now()), grace_s(self.state)),
+        )
+
+    def _crash(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _pending(self, instance: str) -> list[AnyCommand]:
+        return [c for c in self.state.under_way.values() if getattr(c, "instance", None) == instance]
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT, SIGTERM and SIGHUP end the run in order, the second one at once; ignored ones (nohup) stay so."""
+        loop = asyncio.get_running_loop()
+        numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+        for number in numbers:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self._stops += 1
+        self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
+
+

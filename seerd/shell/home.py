@@ -1,0 +1,139 @@
+"""Where runs live on the coordinator's disk: one folder per run in the home folder.
+
+The one rule: a run's folder is all there is of it; only the daemon that holds its lock writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.errors import BusyError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run's files."""
+
+    path: Path
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def journal(self) -> Path:
+        """Every event of the run (SQLite)."""
+        return self.path / "journal.db"
+
+    @property
+    def spec(self) -> Path:
+        """The spec as it was when the run began."""
+        return self.path / "spec.toml"
+
+    @property
+    def setup(self) -> Path:
+        """What the daemon needs beyond the journal to go on (JSON)."""
+        return self.path / "setup.json"
+
+    @property
+    def source(self) -> Path:
+        """The user's source as it was when the run began."""
+        return self.path / "source"
+
+    @property
+    def agent(self) -> Path:
+        """The agent's zip."""
+        return self.path / "agent.pyz"
+
+    @property
+    def instances(self) -> Path:
+        """Local instances: a folder each, with the logs of its trials."""
+        return self.path / "instances"
+
+    @property
+    def store(self) -> Path:
+        """Checkpoints, unless the spec puts them elsewhere."""
+        return self.path / "store"
+
+    @property
+    def best(self) -> Path:
+        """The result."""
+        return self.path / "best"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run's lock, with our process id in it. Raises `BusyError` if another process holds it."""
+        with (self.path / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BusyError(self.run, self.owner()) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def owner(self) -> int | None:
+        """Process id of the daemon that runs it now, or None."""
+        try:
+            with (self.path / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            text = (self.path / "lock").read_text().strip()
+            return int(text) if text.isdecimal() else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder of all runs."""
+
+    path: Path
+
+    def new(self, name: str) -> RunFolder:
+        """A folder for a new run, private to the user."""
+        run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        folder = RunFolder(self.path / run)
+        folder.path.mkdir(mode=0o700, parents=True)
+        return folder
+
+    def runs(self) -> list[RunFolder]:
+        """All runs, oldest first."""
+        if not self.path.is_dir():
+            return []
+        found = [RunFolder(p) for p in self.path.iterdir() if (p / "journal.db").is_file()]
+        return sorted(found, key=lambda folder: (folder.journal.stat().st_ctime, folder.run))
+
+    def find(self, name: str) -> RunFolder:
+        """The run of this name, or the only one whose name begins so, or the `last` one."""
+        runs = self.runs()
+        if not runs:
+            raise UsageError(f"there is no run in {self.path} yet; start one with: seerd run SPEC")
+        if name == "last":
+            return max(runs, key=lambda folder: folder.spec.stat().st_mtime)
+        exact = [folder for folder in runs if folder.run == name]
+        matching = exact or [folder for folder in runs if folder.run.startswith(name)]
+        if len(matching) == 1:
+            return matching[0]
+        if not matching:
+            raise UsageError(f"no run begins with {name!r}; the last is {runs[-1].run} (seerd list shows all)")
+        names = ", ".join(folder.run for folder in matching)
+        raise UsageError(f"{name!r} could be any of {names}: give more of the name")
+
+
+def default_home() -> Path:
+    """`$SEERD_HOME`, else `seerd` in the XDG state folder (specifications.freedesktop.org/basedir-spec)."""
+    if home := os.environ.get("SEERD_HOME"):
+        return Path(home).expanduser().resolve()
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "seerd"

@@ -1,0 +1,143 @@
+"""This machine as the only instance: its agent is a detached process that survives the daemon and listens on a Unix socket.
+
+The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and whatever a dead agent left behind is
+cleaned up by the next one that is started there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seerd.errors import ProviderError
+from seerd.shell.providers.base import Connection
+
+START_S = 20.0
+END_S = 10.0
+POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProvider:
+    """Instances in subfolders of `folder`, each with `gpus` GPUs (`cuda`) or CPU slots; `bundle` is the agent's zip."""
+
+    folder: Path
+    run: str
+    bundle: Path
+    gpus: int
+    cuda: bool
+    lease_s: float
+    grace_s: float
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    async def launch(self, token: str) -> str:
+        """The instance for this token: a folder of that name with an agent running in it."""
+        instance = f"local-{token.split('.')[0]}"
+        (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._ensure_agent(instance)
+        return instance
+
+    async def connect(self, instance: str) -> Connection:
+        """A connection to its socket, by a path that is short enough for one."""
+        if await self.gone(instance):
+            raise ProviderError(f"{instance} has been removed")
+        await self._ensure_agent(instance)
+        with _short(self.folder / instance) as path:
+            return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
+
+    async def terminate(self, instance: str) -> None:
+        """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
+        folder = self.folder / instance
+        if await _wait(lambda: not _locked(folder), END_S):
+            return
+        _signal(folder, signal.SIGKILL)
+        await _wait(lambda: not _locked(folder), END_S)
+        await self._ensure_agent(instance)
+        _signal(folder, signal.SIGTERM)
+        if not await _wait(lambda: not _locked(folder), END_S):
+            raise ProviderError(f"the agent in {folder} does not end; kill the process that `fuser agent.lock` names")
+
+    async def gone(self, instance: str) -> bool:
+        """Whether its folder has been deleted."""
+        return not (self.folder / instance).is_dir()
+
+    async def _ensure_agent(self, instance: str) -> None:
+        folder = self.folder / instance
+        if not _locked(folder):
+            self.processes.append(self._spawn(folder))
+        if not await _wait(lambda: _answers(folder), START_S):
+            raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}")
+
+    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+        kind = "--cuda" if self.cuda else "--slots"
+        command = [sys.executable, "-I", str(self.bundle), "--folder", str(folder), "--run", self.run, kind]
+        command += ["--gpus", str(self.gpus), "--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
+        with (folder / "agent.out").open("ab") as out:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
+            )
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[Path]:
+    """A short path to a folder: the address of a Unix socket holds about a hundred bytes (unix(7))."""
+    with tempfile.TemporaryDirectory(prefix="seerd-") as short:
+        link = Path(short) / "i"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link
+
+
+def _locked(folder: Path) -> bool:
+    """Whether an agent lives in this folder."""
+    try:
+        descriptor = os.open(folder / "agent.lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _answers(folder: Path) -> bool:
+    """Whether the agent that lives in this folder takes connections."""
+    if not _locked(folder):
+        return False
+    with _short(folder) as path, socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path / "agent.sock")) == 0
+
+
+def _signal(folder: Path, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError, ValueError):
+        os.kill(int((folder / "agent.pid").read_text()), number)
+
+
+def _tail(folder: Path) -> str:
+    try:
+        return "\n".join((folder / "agent.out").read_text(errors="replace").splitlines()[-20:])
+    except FileNotFoundError:
+        return "(nothing)"
+
+
+async def _wait(condition: Callable[[], bool], for_s: float) -> bool:
+    """Whether the condition came true in time."""
+    end = asyncio.get_running_loop().time() + for_s
+    while not condition():
+        if asyncio.get_running_loop().time() > end:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True

@@ -1,0 +1,47 @@
+"""A directory as the store of checkpoints.
+
+The one rule: a file gets its name only when its bytes are on the disk and have the expected checksum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryStore:
+    """Checkpoints under `folder`, one subfolder per trial."""
+
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        """The folder's absolute path."""
+        return str(self.folder.resolve())
+
+    async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
+        """Copy `TRIAL/NAME.pt` to `to`."""
+        await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
+
+
+def _copy_checked(source: Path, sha256: str, to: Path) -> None:
+    part = to.with_name(f".{to.name}.part")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copyfile(source, part)
+    except OSError as error:
+        raise StoreError(f"{source} cannot be copied: {error.strerror}") from error
+    with part.open("rb") as copy:
+        found = hashlib.file_digest(copy, "sha256").hexdigest()
+        os.fsync(copy.fileno())
+    if found != sha256:
+        part.unlink()
+        raise StoreError(f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed")
+    part.rename(to)

@@ -1,0 +1,78 @@
+"""Between the core's words and the agent's: commands become orders, facts become events.
+
+The one rule: nothing is decided and nothing is kept; each value becomes one other value, or none.
+"""
+
+from __future__ import annotations
+
+from agent.protocol import Checkpointed, Exited, Fact, Order, Refused, Reported, Start, Started, Stop, Training
+from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.events import (
+    AnyEvent,
+    OrderRefused,
+    TrialCheckpointed,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialTraining,
+)
+
+
+def order_of(command: StartTrial | StopTrial) -> Order:
+    """The core's command as the agent knows it."""
+    if isinstance(command, StopTrial):
+        return Stop(command.id, command.trial, command.attempt, command.checkpoint, command.grace_s)
+    return Start(
+        id=command.id,
+        trial=command.trial,
+        attempt=command.attempt,
+        gpus=list(command.gpus),
+        config=command.config,
+        seed=command.seed,
+        checkpoints=list(command.checkpoints),
+    )
+
+
+def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
+    """The fact as the core knows it; None for what the core need not know."""
+    common = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
+    match fact:
+        case Refused():
+            return OrderRefused(**common, command=fact.id, why=fact.why)
+        case Started():
+            return TrialStarted(**common, trial=fact.trial, attempt=fact.attempt, pid=fact.pid)
+        case Training():
+            return TrialTraining(**common, trial=fact.trial, attempt=fact.attempt, epoch=fact.epoch)
+        case Reported():
+            return TrialReported(
+                **common,
+                trial=fact.trial,
+                attempt=fact.attempt,
+                epoch=fact.epoch,
+                metric=fact.metrics.get(metric),
+                unit_s=fact.unit_s,
+            )
+        case Checkpointed():
+            return TrialCheckpointed(
+                **common,
+                trial=fact.trial,
+                attempt=fact.attempt,
+                name=fact.name,
+                epoch=fact.epoch,
+                metric=fact.metrics.get(metric),
+                sha256=fact.sha256,
+                size=fact.size,
+                save_s=fact.save_s,
+            )
+        case Exited():
+            return TrialExited(
+                **common,
+                trial=fact.trial,
+                attempt=fact.attempt,
+                cause=fact.cause,
+                code=fact.code,
+                rank=fact.rank,
+                tail=tuple(fact.tail),
+            )
+        case _:
+            return None

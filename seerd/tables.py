@@ -1,0 +1,54 @@
+"""Tables for people: the list of runs, the ledger. Made of the same values that `--json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.units import format_duration, format_gpu_time, format_money
+
+Json = dict[str, Any]
+
+
+def runs_table(rows: list[Json]) -> RenderableType:
+    """One line per run."""
+    if not rows:
+        return Text("no runs yet; start one with: seerd run SPEC")
+    table = _table("run", "status", ">trials", ">best", ">time", ">GPU time")
+    for row in rows:
+        best = row["best"]
+        table.add_row(
+            row["run"],
+            row["status"],
+            str(row["trials"]),
+            f"{best['metric']:.6g}" if best else "-",
+            format_duration(round(row["elapsed_s"])),
+            format_gpu_time(row["gpu_min"] * 60),
+        )
+    return table
+
+
+def ledger_table(told: Json) -> RenderableType:
+    """Every charge, and the sums."""
+    table = _table("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
+    for charge in told["charges"]:
+        until = "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s"
+        since = f"{charge['since_s']:.1f}s"
+        usd = f"{charge['usd']:.2f}"
+        table.add_row(charge["what"], charge["instance"], str(charge["gpus"]), since, until, f"{charge['gpu_min']:.2f}", usd)
+    sums = (
+        f"spent {told['spent_gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, {format_money(told['spent_usd'])}; "
+        f"committed {told['committed_gpu_min']:.2f} GPU-min if everything were given back now"
+    )
+    return Group(table, Text(sums))
+
+
+def _table(*columns: str) -> Table:
+    """A plain table; columns whose name begins with `>` are for numbers."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return table

@@ -1,0 +1,68 @@
+"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from another terminal through the journal.
+
+The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from seerd.core.state import State
+from seerd.live import LiveView
+from seerd.plain import line_of
+from seerd.replay import follow, replay
+from seerd.shell.daemon import Watcher
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Entry, Journal
+
+RECENT = 12
+POLL_S = 0.5
+
+
+def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
+    """One line per event that people need to know."""
+    print(f"run {folder.run}", file=out, flush=True)
+
+    def watcher(state: State, entries: list[Entry]) -> None:
+        for entry in entries:
+            line = line_of(entry.event, state)
+            if line is not None:
+                with contextlib.suppress(OSError):
+                    print(line, file=out, flush=True)
+
+    return watcher
+
+
+@contextlib.contextmanager
+def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
+    """The live view on this terminal, for as long as the context lasts."""
+    recent: deque[str] = deque(maxlen=RECENT)
+    with LiveView() as view:
+
+        def watcher(state: State, entries: list[Entry]) -> None:
+            recent.extend(line for entry in entries if (line := line_of(entry.event, state)) is not None)
+            view.update(state, max(state.now, 0.0), recent)
+
+        yield watcher
+
+
+def watch_run(folder: RunFolder) -> None:
+    """Follow a run's journal until it is over or nobody runs it."""
+    context = live_watcher(folder) if sys.stdout.isatty() else contextlib.nullcontext(lines_to(folder, sys.stdout))
+    with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
+        state = replay(journal)
+        watcher(state, list(journal.entries(max(0, state.seq - RECENT))))
+        while not state.finished and folder.owner() is not None:
+            time.sleep(POLL_S)
+            _catch_up(journal, state, watcher)
+
+
+def _catch_up(journal: Journal, state: State, watcher: Callable[[State, list[Entry]], None]) -> None:
+    for entry in journal.entries(state.seq):
+        follow(state, [entry])
+        watcher(state, [entry])

@@ -1,0 +1,55 @@
+"""What tests of several folders share: small runs for the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from planner.model import Limits, PolicyParams, Problem
+from planner.space import Parameter, Space
+from seerd.core.events import ClusterFacts, RunFacts
+
+MakeFacts = Callable[..., RunFacts]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite` accepts what the scenarios print now; review the difference before you commit it."""
+    parser.addoption("--rewrite", action="store_true", help="rewrite the transcripts in tests/scenarios")
+
+
+def small_facts(
+    *,
+    deadline_s: float = 60.0,
+    budget_gpu_s: float = 320.0,
+    gpus: int = 8,
+    billing: str = "held",
+    mode: str = "max",
+    max_gpus: int | None = None,
+    usd_per_gpu_h: float = 0.0,
+    cost_usd: float | None = None,
+) -> RunFacts:
+    """SEER with eta 2: six trials (4 on 1 GPU, 2 on 2 GPUs) for 20 s, then three (2 on 1, 1 on 2) for 40 s, unless the limits are changed."""
+    limits = Limits(deadline_s, budget_gpu_s, max_gpus, cost_usd)
+    space = Space((Parameter("lr", low=0.1, high=0.9),))
+    params = PolicyParams(eta=2, nu=2, p_max=2, t_min_s=15.0, seed=1)
+    cluster = ClusterFacts(
+        billing=billing,  # type: ignore[arg-type]
+        gpus_per_instance=gpus,
+        max_instances=1 if billing == "held" else None,
+        usd_per_gpu_h=usd_per_gpu_h,
+    )
+    return RunFacts(
+        run="small",
+        name="small",
+        metric="accuracy",
+        mode=mode,  # type: ignore[arg-type]
+        problem=Problem(limits, space, params),
+        cluster=cluster,
+    )
+
+
+@pytest.fixture
+def facts() -> MakeFacts:
+    """Makes the facts of a small run."""
+    return small_facts

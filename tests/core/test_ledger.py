@@ -1,0 +1,87 @@
+"""The ledger: billed seconds by both rules, and the last moment to give everything back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seerd.core.ledger import Charge, Ledger
+
+
+def test_held_gpus_cost_from_the_order_until_they_are_free() -> None:
+    ledger = Ledger()
+    ledger.start(Charge("t1/1", "i", 2, 10.0))
+    assert ledger.spent_gpu_s(25.0) == 30.0
+    ledger.end("t1/1", 40.0)
+    assert ledger.spent_gpu_s(100.0) == 60.0
+
+
+def test_a_rented_instance_costs_at_least_a_minute() -> None:
+    ledger = Ledger()
+    ledger.start(Charge("i", "i", 4, 10.0, minimum_s=60.0))
+    assert ledger.spent_gpu_s(11.0) == 240.0
+    assert ledger.spent_gpu_s(80.0) == 280.0
+    ledger.end("i", 30.0)
+    assert ledger.spent_gpu_s(500.0) == 240.0
+
+
+def test_money_is_gpu_time_at_the_price_of_a_gpu_hour() -> None:
+    assert Ledger(usd_per_gpu_h=3.06).usd(7200.0) == pytest.approx(6.12)
+
+
+def test_a_charge_is_not_opened_twice() -> None:
+    ledger = Ledger()
+    ledger.start(Charge("t1/1", "i", 2, 10.0))
+    with pytest.raises(ValueError, match="charged already"):
+        ledger.start(Charge("t1/1", "i", 2, 10.0))
+
+
+def test_nothing_held_is_never_exhausted() -> None:
+    assert Ledger().exhausted_at(100.0, 5.0) == math.inf
+
+
+def test_held_gpus_are_given_back_so_that_the_release_is_still_paid() -> None:
+    ledger = Ledger()
+    ledger.start(Charge("t1/1", "i", 2, 0.0))
+    assert ledger.exhausted_at(100.0, 5.0) == 45.0
+
+
+Rows = list[tuple[int, float, float | None]]
+charges = st.lists(
+    st.tuples(st.integers(1, 8), st.floats(0, 100), st.one_of(st.none(), st.floats(0, 200))), min_size=1, max_size=8
+)
+minima = st.sampled_from([0.0, 60.0])
+
+
+def _ledger(rows: Rows, minimum_s: float) -> Ledger:
+    ledger = Ledger()
+    for number, (gpus, since, length) in enumerate(rows):
+        ledger.start(Charge(str(number), "i", gpus, since, minimum_s=minimum_s))
+        if length is not None:
+            ledger.end(str(number), since + length)
+    return ledger
+
+
+@given(charges, minima, st.floats(300, 1000))
+def test_running_sums_equal_the_sum_over_all_charges(rows: Rows, minimum_s: float, now: float) -> None:
+    ledger = _ledger(rows, minimum_s)
+    assert ledger.spent_gpu_s(now) == pytest.approx(sum(c.gpu_s(now) for c in ledger.charges()))
+
+
+@given(charges, minima, st.floats(1, 5000), st.floats(0, 30))
+def test_exhaustion_is_the_last_moment_that_keeps_the_budget(
+    rows: Rows, minimum_s: float, budget: float, release: float
+) -> None:
+    ledger = _ledger(rows, minimum_s)
+    moment = ledger.exhausted_at(budget, release)
+    if moment == math.inf:
+        assert not ledger.open
+        return
+    if moment > -math.inf:
+        assert ledger.committed_gpu_s(moment, release) <= budget + 1e-6
+        assert ledger.committed_gpu_s(moment + 0.01, release) > budget - 1e-6
+    else:
+        assert ledger.committed_gpu_s(-1e9, release) > budget - 1e-6

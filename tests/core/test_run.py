@@ -1,0 +1,211 @@
+"""Whole runs through the pure core, in a simulated world: each test is one promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from planner.space import Config
+from seerd.core.codec import encode_commands
+from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.events import RunFacts, TrialExited, TrialReported, TrialTraining
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.reconcile import reconcile
+from seerd.core.state import State
+from seerd.sim.world import Behaviour, World
+
+MakeFacts = Callable[..., RunFacts]
+
+
+def curve(config: Config, epoch: int) -> float | None:
+    """The higher `lr`, the better, from the first report on."""
+    return float(config["lr"]) * (1 - 0.5**epoch)
+
+
+PLAIN = Behaviour(metric=curve)
+
+
+def best_lr(state: State) -> float:
+    return max(float(t.config["lr"]) for t in state.trials.values())
+
+
+def test_a_run_ends_within_its_limits_with_the_best_model(facts: MakeFacts) -> None:
+    state = World(facts(), PLAIN).run()
+    assert state.ending == "done"
+    assert state.now <= 60.0
+    assert state.ledger.spent_gpu_s(state.now) <= 320.0
+    assert state.published is not None
+    winner = state.trials[state.published.incumbent.trial]
+    assert winner.config["lr"] == best_lr(state)
+    assert state.published.incumbent.checkpoint.epoch == winner.reports
+
+
+def test_brackets_eliminate_inside_and_the_best_get_more_gpus(facts: MakeFacts) -> None:
+    state = World(facts(), PLAIN).run()
+    phases = [t.phase for t in state.trials.values()]
+    assert phases.count(TrialPhase.ELIMINATED) == 3
+    survivors = [t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED]
+    assert sorted(t.id for t in survivors if t.bracket == 1) == [max(survivors, key=lambda t: t.config["lr"]).id]
+
+
+def test_an_unmoved_trial_is_not_touched_at_a_stage_boundary(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    state = world.run()
+    kept = [t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED and t.attempt == 1]
+    assert kept
+    for trial in kept:
+        stops = [c for _, commands in world.journal for c in commands if isinstance(c, StopTrial) and c.trial == trial.id]
+        assert len(stops) == 1
+        assert stops[0].checkpoint
+
+
+def test_a_moved_trial_goes_on_from_where_it_saved(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    state = world.run()
+    moved = [t for t in state.trials.values() if t.attempt == 2]
+    assert moved
+    for trial in moved:
+        events = [e for e, _ in world.journal if getattr(e, "trial", None) == trial.id]
+        last = max(e.epoch for e in events if isinstance(e, TrialReported) and e.attempt == 1)
+        again = [e.epoch for e in events if isinstance(e, TrialTraining) and e.attempt == 2]
+        assert again == [last]
+
+
+def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
+    slow_to_stop = Behaviour(metric=curve, stop_s=100.0)
+    state = World(facts(budget_gpu_s=320.0), slow_to_stop).run()
+    assert state.ledger.spent_gpu_s(state.now) <= 320.0
+    assert state.published is not None
+
+
+def test_money_is_a_budget_too(facts: MakeFacts) -> None:
+    state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), PLAIN).run()
+    assert state.ending == "budget"
+    assert state.ledger.usd(state.ledger.spent_gpu_s(state.now)) <= 100.0
+
+
+def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFacts) -> None:
+    state = World(facts(billing="rented", gpus=4, budget_gpu_s=3000.0, max_gpus=8), PLAIN).run()
+    ends = sorted(i.ended_at or 0.0 for i in state.instances.values())
+    assert len(ends) >= 2
+    assert ends[0] < 30.0 < ends[-1]
+
+
+def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: MakeFacts) -> None:
+    world = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3))
+    state = world.run()
+    failed = state.trials["t0001"]
+    assert failed.phase is TrialPhase.FAILED
+    assert failed.attempt == 3
+    assert "exit status 1" in failed.why
+    assert failed.tail == ("last line",)
+    starts = [c for _, commands in world.journal for c in commands if isinstance(c, StartTrial) and c.trial == "t0001"]
+    assert [bool(c.checkpoints) for c in starts] == [False, True, True]
+
+
+def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
+    state = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)).run()
+    assert state.ending == "failed"
+    assert state.published is None
+    assert state.now < 20.0
+
+
+def test_nan_never_wins(facts: MakeFacts) -> None:
+    def diverges(config: Config, epoch: int) -> float | None:
+        return None if config["lr"] > 0.5 else curve(config, epoch)
+
+    state = World(facts(), Behaviour(metric=diverges)).run()
+    assert state.published is not None
+    winner = state.trials[state.published.incumbent.trial]
+    assert winner.config["lr"] <= 0.5
+
+
+def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
+    state = World(facts(), Behaviour(metric=curve, most_epochs=5)).run()
+    assert {t.phase for t in state.trials.values()} == {TrialPhase.FINISHED}
+    assert state.published is not None
+    assert state.ending == "done"
+    assert state.now < 20.0
+
+
+def test_trials_of_a_lost_instance_run_again_from_their_checkpoints(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.at(12.0, lambda: world.lose(next(iter(world.machines))))
+    state = world.run()
+    assert state.published is not None
+    assert len(world.machines) == 2
+    assert all(t.losses == 1 for t in state.trials.values())
+
+
+def test_an_interrupted_run_saves_and_is_over(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.at(10.0, world.interrupt)
+    state = world.run()
+    assert state.ending == "interrupted"
+    assert state.now < 12.0
+    assert state.published is not None
+    exits = [e for e, _ in world.journal if isinstance(e, TrialExited)]
+    assert {e.cause for e in exits} == {"asked"}
+
+
+def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.at(10.0, world.interrupt)
+    world.run()
+    world.resume()
+    state = world.run_on()
+    assert state.ending == "done"
+    assert state.published is not None
+    assert best_lr(state) == state.trials[state.published.incumbent.trial].config["lr"]
+
+
+def test_a_second_interrupt_kills(facts: MakeFacts) -> None:
+    world = World(facts(), Behaviour(metric=curve, stop_s=50.0))
+    world.at(10.0, world.interrupt)
+    world.at(10.5, lambda: world.interrupt(hard=True))
+    state = world.run()
+    assert state.now < 11.5
+
+
+def test_agents_that_do_not_answer_cannot_hold_up_the_end(facts: MakeFacts) -> None:
+    world = World(facts(), Behaviour(metric=curve, deaf=True))
+    world.at(10.0, world.interrupt)
+    state = world.run()
+    assert state.now < 25.0
+    assert state.published is not None
+    assert not state.ledger.open
+
+
+def test_reconciling_twice_asks_for_nothing_new(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.begin()
+    while not world.state.finished:
+        world.turn()
+        before = encode_commands(list(world.state.under_way.values()))
+        world.state.touched = dict.fromkeys(world.state.trials)
+        world.state.refit = True
+        if not world.state.finished:
+            assert reconcile(world.state) == []
+            assert encode_commands(list(world.state.under_way.values())) == before
+
+
+def test_the_same_facts_give_the_same_run(facts: MakeFacts) -> None:
+    first, second = World(facts(), PLAIN), World(facts(), PLAIN)
+    first.run()
+    second.run()
+    assert first.journal == second.journal
+
+
+@pytest.mark.parametrize("down_s", [0.5, 15.0])
+def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts, down_s: float) -> None:
+    undisturbed = World(facts(), PLAIN)
+    configs = [t.config for t in undisturbed.run().trials.values()]
+    for seq in range(1, len(undisturbed.journal)):
+        world = World(facts(), PLAIN, kill_after=frozenset({seq}))
+        world.down_s = down_s
+        state = world.run()
+        assert state.published is not None, seq
+        assert [t.config for t in state.trials.values()] == configs
+        assert len(world.started) == len(set(world.started)), seq
+        assert state.ledger.spent_gpu_s(state.now) <= 320.0
