@@ -5,6 +5,8 @@ The one rule: randomness comes from the generator that is passed in, one draw pe
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +16,10 @@ Config = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One dimension: either `choices`, or a range from `low` to `high` (both included) with optional `step` and `log`."""
+    """One dimension: either `choices`, or a range from `low` to `high` (both included) with optional `step` and `log`.
+
+    Raises `ValueError` when made of values that make no sense together.
+    """
 
     name: str
     choices: tuple[Value, ...] = ()
@@ -24,9 +29,56 @@ class Parameter:
     log: bool = False
     integer: bool = False
 
+    def __post_init__(self) -> None:
+        if self.choices:
+            return
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"low = {self.low:g} must be smaller than high = {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} must be greater than 0 when log = true")
+        if self.step is not None and not 0 < self.step <= self.high - self.low:
+            raise ValueError(f"step = {self.step:g} must be greater than 0 and fit between low and high")
+
+    def sample(self, rng: random.Random) -> Value:
+        """One value, uniform over the choices or the range (over its logarithm if `log`)."""
+        if self.choices:
+            return self.choices[rng.randrange(len(self.choices))]
+        if self.step is not None or self.integer:
+            return self._on_grid(self._between(rng.random()))
+        return self._between(rng.random())
+
+    def default(self) -> Value:
+        """The first choice, or the middle of the range (the geometric middle if `log`)."""
+        if self.choices:
+            return self.choices[0]
+        middle = self._between(0.5)
+        return middle if self.step is None and not self.integer else self._on_grid(middle)
+
+    def _between(self, share: float) -> float:
+        if self.log:
+            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return min(self.high, max(self.low, value))
+
+    def _on_grid(self, value: float) -> Value:
+        """The nearest of low, low + step, ..., not above high."""
+        step = 1.0 if self.step is None else self.step
+        last = math.floor((self.high - self.low) / step + 1e-9)
+        snapped = self.low + step * min(last, round((value - self.low) / step))
+        return round(snapped) if self.integer else snapped
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
     """All dimensions, in the order of the spec."""
 
     parameters: tuple[Parameter, ...] = ()
+
+    def sample(self, rng: random.Random) -> Config:
+        """One configuration."""
+        return {parameter.name: parameter.sample(rng) for parameter in self.parameters}
+
+    def defaults(self) -> Config:
+        """What a script gets that is started by hand."""
+        return {parameter.name: parameter.default() for parameter in self.parameters}

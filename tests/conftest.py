@@ -25,6 +25,8 @@ def small_facts(
     gpus: int = 8,
     billing: str = "held",
     mode: str = "max",
+    t_min_s: float = 15.0,
+    seed: int = 5,
     max_gpus: int | None = None,
     usd_per_gpu_h: float = 0.0,
     cost_usd: float | None = None,
@@ -32,7 +34,7 @@ def small_facts(
     """SEER with eta 2: six trials (4 on 1 GPU, 2 on 2 GPUs) for 20 s, then three (2 on 1, 1 on 2) for 40 s, unless the limits are changed."""
     limits = Limits(deadline_s, budget_gpu_s, max_gpus, cost_usd)
     space = Space((Parameter("lr", low=0.1, high=0.9),))
-    params = PolicyParams(eta=2, nu=2, p_max=2, t_min_s=15.0, seed=1)
+    params = PolicyParams(eta=2, nu=2, p_max=2, t_min_s=t_min_s, seed=seed)
     cluster = ClusterFacts(
         billing=billing,  # type: ignore[arg-type]
         gpus_per_instance=gpus,

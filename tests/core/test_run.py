@@ -86,10 +86,11 @@ def test_money_is_a_budget_too(facts: MakeFacts) -> None:
 
 
 def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFacts) -> None:
-    state = World(facts(billing="rented", gpus=4, budget_gpu_s=3000.0, max_gpus=8), PLAIN).run()
+    state = World(facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0), PLAIN).run()
     ends = sorted(i.ended_at or 0.0 for i in state.instances.values())
     assert len(ends) >= 2
-    assert ends[0] < 30.0 < ends[-1]
+    assert ends[0] < 110.0 < 250.0 < ends[-1]
+    assert state.ledger.spent_gpu_s(state.now) <= 1600.0
 
 
 def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: MakeFacts) -> None:

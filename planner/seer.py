@@ -1,0 +1,303 @@
+"""SEER: sequential elimination with elastic resources (Dunlap et al., SoCC '21, "Elastic Hyperparameter Tuning on the Cloud").
+
+The one rule: everything is exactly as published, in exact arithmetic; what the paper leaves open is said where it is settled.
+
+The paper's symbols and their names here (sections 3.1 to 3.3, Algorithms 1 to 3):
+
+T  deadline      B  budget       eta  of the trials of a bracket 1 in eta goes on to the next round
+K  rounds        R* `r_star`     nu   from one bracket to the next a trial gets nu times the GPUs
+t1 first_round   B0 `unit`, the budget of the smallest bracket      P, N  GPUs per trial and trials, for each bracket
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate
+
+from planner.model import (
+    Allocation,
+    Bracket,
+    Group,
+    Impossible,
+    Limits,
+    NewTrial,
+    Outline,
+    Plan,
+    PolicyParams,
+    Problem,
+    Stage,
+    View,
+)
+from planner.ranking import rank
+
+MOST_ROUNDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What Algorithms 2 and 3 compute. Seconds and GPU-seconds; `budgets`, `gpus` and `trials` have one entry per bracket."""
+
+    rounds: int
+    first_round: Fraction
+    r_star: Fraction
+    unit: Fraction
+    eta: Fraction
+    budgets: tuple[Fraction, ...]
+    gpus: tuple[int, ...]
+    trials: tuple[int, ...]
+    adjusted: tuple[str, ...] = ()
+
+    def members(self, bracket: int, stage: int) -> int:
+        """How many trials of a bracket run in a stage (from 0): floor(N[i] / eta^k)."""
+        return int(self.trials[bracket] / self.eta**stage)
+
+    @property
+    def peak_gpus(self) -> int:
+        """GPUs of the first round, which has the most."""
+        return sum(n * p for n, p in zip(self.trials, self.gpus, strict=True))
+
+    @property
+    def ends(self) -> tuple[Fraction, ...]:
+        """When each stage ends, seconds since the run began."""
+        return tuple(accumulate(self.first_round * self.eta**stage for stage in range(self.rounds)))
+
+
+def schedule(problem: Problem) -> Schedule | Impossible:
+    """Algorithms 2 and 3, and the first round lengthened until `max_gpus` is respected."""
+    limits, params = _clamped(problem)
+    if impossible := _impossible(limits, params):
+        return impossible
+    rounds, first_round = _rounds(limits, params)
+    made = _brackets(limits, params, rounds, first_round)
+    if limits.max_gpus is None or made.peak_gpus <= limits.max_gpus:
+        return made
+    return _lengthened(limits, params, made)
+
+
+def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
+    """No trial can have more GPUs than there may be."""
+    limits, params = problem.limits, problem.params
+    bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
+    p_max = max(params.p_min, min(bounds)) if bounds else None
+    return limits, replace(params, p_max=p_max)
+
+
+def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
+    """Whether not even one trial fits for one round of `t_min`."""
+    least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
+    if limits.max_gpus is not None and params.p_min > limits.max_gpus:
+        reason = f"a trial needs {params.p_min} GPUs (p_min), and there may be {limits.max_gpus}"
+    elif limits.deadline_s < least_s:
+        reason = f"the shortest round is {least_s:g}s (t_min), and the deadline is {limits.deadline_s:g}s"
+    elif limits.budget_gpu_s < least_gpu_s:
+        reason = (
+            f"one trial of one round needs {least_gpu_s / 60:g} GPU-min (p_min x t_min), "
+            f"and the budget is {limits.budget_gpu_s / 60:g} GPU-min"
+        )
+    else:
+        return None
+    return Impossible(reason, least_s, least_gpu_s)
+
+
+def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
+    """Algorithm 2, lines 2 to 4: K and t1 from the largest R that both conditions allow.
+
+    For each K the conditions bound R on (eta^(K-1), eta^K], where both are monotone; so the largest K with an R is the answer. At R = 1,
+    where the paper's K would be 0, one round of one trial fits: K = 1.
+    """
+    best = 1, Fraction(params.t_min_s)
+    for rounds in range(1, MOST_ROUNDS + 1):
+        eta, t_min = Fraction(params.eta), Fraction(params.t_min_s)
+        low, high = eta ** (rounds - 1), eta**rounds
+        r = min(high, _longest_first_round(limits, params, rounds) / t_min * low)
+        if r < low or (r == low and rounds > 1):
+            break
+        best = rounds, t_min * r / low
+    return best
+
+
+def _longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fraction:
+    """The longest t1 with which so many rounds fit into the deadline, and one smallest bracket into the budget."""
+    eta = Fraction(params.eta)
+    by_time = Fraction(limits.deadline_s) * (eta - 1) / (eta**rounds - 1)
+    by_budget = Fraction(limits.budget_gpu_s) / (params.p_min * rounds * eta ** (rounds - 1))
+    return min(by_time, by_budget)
+
+
+def _brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fraction) -> Schedule:
+    """Algorithm 2, lines 5 to 9."""
+    eta = Fraction(params.eta)
+    r_star = first_round * eta ** (rounds - 1) / Fraction(params.t_min_s)
+    unit = params.p_min * first_round * eta ** (rounds - 1) * rounds
+    budgets, gpus = _bracket_budgets(Fraction(limits.budget_gpu_s), unit, params)
+    trials = [int(budget / (rounds * first_round * p)) for budget, p in zip(budgets, gpus, strict=True)]
+    kept = [i for i, n in enumerate(trials) if n > 0]
+    return Schedule(
+        rounds,
+        first_round,
+        r_star,
+        unit,
+        eta,
+        tuple(budgets[i] for i in kept),
+        tuple(gpus[i] for i in kept),
+        tuple(trials[i] for i in kept),
+    )
+
+
+def _bracket_budgets(budget: Fraction, unit: Fraction, params: PolicyParams) -> tuple[list[Fraction], list[int]]:
+    """Algorithm 3: B and P. With nu = 1 every bracket has p_min GPUs per trial."""
+    p_min, nu, p_max = params.p_min, params.nu, params.p_max
+    if p_max == p_min:
+        return [budget], [p_min]
+    brackets = 1
+    while (brackets + 1) * nu**brackets <= budget / unit:
+        brackets += 1
+    if p_max is None or p_min * nu ** (brackets - 1) < p_max:
+        gpus = [p_min * nu**i for i in range(brackets)]
+        last = p_min * nu**brackets
+        gpus.append(last if p_max is None else min(p_max, last))
+        share = unit * nu ** (brackets - 1)
+        return [share] * brackets + [budget - share * brackets], gpus
+    gpus = []
+    while p_min * nu ** len(gpus) < p_max:
+        gpus.append(p_min * nu ** len(gpus))
+    gpus.append(p_max)
+    return [budget / len(gpus)] * len(gpus), gpus
+
+
+def _lengthened(limits: Limits, params: PolicyParams, made: Schedule) -> Schedule:
+    """The plan with the most rounds, and among those the shortest first round, whose first round fits on `max_gpus` GPUs.
+
+    The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough. If the budget is more than
+    `max_gpus` GPUs can use within the deadline, what they can use is planned with.
+    """
+    most_gpus = limits.max_gpus or 0
+    usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
+    able = Limits(limits.deadline_s, float(usable), limits.max_gpus)
+    notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
+    for rounds in range(made.rounds, 0, -1):
+        longest = _longest_first_round(able, params, rounds)
+        enough = min(longest, max(Fraction(params.t_min_s), usable / (rounds * most_gpus)))
+        for first_round in (enough, longest):
+            longer = _brackets(able, params, rounds, first_round)
+            if longer.peak_gpus <= most_gpus and longer.trials:
+                return replace(longer, adjusted=(*notes, _longer(made, longer, most_gpus)))
+    raise AssertionError("one round over the whole deadline always fits on max_gpus GPUs")
+
+
+def _unusable(limits: Limits, usable: Fraction) -> str:
+    return (
+        f"{limits.max_gpus} GPUs can use at most {_minutes(float(usable))} of the {_minutes(limits.budget_gpu_s)} GPU-min "
+        f"in {_minutes(limits.deadline_s)} min"
+    )
+
+
+def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
+    return (
+        f"the first of {made.rounds} rounds would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
+        f"it lasts {_minutes(float(longer.first_round))} instead of {_minutes(float(made.first_round))} min, "
+        f"in {longer.rounds} round{'s' * (longer.rounds > 1)} with {sum(longer.trials)} instead of {sum(made.trials)} trials"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.4g}"
+
+
+class Seer:
+    """Algorithm 1. The view's clock says which stage it is; what a bracket's members are is remembered from plan to plan."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._schedule = schedule(problem)
+        self._stage = -1
+        self._members: list[list[str]] = []
+        self._order: list[str] = []
+
+    def outline(self) -> Outline | Impossible:
+        """The stages as they would be if nothing failed."""
+        made = self._schedule
+        if isinstance(made, Impossible):
+            return made
+        return Outline(
+            brackets=tuple(
+                Bracket(p, n, float(b)) for p, n, b in zip(made.gpus, made.trials, made.budgets, strict=True)
+            ),
+            stages=tuple(_stages(made)),
+            first_round_s=float(made.first_round),
+            r_star=float(made.r_star),
+            adjusted=made.adjusted,
+        )
+
+    def plan(self, view: View) -> Plan:
+        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
+        made = self._schedule
+        if isinstance(made, Impossible):
+            raise ValueError(made.reason)
+        new = self._begin(made) if self._stage < 0 else ()
+        eliminated: list[str] = []
+        while self._stage < made.rounds and view.now_s >= float(made.ends[self._stage]):
+            eliminated += self._next_stage(made, view)
+        fresh = {trial.id for trial in new}
+        running = tuple(a for a in self._allocations(made) if a.trial in fresh or view.trials[a.trial].status == "live")
+        stage = min(self._stage, made.rounds - 1)
+        if self._stage == made.rounds or not running:
+            return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True)
+        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]))
+
+    def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:
+        """Lines 1 and 2: sample all trials; their order is that of their ids."""
+        self._stage = 0
+        rng = random.Random(self._problem.params.seed)
+        width = max(4, len(str(sum(made.trials))))
+        new = tuple(
+            NewTrial(f"t{number:0{width}d}", self._problem.space.sample(rng))
+            for number in range(1, sum(made.trials) + 1)
+        )
+        self._order = [trial.id for trial in new]
+        self._deal(made)
+        return new
+
+    def _next_stage(self, made: Schedule, view: View) -> list[str]:
+        """Lines 9 and 11: each bracket keeps its best; all that are left are ordered together and dealt out again."""
+        kept: list[str] = []
+        out: list[str] = []
+        for bracket, members in enumerate(self._members):
+            ordered = [trial.id for trial in rank((view.trials[name] for name in members), view.mode)]
+            places = made.members(bracket, self._stage + 1)
+            kept += [name for name in ordered[:places] if view.trials[name].status != "failed"]
+            out += [name for name in ordered if name not in ordered[:places] or view.trials[name].status == "failed"]
+        self._stage += 1
+        if self._stage == made.rounds:
+            return []
+        self._order = [trial.id for trial in rank((view.trials[name] for name in kept), view.mode)]
+        self._deal(made)
+        return out
+
+    def _deal(self, made: Schedule) -> None:
+        """The best trials go to the bracket with the most GPUs per trial."""
+        waiting = iter(self._order)
+        dealt: dict[int, list[str]] = {}
+        for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
+            places = made.members(bracket, self._stage)
+            dealt[bracket] = [name for _, name in zip(range(places), waiting, strict=False)]
+        self._members = [dealt[bracket] for bracket in range(len(made.gpus))]
+
+    def _allocations(self, made: Schedule) -> Iterator[Allocation]:
+        bracket_of = {name: i for i, members in enumerate(self._members) for name in members}
+        for name in self._order:
+            if name in bracket_of:
+                yield Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
+
+
+def _stages(made: Schedule) -> Iterator[Stage]:
+    start = Fraction(0)
+    for number, end in enumerate(made.ends):
+        groups = tuple(
+            Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number)
+        )
+        yield Stage(float(start), float(end), groups)
+        start = end
