@@ -12,8 +12,9 @@ an id before does nothing a second time. A newer connection replaces an older on
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Dict, List, Optional, Type, Union
+import math
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, ClassVar, Dict, List, Optional, Union, get_args, get_origin, get_type_hints
 
 VERSION = 1
 MAX_LINE = 1 << 20
@@ -43,7 +44,6 @@ class Job:
     source       folder with the user's source on this instance; trials run there
     script, args, launcher, python, env, setup   as in the spec's `[train]`; `python` is a path or a name on PATH
     store        where checkpoints go: a directory that this instance can write, one folder per trial inside
-    library      folder that is put first on PYTHONPATH, so that `import seerd` finds the training side
     allocations  every number of GPUs that a trial of this run may get
     threads      CPU threads that each rank may use
     """
@@ -250,3 +250,60 @@ Message = Union[Order, Welcome, Fact]
 
 ORDERS = (Hello, Prepare, Start, Stop, Renew, Ack, Shutdown)
 FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited)
+
+
+def encode(message: Message) -> bytes:
+    """One line with its newline."""
+    body = {"kind": message.kind, **asdict(message)}
+    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in this line. Raises `ProtocolError` if it is not exactly one."""
+    if len(line) > MAX_LINE:
+        raise ProtocolError(f"a line of {len(line)} bytes is too long")
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    kind = body.pop("kind", None) if isinstance(body, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ProtocolError(f"no message is of kind {kind!r}")
+    message: Message = _made(_KINDS[kind], body)
+    return message
+
+
+def _made(cls: Any, body: Any) -> Any:
+    """A value of this data class from a JSON object with exactly its fields."""
+    if not isinstance(body, dict):
+        raise ProtocolError(f"{cls.__name__} is not an object")
+    hints = _HINTS[cls]
+    if set(body) != set(hints):
+        raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body))}")
+    return cls(**{name: _checked(f"{cls.__name__}.{name}", hint, body[name]) for name, hint in hints.items()})
+
+
+def _checked(where: str, hint: Any, value: Any) -> Any:
+    """The value, if it is of this type."""
+    if hint is Any:
+        return value
+    if is_dataclass(hint):
+        return _made(hint, value)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Union:
+        return None if value is None else _checked(where, inner[0], value)
+    if origin is list and isinstance(value, list):
+        return [_checked(where, inner[0], item) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _checked(where, inner[1], item) for key, item in value.items()}
+    if hint is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if hint in (int, str, bool) and type(value) is hint:
+        return value
+    raise ProtocolError(f"{where} cannot be {value!r:.80}")
+
+
+_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, *FACTS)}
+_HINTS: Dict[Any, Dict[str, Any]] = {
+    cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"} for cls in (*_KINDS.values(), Job)
+}

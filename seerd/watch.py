@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from seerd.core.state import State
-from seerd.live import LiveView
 from seerd.plain import line_of
 from seerd.replay import follow, replay
 from seerd.shell.daemon import Watcher
@@ -41,6 +40,8 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     """The live view on this terminal, for as long as the context lasts."""
+    from seerd.live import LiveView  # rich.live costs more to import than plain lines need
+
     recent: deque[str] = deque(maxlen=RECENT)
     with LiveView() as view:
 

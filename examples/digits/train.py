@@ -1,0 +1,45 @@
+"""Trains one configuration on handwritten digits. By hand: `python train.py`; tuned: `seerd run spec.toml`."""
+
+import seerd
+import torch
+from data import digits
+from model import build
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+trial = seerd.trial()
+config = trial.config
+
+model = build(config["width"], config["dropout"]).to(trial.device)
+if config["optimizer"] == "sgd":
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"])
+else:
+    optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"], betas=(config["momentum"], 0.999))
+trial.track(model=model, optimizer=optimizer)
+parallel = DistributedDataParallel(model) if trial.world > 1 else model
+
+train = TensorDataset(*digits("train"))
+batch = trial.batch(64)
+loader = DataLoader(train, batch_size=batch.micro, sampler=trial.sampler(len(train)))
+images, labels = (part.to(trial.device) for part in digits("validate"))
+
+
+def accuracy() -> float:
+    model.eval()
+    with torch.no_grad():
+        right = (model(images).argmax(1) == labels).float().mean().item()
+    model.train()
+    return right
+
+
+while trial.running():
+    for step, (x, y) in enumerate(loader):
+        loss = cross_entropy(parallel(x.to(trial.device)), y.to(trial.device)) / batch.accumulate
+        loss.backward()
+        if (step + 1) % batch.accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    trial.report(accuracy=accuracy(), loss=loss.item())
+    if trial.epoch >= 500:
+        break

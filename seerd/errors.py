@@ -1,0 +1,100 @@
+"""Everything that seerd tells a person went wrong. One small hierarchy; each class has the exit code of the command that ends with it.
+
+The one rule: the text says what happened, to what, what seerd did about it and what the person can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.units import format_duration, format_gpu_time
+
+
+class SeerdError(Exception):
+    """Base of all errors that are told, not traced."""
+
+    exit_code = 1
+
+
+class JournalError(SeerdError):
+    """A journal cannot be read or written."""
+
+
+class ReplayError(JournalError):
+    """The same events gave other commands than were recorded: another version of seerd, or a bug."""
+
+    def __init__(self, seq: int, event: Any, recorded: Sequence[Any], found: Sequence[Any]) -> None:
+        super().__init__(
+            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) asks for other commands now than when it happened.\n"
+            f"  then: {list(recorded)}\n  now:  {list(found)}\n"
+            f"The run was made by another version of seerd; read it with that version."
+        )
+
+
+class ProviderError(SeerdError):
+    """An instance could not be had, reached or given back."""
+
+
+class StoreError(SeerdError):
+    """A checkpoint could not be read."""
+
+
+class UsageError(SeerdError):
+    """What was asked for cannot be: a wrong option, an unknown run."""
+
+    exit_code = 2
+
+
+class BusyError(UsageError):
+    """Another process runs this run."""
+
+    def __init__(self, run: str, owner: int | None) -> None:
+        super().__init__(f"{run} is being run by process {owner}; follow it with: seerd watch {run}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant."""
+
+    path: str
+    found: str
+    allowed: str
+    hint: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.path}" if self.line is None else f"line {self.line}: {self.path}"
+        hint = f" (did you mean {self.hint}?)" if self.hint else ""
+        found = f"found {self.found}, " if self.found else ""
+        return f"{where}: {found}{self.allowed}{hint}"
+
+
+class SpecError(UsageError):
+    """All mistakes of a spec at once."""
+
+    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__(f"{file} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems))
+
+
+class LimitsError(SeerdError):
+    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds."""
+
+    exit_code = 3
+
+    def __init__(self, reason: str, min_deadline_s: float, min_budget_gpu_s: float) -> None:
+        self.min_deadline_s = min_deadline_s
+        self.min_budget_gpu_s = min_budget_gpu_s
+        super().__init__(
+            f"nothing was started: {reason}.\nThe smallest limits that allow one trial of one stage are "
+            f"--deadline {format_duration(min_deadline_s)} and --budget {format_gpu_time(min_budget_gpu_s)}."
+        )
+
+
+class NoModelError(SeerdError):
+    """There is no model to hand back."""
+
+    exit_code = 4

@@ -1,0 +1,79 @@
+"""A run in a few lines, for when the live view has gone: the best model, what was tried, what it took, what to do next."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.ranking import rank
+from seerd.core.incumbent import incumbent
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.state import State, Trial
+from seerd.plain import ENDINGS, config_text
+from seerd.units import format_duration, format_gpu_time
+
+MOST_ROWS = 20
+
+
+def summary(state: State) -> RenderableType:
+    """For `seerd show`, and at the end of `seerd run`."""
+    parts = [_head(state), Text(), _trials(state), *_failures(state), Text(), *_best(state), _next(state)]
+    return Group(*parts)
+
+
+def _head(state: State) -> Text:
+    limits = state.facts.problem.limits
+    spent = format_gpu_time(state.ledger.spent_gpu_s(state.now))
+    how = ENDINGS[state.ending] if state.ending else "not over"
+    took = f"{format_duration(round(state.now, 1))} of {format_duration(limits.deadline_s)}"
+    return Text(f"{state.facts.run}: {how}; {took}, {spent} of {format_gpu_time(limits.budget_gpu_s)}")
+
+
+def _trials(state: State) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("trial", state.facts.metric, "reports", "GPUs", "state", "config"):
+        table.add_column(name, justify="right" if name in (state.facts.metric, "reports", "GPUs") else "left", no_wrap=True)
+    ordered = rank(state.trials.values(), state.facts.mode)
+    for view in ordered[:MOST_ROWS]:
+        trial = state.trials[view.id]
+        metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
+        gpus = str(trial.gpus or (len(trial.held[0].gpus) if trial.held else "-"))
+        table.add_row(trial.id, metric, str(trial.reports), gpus, _state(state, trial), config_text(trial.config))
+    if len(ordered) > MOST_ROWS:
+        table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
+    return table
+
+
+def _state(state: State, trial: Trial) -> str:
+    if trial.phase is TrialPhase.WAITING:
+        return "survived" if state.phase is RunPhase.OVER else "waiting"
+    return str(trial.phase)
+
+
+def _failures(state: State) -> list[Text]:
+    failed = [t for t in state.trials.values() if t.phase is TrialPhase.FAILED]
+    lines = [f"{t.id} failed: {t.why}" + "".join(f"\n    {line}" for line in t.tail[-8:]) for t in failed[:3]]
+    if len(failed) > 3:
+        lines.append(f"and {len(failed) - 3} more failed")
+    return [Text(), *map(Text, lines)] if lines else []
+
+
+def _best(state: State) -> list[Text]:
+    chosen = state.published.incumbent if state.published else incumbent(state)
+    if chosen is None:
+        return [Text("there is no model")]
+    config = config_text(state.trials[chosen.trial].config)
+    lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
+    if state.published is not None:
+        lines.append(Text(f"      {state.published.path}"))
+    return lines
+
+
+def _next(state: State) -> Text:
+    run = state.facts.run
+    if state.phase is not RunPhase.OVER or state.ending == "interrupted":
+        return Text(f"go on with: seerd resume {run}")
+    if state.published is None:
+        return Text(f"look at: seerd logs {run}")
+    return Text(f"take the model with: seerd best {run} --to DIR")

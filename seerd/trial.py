@@ -1,0 +1,627 @@
+"""The training side: what a training script uses of seerd. One file; standard library, and torch if it is there; Python 3.9 or newer.
+
+    trial = seerd.trial()                            # in every rank
+    trial.track(model=model, optimizer=optimizer)    # restores the last checkpoint if there is one
+    while trial.running():                           # the same answer on every rank
+        ...                                          # an epoch, or any unit of work
+        trial.report(accuracy=accuracy)              # rank 0's counts
+
+The one rule: between two calls of `running()` nothing is touched. There, and only there, all ranks agree (by one small all_reduce) whether
+to leave and whether to save. Environment variables, files and the checkpoint format are in docs/training-side.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import json
+import math
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where no agent runs either
+    fcntl = None  # type: ignore[assignment]
+
+KEPT = 2
+SAVE_SHARE = 20
+"""A checkpoint is written again at the earliest after so many times what the last one took: at most 5% of the time goes into saving."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a global batch of `total` samples is split: each rank takes `accumulate` micro-batches of `micro` samples for one step."""
+
+    total: int
+    micro: int
+    accumulate: int
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What the agent says about this attempt (`trial.json`)."""
+
+    folder: Path
+    trial: str
+    config: Dict[str, Any]
+    metric: str
+    seed: int
+    allocations: List[int]
+    checkpoints: Path
+    every_s: float
+
+    @classmethod
+    def read(cls, folder: Path) -> "_Attempt":
+        told = json.loads((folder / "trial.json").read_text())
+        return cls(
+            folder,
+            told["trial"],
+            told["config"],
+            told["metric"],
+            told["seed"],
+            told["allocations"],
+            Path(told["checkpoints"]),
+            told["checkpoint_every_s"],
+        )
+
+
+def trial(spec: Optional[str] = None) -> "Trial":
+    """The trial that this process belongs to.
+
+    Started by hand, without seerd: a lone trial with the defaults of the search space in `spec` (or in `$SEERD_SPEC`, or in a spec.toml
+    beside the script or in the working directory), which prints its reports and saves nothing.
+    """
+    folder = os.environ.get("SEERD_DIR")
+    if folder:
+        attempt = _Attempt.read(Path(folder))
+        return Trial(attempt.config, attempt.seed, attempt)
+    return Trial(_defaults(spec), 0, None)
+
+
+class Trial:
+    """One rank's view of a trial.
+
+    config   the hyperparameters          epoch   reports so far, over all attempts
+    device   where to put the model       rank, world   this process among those of the trial
+    seed     the trial's own seed, from which python, numpy and torch have been seeded
+    """
+
+    def __init__(self, config: Dict[str, Any], seed: int, attempt: Optional[_Attempt]) -> None:
+        self.config = config
+        self.seed = seed
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.epoch = 0
+        self._attempt = attempt
+        self._torch = _import_torch()
+        self._ranks = _Ranks(self._torch, self.world)
+        self.device = self._ranks.device
+        self._tracked: Dict[str, Any] = {}
+        self._samplers: List[Sampler] = []
+        self._batch: Optional[Batch] = None
+        self._clock = _Clock()
+        self._metrics: Dict[str, float] = {}
+        self._units = self._steps = 0
+        self._saved_at: Optional[tuple] = None
+        self._over = self._crashed = self._told_to_end = False
+        _seed_everything(self._torch, seed + self.rank)
+        self._restored = self._restore()
+        self._watch_for_the_end()
+
+    # ------------------------------------------------------------ what scripts call
+
+    def track(self, **objects: Any) -> None:
+        """Save these with every checkpoint and restore them from the last one: anything with state_dict and load_state_dict.
+
+        A DistributedDataParallel wrapper is looked through, so a checkpoint fits with and without it.
+        """
+        if self._torch is None:
+            raise RuntimeError("trial.track() needs torch, which cannot be imported here")
+        for name, thing in objects.items():
+            thing = _unwrapped(thing)
+            if not self._counts_steps() and hasattr(thing, "register_step_post_hook"):
+                thing.register_step_post_hook(self._count_step)
+            self._tracked[name] = thing
+            state = (self._restored or {}).get("state", {})
+            if name in state:
+                thing.load_state_dict(state[name])
+
+    def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
+        """Split a global batch of `total` samples over the ranks, at most `per_gpu` of them at a time on each.
+
+        Raises `ValueError` if some number of GPUs that this trial may get does not divide it.
+        """
+        worlds = sorted({self.world, *(self._attempt.allocations if self._attempt else [])})
+        if any(total % world for world in worlds):
+            step = math.lcm(*worlds)
+            below, above = total // step * step, -(-total // step) * step
+            raise ValueError(
+                f"a batch of {total} cannot be split evenly over {' or '.join(map(str, worlds))} GPUs; "
+                f"{f'{below} or ' if below else ''}{above} can"
+            )
+        share = total // self.world
+        accumulate = next(n for n in range(1, share + 1) if share % n == 0 and share // n <= (per_gpu or share))
+        self._batch = Batch(total, share // accumulate, accumulate)
+        return self._batch
+
+    def sampler(self, samples: int, shuffle: bool = True) -> "Sampler":
+        """Indices for a DataLoader, in the same global order on any number of GPUs; see `Sampler`."""
+        sampler = Sampler(self, samples, shuffle)
+        states = (self._restored or {}).get("samplers", [])
+        if len(states) > len(self._samplers):
+            sampler.load_state_dict(states[len(self._samplers)])
+        self._samplers.append(sampler)
+        return sampler
+
+    def running(self) -> bool:
+        """Whether to go on: False when the stage, the deadline or the trial ends. Call it between units of work, on every rank."""
+        if self._over:
+            return False
+        if self._clock.started:
+            self._units += 1
+        else:
+            self._begin()
+        leave, save = self._ranks.agree(self._should_leave(), self.rank == 0 and self._should_save())
+        if leave or save:
+            self._save()
+        self._clock.look()
+        self._over = leave
+        return not leave
+
+    def report(self, **metrics: Any) -> None:
+        """Say how good the model is now. Every rank calls it; the numbers of rank 0 count."""
+        self.epoch += 1
+        if self.rank != 0:
+            return
+        self._metrics = {name: float(value) for name, value in metrics.items()}
+        if self._attempt is None:
+            shown = "  ".join(f"{name} {value:.6g}" for name, value in self._metrics.items())
+            print(f"report {self.epoch}: {shown}", flush=True)
+            return
+        if self._attempt.metric not in metrics:
+            given = ", ".join(metrics) or "nothing"
+            raise ValueError(f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given {given}")
+        self._tell("report", epoch=self.epoch, metrics=self._metrics, unit_s=self._clock.longest_unit())
+
+    # ------------------------------------------------------------ when to leave, when to save
+
+    def _should_leave(self) -> bool:
+        if self._told_to_end:
+            return True
+        if self.rank != 0 or self._attempt is None:
+            return False
+        return (self._attempt.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
+
+    def _should_save(self) -> bool:
+        """After the first report of this attempt, then regularly, but never for long and never twice for the same state."""
+        if self._attempt is None or self.epoch == 0 or self._state_id() == self._saved_at:
+            return False
+        return self._clock.save_due(self._attempt.every_s)
+
+    def _state_id(self) -> tuple:
+        return self._units, self.epoch
+
+    def _watch_for_the_end(self) -> None:
+        """SIGTERM asks to save and leave; a script that comes to its end has its last state saved."""
+        if self._attempt is None:
+            return
+
+        def told(number: int, frame: Any) -> None:
+            self._told_to_end = True
+
+        def crashed(*args: Any) -> None:
+            self._crashed = True
+            sys.__excepthook__(*args)
+
+        signal.signal(signal.SIGTERM, told)
+        sys.excepthook = crashed
+        atexit.register(self._at_end)
+
+    def _at_end(self) -> None:
+        if self.rank == 0 and not self._crashed and self.epoch and self._state_id() != self._saved_at:
+            self._write([_rng_state(self._torch)])
+        self._ranks.close()
+
+    # ------------------------------------------------------------ checkpoints
+
+    def _save(self) -> None:
+        """Every rank gives its random state; rank 0 writes."""
+        if self._attempt is None or self._state_id() == self._saved_at or self.epoch == 0:
+            return
+        rng = self._ranks.gather(_rng_state(self._torch))
+        if self.rank == 0:
+            self._write(rng)
+        self._saved_at = self._state_id()
+
+    def _write(self, rng: List[Any]) -> None:
+        assert self._attempt is not None
+        began = time.monotonic()
+        name = f"{self.epoch:06d}-{self._units:08d}"
+        payload = {
+            "version": 1,
+            "trial": self._attempt.trial,
+            "config": self.config,
+            "epoch": self.epoch,
+            "units": self._units,
+            "metrics": self._metrics,
+            "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
+            "rng": rng,
+            "samplers": [sampler.state_dict() for sampler in self._samplers],
+        }
+        _write_checkpoint(self._torch, self._attempt.checkpoints, name, payload)
+        self._clock.saved(time.monotonic() - began)
+        self._tell("checkpoint", name=name, save_s=time.monotonic() - began)
+
+    def _restore(self) -> Optional[Dict[str, Any]]:
+        """The newest good checkpoint; only rank 0 need have it."""
+        if self._attempt is None:
+            return None
+        data = _newest_checkpoint(self._torch, self._attempt.checkpoints) if self.rank == 0 else None
+        data = self._ranks.share(data)
+        if data is None:
+            return None
+        payload = _load(self._torch, data)
+        self.epoch, self._units = payload["epoch"], payload["units"]
+        self._metrics = payload["metrics"]
+        self._saved_at = self._state_id()
+        return payload
+
+    def _begin(self) -> None:
+        """The first `running()`: random states as they were, and a word to the agent."""
+        if self._restored is not None:
+            rng = self._restored["rng"]
+            if len(rng) == self.world:
+                _set_rng_state(self._torch, rng[self.rank])
+            else:
+                _seed_everything(self._torch, hash((self.seed, self._units, self.rank)) % 2**31)
+        self._restored = None
+        if self.rank == 0 and self._attempt is not None:
+            self._tell("training", epoch=self.epoch)
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        """One line for the agent, in one write."""
+        assert self._attempt is not None
+        line = json.dumps({"kind": kind, "at": time.time(), **fields}) + "\n"
+        with open(self._attempt.folder / "out.jsonl", "ab", buffering=0) as out:
+            out.write(line.encode())
+
+    # ------------------------------------------------------------ steps, for samplers
+
+    def _counts_steps(self) -> bool:
+        return any(hasattr(thing, "register_step_post_hook") for thing in self._tracked.values())
+
+    def _count_step(self, *args: Any) -> None:
+        self._steps += 1
+
+
+class Sampler:
+    """The indices that this rank reads, for `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
+
+    Each pass is one permutation of all samples, made from the trial's seed and the number of the pass. It is cut into global batches of
+    `Trial.batch`; each is split over the ranks, so that the same samples make the same step on any number of GPUs. What does not fill a
+    global batch is left out of this pass. Its position is part of every checkpoint, also in the middle of a pass: it counts what was
+    trained on (by the steps of the first tracked optimizer), not what loader workers have fetched in advance.
+    """
+
+    def __init__(self, owner: Trial, samples: int, shuffle: bool) -> None:
+        self._owner = owner
+        self._samples = samples
+        self._shuffle = shuffle
+        self._pass = self._start = self._drawn = self._steps_before = 0
+
+    def __len__(self) -> int:
+        return self._usable() // self._owner.world
+
+    def __iter__(self) -> Iterator[int]:
+        if self._drawn and self._drawn >= self._usable():
+            self._pass, self._start = self._pass + 1, 0
+        else:
+            self._start = self._position()
+        self._drawn, self._steps_before = self._start, self._owner._steps
+        order = self._order()
+        total, rank = self._total(), self._owner.rank
+        share = total // self._owner.world
+        for first in range(self._start, self._usable(), total):
+            self._drawn = first + total
+            yield from order[first + rank * share : first + (rank + 1) * share]
+
+    def state_dict(self) -> Dict[str, int]:
+        """Which pass, and how many samples of it have been trained on."""
+        position = self._position()
+        if self._drawn and position >= self._usable():
+            return {"pass": self._pass + 1, "position": 0}
+        return {"pass": self._pass, "position": position}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """Go on from there."""
+        self._pass = state["pass"]
+        self._start = self._drawn = state["position"]
+
+    def _position(self) -> int:
+        if not self._owner._counts_steps():
+            return self._drawn
+        return min(self._drawn, self._start + (self._owner._steps - self._steps_before) * self._total())
+
+    def _total(self) -> int:
+        return self._owner._batch.total if self._owner._batch else self._owner.world
+
+    def _usable(self) -> int:
+        return self._samples - self._samples % self._total()
+
+    def _order(self) -> List[int]:
+        order = list(range(self._samples))
+        if self._shuffle:
+            random.Random(self._owner.seed * 1_000_003 + self._pass).shuffle(order)
+        return order
+
+
+@dataclass
+class _Clock:
+    """How long units of work and saves take."""
+
+    started: bool = False
+    last_look: float = 0.0
+    longest: float = 0.0
+    last_save: Optional[float] = None
+    save_s: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
+
+    def look(self) -> None:
+        """The end of a call of `running()`."""
+        self.started = True
+        self.last_look = time.monotonic()
+
+    def longest_unit(self) -> float:
+        """Seconds of the longest unit since the last report, the present one included."""
+        longest = max(self.longest, time.monotonic() - self.last_look) if self.started else 0.0
+        self.longest = 0.0
+        return longest
+
+    def save_due(self, every_s: float) -> bool:
+        """Whether enough time has passed since the last save; there is always one after the first report."""
+        if self.started:
+            self.longest = max(self.longest, time.monotonic() - self.last_look)
+        return self.last_save is None or time.monotonic() - self.last_save >= max(every_s, SAVE_SHARE * self.save_s)
+
+    def saved(self, took_s: float) -> None:
+        """A save that took so long has just ended."""
+        self.save_s, self.last_save = took_s, time.monotonic()
+
+
+class _Ranks:
+    """The processes of the trial: the process group for DDP, and a small one on the CPU for what all must agree on."""
+
+    def __init__(self, torch: Any, world: int) -> None:
+        self._torch = torch
+        self._own = False
+        self._group: Any = None
+        self.device: Any = "cpu"
+        if torch is None:
+            return
+        cuda = torch.cuda.is_available()
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.device = torch.device("cuda", local) if cuda else torch.device("cpu")
+        if cuda:
+            torch.cuda.set_device(local)
+        if world == 1:
+            return
+        dist = torch.distributed
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if cuda else "gloo")
+            self._own = True
+        self._group = dist.new_group(backend="gloo") if cuda else dist.group.WORLD
+
+    def agree(self, *flags: bool) -> List[bool]:
+        """Each flag is True on every rank if it is on one."""
+        if self._group is None:
+            return list(flags)
+        votes = self._torch.tensor([int(flag) for flag in flags])
+        self._torch.distributed.all_reduce(votes, self._torch.distributed.ReduceOp.MAX, group=self._group)
+        return [bool(vote) for vote in votes.tolist()]
+
+    def gather(self, mine: Any) -> List[Any]:
+        """What every rank has, in their order."""
+        if self._group is None:
+            return [mine]
+        every: List[Any] = [None] * self._torch.distributed.get_world_size()
+        self._torch.distributed.all_gather_object(every, mine, group=self._group)
+        return every
+
+    def share(self, mine: Any) -> Any:
+        """What rank 0 has."""
+        if self._group is None:
+            return mine
+        box = [mine]
+        self._torch.distributed.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+    def close(self) -> None:
+        if self._own and self._torch.distributed.is_initialized():
+            self._torch.distributed.destroy_process_group()
+
+
+# ---------------------------------------------------------------- checkpoint files
+
+
+def _write_checkpoint(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:
+    """The bytes, then the manifest, each under a temporary name until it is on the disk. The newest `KEPT` stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first = not any(folder.glob("[0-9]*.json"))
+    part = folder / f".{name}.pt"
+    with open(part, "wb") as out:
+        if torch is None:
+            out.write(json.dumps(payload).encode())
+        else:
+            torch.save(payload, out)
+        out.flush()
+        os.fsync(out.fileno())
+    if first and torch is not None:
+        _check_loadable(torch, part, payload)
+    manifest = {
+        "version": 1,
+        "name": name,
+        "epoch": payload["epoch"],
+        "metrics": payload["metrics"],
+        "sha256": _sha256(part.read_bytes()),
+        "size": part.stat().st_size,
+    }
+    os.replace(part, folder / f"{name}.pt")
+    part = folder / f".{name}.json"
+    with open(part, "w") as out:
+        json.dump(manifest, out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(part, folder / f"{name}.json")
+    for old in sorted(folder.glob("[0-9]*.json"))[:-KEPT]:
+        old.unlink()
+        old.with_suffix(".pt").unlink()
+
+
+def _check_loadable(torch: Any, part: Path, payload: Dict[str, Any]) -> None:
+    """What cannot be loaded safely must be known at the first checkpoint, not when it is needed."""
+    try:
+        torch.load(part, weights_only=True)
+    except Exception as error:
+        for name, state in payload["state"].items():
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            try:
+                torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+            except Exception:
+                raise RuntimeError(
+                    f"the state_dict of {name!r} holds more than tensors, numbers, texts, lists and dicts, "
+                    f"so a checkpoint with it could not be loaded safely (weights_only=True): {error}"
+                ) from error
+        raise
+
+
+def _newest_checkpoint(torch: Any, folder: Path) -> Optional[bytes]:
+    """The bytes of the newest checkpoint that is whole and can be loaded; a damaged one is told and passed over."""
+    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+        try:
+            manifest = json.loads(path.read_text())
+            data = path.with_suffix(".pt").read_bytes()
+            if len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]:
+                raise ValueError("its size or checksum is not that of its manifest")
+            _load(torch, data)
+        except Exception as error:
+            print(f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}", file=sys.stderr)
+            continue
+        return data
+    return None
+
+
+def _load(torch: Any, data: bytes) -> Dict[str, Any]:
+    if torch is None:
+        return json.loads(data)
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# ---------------------------------------------------------------- random states
+
+
+def _seed_everything(torch: Any, seed: int) -> None:
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def _rng_state(torch: Any) -> Dict[str, Any]:
+    """Of python, numpy, torch and this rank's CUDA device, in plain values and tensors."""
+    version, words, gauss = random.getstate()
+    state: Dict[str, Any] = {"python": [version, list(words), gauss]}
+    if "numpy" in sys.modules:
+        kind, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
+        state["numpy"] = [kind, keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if torch is not None:
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _set_rng_state(torch: Any, state: Dict[str, Any]) -> None:
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    if "numpy" in state and "numpy" in sys.modules:
+        kind, keys, *rest = state["numpy"]
+        numpy = sys.modules["numpy"]
+        numpy.random.set_state((kind, numpy.array(keys, dtype="uint32"), *rest))
+    if torch is not None and "torch" in state:
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda"])
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+        import torch.distributed
+    except ImportError:
+        return None
+    return torch
+
+
+def _unwrapped(thing: Any) -> Any:
+    return thing.module if type(thing).__name__ == "DistributedDataParallel" else thing
+
+
+def _is_free(lock: Optional[str]) -> bool:
+    """Whether nobody holds the agent's lock any more: the agent has died, and nobody would stop this trial."""
+    if lock is None or fcntl is None:
+        return False
+    try:
+        descriptor = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _defaults(spec: Optional[str]) -> Dict[str, Any]:
+    """The first choice, or the middle, of every parameter of the spec that belongs to this script."""
+    script = Path(sys.argv[0]).resolve().parent
+    options = [spec, os.environ.get("SEERD_SPEC"), script / "spec.toml", "spec.toml"]
+    path = next((Path(option) for option in options if option and Path(option).is_file()), None)
+    if path is None:
+        raise FileNotFoundError("started by hand, a script takes its configuration from a spec.toml beside it, and there is none")
+    try:
+        import tomllib
+    except ImportError:
+        raise RuntimeError("reading spec.toml by hand needs Python 3.11 or newer") from None
+    space = tomllib.loads(path.read_text())["space"]
+    return {name: _default(value) for name, value in space.items()}
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, list):
+        return value[0]
+    low, high, step = value["low"], value["high"], value.get("step")
+    middle = math.sqrt(low * high) if value.get("log") else (low + high) / 2
+    whole = all(isinstance(end, int) for end in (low, high, step or 0))
+    if step is None and not whole:
+        return middle
+    snapped = low + round((middle - low) / (step or 1)) * (step or 1)
+    return round(snapped) if whole else snapped

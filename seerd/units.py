@@ -1,0 +1,65 @@
+"""Durations, GPU time and money, as people write them and as they read them. Inside, these are floats of seconds, GPU-seconds and USD.
+
+The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units are taken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+GPU_SECONDS = {"gpu-h": 3600.0, "gpu-min": 60.0, "gpu-s": 1.0}
+
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
+_GPU_TIME = re.compile(rf"({_NUMBER}) ?(gpu-h|gpu-min|gpu-s)")
+_MONEY = re.compile(rf"\$({_NUMBER})|({_NUMBER}) ?(?:usd|USD)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `30m`, `1h30m`, `2h`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError("write a duration with its units: 90s, 30m, 1h30m or 2h")
+    return sum(float(part) * unit for part, unit in zip(match.groups(), SECONDS.values(), strict=True) if part)
+
+
+def parse_gpu_time(text: str) -> float:
+    """GPU-seconds of `480gpu-min`, `8gpu-h`, `90gpu-s`."""
+    match = _GPU_TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("write GPU time with its unit: 480gpu-min, 8gpu-h or 90gpu-s")
+    return float(match[1]) * GPU_SECONDS[match[2]]
+
+
+def parse_money(text: str) -> float:
+    """US dollars of `$40`, `40usd`."""
+    match = _MONEY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("write money with its unit: $40 or 40usd")
+    return float(match[1] or match[2])
+
+
+def format_duration(seconds: float) -> str:
+    """As `parse_duration` reads it, exact to the millisecond: 1830.0 -> "30m30s"."""
+    millis = round(seconds * 1000)
+    hours, rest = divmod(millis, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    parts = [(hours, "h"), (minutes, "m")]
+    text = "".join(f"{number}{unit}" for number, unit in parts if number)
+    return text + f"{_plain(rest / 1000)}s" if rest or not text else text
+
+
+def format_gpu_time(gpu_seconds: float) -> str:
+    """As `parse_gpu_time` reads it: in GPU-minutes, to three decimals."""
+    return f"{_plain(gpu_seconds / 60)}gpu-min"
+
+
+def format_money(usd: float) -> str:
+    """As `parse_money` reads it: whole cents, rounded up, since nobody should be charged more than they were told."""
+    return f"${math.ceil(round(usd * 100, 6)) / 100:.2f}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")
