@@ -36,7 +36,8 @@ SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to 
 RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 HomeOpt = Annotated[
-    Path | None, typer.Option("--home", help="Folder of all runs.", envvar="SEERD_HOME", show_default="XDG state folder")
+    Path | None,
+    typer.Option("--home", help="Folder of all runs.", envvar="SEERD_HOME", show_default="XDG state folder"),
 ]
 DeadlineOpt = Annotated[str | None, typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME")]
 BudgetOpt = Annotated[str | None, typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")]
@@ -46,7 +47,8 @@ ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", me
 MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N")]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
 SetOpt = Annotated[
-    list[str] | None, typer.Option("--set", help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.", metavar="KEY=VALUE")
+    list[str] | None,
+    typer.Option("--set", help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.", metavar="KEY=VALUE"),
 ]
 
 
@@ -109,7 +111,9 @@ def plan(
     max_gpus: MaxGpusOpt = None,
     seed: SeedOpt = None,
     set_: SetOpt = None,
-    ideal: Annotated[bool, typer.Option("--ideal", help="To the letter of the paper, on as many GPUs as it likes.")] = False,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="To the letter of the paper, on as many GPUs as it likes.")
+    ] = False,
     json: JsonOpt = False,
 ) -> None:
     """Show what would be run and what it would take. Starts nothing."""
@@ -192,7 +196,9 @@ def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) ->
 @app.command()
 def best(
     run: RunArg = "last",
-    to: Annotated[Path | None, typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR")
+    ] = None,
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Set, Tuple
+from typing import Callable, Iterator, Set, Tuple
 
 PR_SET_CHILD_SUBREAPER = 36
 MARKER = "SEERD_ATTEMPT"

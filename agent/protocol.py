@@ -105,7 +105,8 @@ class Stop:
 @dataclass(frozen=True)
 class Renew:
     """The lease now ends `for_s` seconds after this line arrives. When it ends, the agent lets every trial save and exit
-    (at most `grace_s`), and then ends itself."""
+    (at most `grace_s`), and then ends itself.
+    """
 
     kind: ClassVar[str] = "renew"
     for_s: float
@@ -134,7 +135,8 @@ class Shutdown:
 @dataclass(frozen=True)
 class Welcome:
     """Answer to `Hello`. `last`: number of the newest fact; `now`: the agent's wall clock, seconds since 1970;
-    `attempts`: what runs, as "trial/attempt"."""
+    `attempts`: what runs, as "trial/attempt".
+    """
 
     kind: ClassVar[str] = "welcome"
     version: int
@@ -194,7 +196,8 @@ class Training:
 @dataclass(frozen=True)
 class Reported:
     """One `report()`. A metric that was NaN or infinite is None. `unit_s`: seconds of the longest recent unit of work between two
-    `running()` calls: how long a stop may take to be noticed."""
+    `running()` calls: how long a stop may take to be noticed.
+    """
 
     kind: ClassVar[str] = "reported"
     seq: int

@@ -20,7 +20,7 @@ import time
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Union
 
 from agent import host
 from agent.attempts import Attempt
@@ -36,7 +36,6 @@ from agent.protocol import (
     Hello,
     Job,
     Message,
-    Order,
     Prepare,
     Prepared,
     ProtocolError,
@@ -159,11 +158,11 @@ class Agent:
 
     # ------------------------------------------------------------ orders
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _carry_out(self, order: Union[Prepare, Start]) -> None:
         try:
             if isinstance(order, Prepare):
                 await self._prepare(order)
-            elif isinstance(order, Start):
+            else:
                 await self._start(order)
         except OSError as error:
             self._refuse(order.id, f"{error.strerror}: {error.filename}")
@@ -189,7 +188,9 @@ class Agent:
                 )
                 if await process.wait():
                     lines = Path("setup.log").read_text(errors="replace").splitlines()[-20:]
-                    return "\n".join([f"setup command {command!r} ended with exit status {process.returncode}:", *lines])
+                    return "\n".join(
+                        [f"setup command {command!r} ended with exit status {process.returncode}:", *lines]
+                    )
         done.touch()
         return ""
 

@@ -55,12 +55,17 @@ class TrialView(Protocol):
     """One trial as a policy sees it."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Its name; ids sort in the order in which trials were asked for."""
+
     @property
-    def status(self) -> TrialStatus: ...
+    def status(self) -> TrialStatus:
+        """Whether it may run on."""
+
     @property
     def reports(self) -> int:
         """How many times it has reported so far, over all its attempts."""
+
     @property
     def metric(self) -> float | None:
         """The metric of its last report; None if that was NaN or infinite, or if there is no report yet."""

@@ -296,8 +296,6 @@ class Seer:
 def _stages(made: Schedule) -> Iterator[Stage]:
     start = Fraction(0)
     for number, end in enumerate(made.ends):
-        groups = tuple(
-            Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number)
-        )
+        groups = tuple(Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number))
         yield Stage(float(start), float(end), groups)
         start = end

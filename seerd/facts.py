@@ -77,5 +77,3 @@ def facts_of(spec: Spec, run: str, slots: Slots) -> RunFacts:
         problem=problem_of(spec, slots.gpus),
         cluster=ClusterFacts(billing="held", gpus_per_instance=slots.gpus, max_instances=1),
     )
-
-

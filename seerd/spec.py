@@ -149,7 +149,9 @@ def require_limits(spec: Spec) -> None:
     if missing:
         free = spec.limits.cost_usd is not None and spec.cluster.provider != "ec2"
         note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
-        raise UsageError(f"there is no limit to work with; give {' and '.join(missing)}, or put it into [limits].{note}")
+        raise UsageError(
+            f"there is no limit to work with; give {' and '.join(missing)}, or put it into [limits].{note}"
+        )
 
 
 def _read(path: Path) -> str:
@@ -244,7 +246,9 @@ class _Reader:
         for other, keys in CLUSTER_KEYS.items():
             for key in set(keys) & set(cluster):
                 if other != provider and key not in CLUSTER_KEYS.get(str(provider), {}):
-                    self.wrong(f"cluster.{key}", None, f"is only for provider = {other!r}, and the provider is {provider!r}")
+                    self.wrong(
+                        f"cluster.{key}", None, f"is only for provider = {other!r}, and the provider is {provider!r}"
+                    )
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
     def _override(self, document: dict[str, Any], key: str, value: str) -> None:
@@ -353,7 +357,9 @@ def _script(script: str, folder: Path, source: Path, reader: _Reader) -> str:
     path = (folder / script).resolve()
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        reader.wrong("train.script", script, "there is no such file", *difflib.get_close_matches(path.name, others, 1, 0.5))
+        reader.wrong(
+            "train.script", script, "there is no such file", *difflib.get_close_matches(path.name, others, 1, 0.5)
+        )
     elif not path.is_relative_to(source):
         reader.wrong("train.script", script, f"it must lie inside the source folder {source}")
     else:

@@ -78,7 +78,7 @@ def list_of(read_item: Read) -> Read:
 def texts(value: Any) -> dict[str, str]:
     """A table of strings."""
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise ValueError("a table of texts is needed, for example { DEBUG = \"1\" }")
+        raise ValueError('a table of texts is needed, for example { DEBUG = "1" }')
     return dict(value)
 
 

@@ -18,7 +18,15 @@ MOST_ROWS = 20
 
 def summary(state: State) -> RenderableType:
     """For `seerd show`, and at the end of `seerd run`."""
-    parts = [_head(state), Text(), _trials(state), *_failures(state), Text(), *_best(state), _next(state)]
+    parts: list[RenderableType] = [
+        _head(state),
+        Text(),
+        _trials(state),
+        *_failures(state),
+        Text(),
+        *_best(state),
+        _next(state),
+    ]
     return Group(*parts)
 
 
@@ -33,7 +41,9 @@ def _head(state: State) -> Text:
 def _trials(state: State) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("trial", state.facts.metric, "reports", "GPUs", "state", "config"):
-        table.add_column(name, justify="right" if name in (state.facts.metric, "reports", "GPUs") else "left", no_wrap=True)
+        table.add_column(
+            name, justify="right" if name in (state.facts.metric, "reports", "GPUs") else "left", no_wrap=True
+        )
     ordered = rank(state.trials.values(), state.facts.mode)
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]

@@ -38,7 +38,9 @@ def ledger_table(told: Json) -> RenderableType:
         until = "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s"
         since = f"{charge['since_s']:.1f}s"
         usd = f"{charge['usd']:.2f}"
-        table.add_row(charge["what"], charge["instance"], str(charge["gpus"]), since, until, f"{charge['gpu_min']:.2f}", usd)
+        table.add_row(
+            charge["what"], charge["instance"], str(charge["gpus"]), since, until, f"{charge['gpu_min']:.2f}", usd
+        )
     sums = (
         f"spent {told['spent_gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, {format_money(told['spent_usd'])}; "
         f"committed {told['committed_gpu_min']:.2f} GPU-min if everything were given back now"

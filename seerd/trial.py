@@ -24,7 +24,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 try:
     import fcntl
@@ -110,7 +110,7 @@ class Trial:
         self._clock = _Clock()
         self._metrics: Dict[str, float] = {}
         self._units = self._steps = 0
-        self._saved_at: Optional[tuple] = None
+        self._saved_at: Optional[Tuple[int, int]] = None
         self._over = self._crashed = self._told_to_end = False
         _seed_everything(self._torch, seed + self.rank)
         self._restored = self._restore()
@@ -125,8 +125,8 @@ class Trial:
         """
         if self._torch is None:
             raise RuntimeError("trial.track() needs torch, which cannot be imported here")
-        for name, thing in objects.items():
-            thing = _unwrapped(thing)
+        for name, given in objects.items():
+            thing = _unwrapped(given)
             if not self._counts_steps() and hasattr(thing, "register_step_post_hook"):
                 thing.register_step_post_hook(self._count_step)
             self._tracked[name] = thing
@@ -206,7 +206,7 @@ class Trial:
             return False
         return self._clock.save_due(self._attempt.every_s)
 
-    def _state_id(self) -> tuple:
+    def _state_id(self) -> Tuple[int, int]:
         return self._units, self.epoch
 
     def _watch_for_the_end(self) -> None:
@@ -298,7 +298,7 @@ class Trial:
     def _counts_steps(self) -> bool:
         return any(hasattr(thing, "register_step_post_hook") for thing in self._tracked.values())
 
-    def _count_step(self, *args: Any) -> None:
+    def _count_step(self, *_: Any) -> None:
         self._steps += 1
 
 
@@ -520,9 +520,10 @@ def _newest_checkpoint(torch: Any, folder: Path) -> Optional[bytes]:
 
 
 def _load(torch: Any, data: bytes) -> Dict[str, Any]:
-    if torch is None:
-        return json.loads(data)
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    loaded: Dict[str, Any] = (
+        json.loads(data) if torch is None else torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    )
+    return loaded
 
 
 def _sha256(data: bytes) -> str:
@@ -606,7 +607,9 @@ def _defaults(spec: Optional[str]) -> Dict[str, Any]:
     options = [spec, os.environ.get("SEERD_SPEC"), script / "spec.toml", "spec.toml"]
     path = next((Path(option) for option in options if option and Path(option).is_file()), None)
     if path is None:
-        raise FileNotFoundError("started by hand, a script takes its configuration from a spec.toml beside it, and there is none")
+        raise FileNotFoundError(
+            "started by hand, a script takes its configuration from a spec.toml beside it, and there is none"
+        )
     try:
         import tomllib
     except ImportError:

@@ -1,12 +1,13 @@
 """Trains one configuration on handwritten digits. By hand: `python train.py`; tuned: `seerd run spec.toml`."""
 
-import seerd
 import torch
 from data import digits
 from model import build
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
+
+import seerd
 
 trial = seerd.trial()
 config = trial.config

@@ -340,5 +340,3 @@ def _end(state: State, trial: Trial, for_good: bool) -> None:
         state.replan = True
     else:
         trial.go(TrialPhase.WAITING)
-
-

@@ -8,8 +8,8 @@ from __future__ import annotations
 from planner.model import Plan, View
 from seerd.core.apply import MAX_REFUSALS
 from seerd.core.commands import Status
-from seerd.core.limits import close_at, exhausted_at, release_s
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import close_at, exhausted_at, release_s
 from seerd.core.placement import Assignment, Demand, Node, place
 from seerd.core.state import State, Trial
 

@@ -95,9 +95,7 @@ class Ledger:
 
     def _shortfall(self, now_s: float) -> float:
         """What the open charges under their minimum cost beyond the time they have run."""
-        return sum(
-            c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self.open.values() if c.minimum_s
-        )
+        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self.open.values() if c.minimum_s)
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
         """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the sum is piecewise linear."""

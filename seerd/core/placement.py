@@ -96,7 +96,9 @@ class _Before:
 # ---------------------------------------------------------------- trials larger than an instance
 
 
-def _spanning(demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[Node]) -> dict[str, Assignment]:
+def _spanning(
+    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[Node]
+) -> dict[str, Assignment]:
     """Whole instances of one size for each; those that hold the fewest others are taken first."""
     used = {slots.node: 0 for assignment in current.values() for slots in assignment}
     for assignment in current.values():

@@ -179,5 +179,3 @@ class Conversation:
         while True:
             self.renew()
             await asyncio.sleep(RENEW_S)
-
-

@@ -38,7 +38,7 @@ class Daemon:
         self._journal = journal
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
-        self._failure: asyncio.Future[None] | None = None
+        self._failure: asyncio.Future[AnyEvent] | None = None
         self._stops = 0
         self._dispatch = Dispatch(world, self._core(), self.clock)
 
@@ -58,34 +58,35 @@ class Daemon:
         await self._run()
 
     async def _run(self) -> None:
-        self._failure = asyncio.get_running_loop().create_future()
+        self._failure = failure = asyncio.get_running_loop().create_future()
         try:
             with self._signals():
-                await self._turn()
+                await self._turn(failure)
                 while not self.state.finished:
-                    await self._turn()
+                    await self._turn(failure)
         finally:
             await self._dispatch.close()
 
-    async def _turn(self) -> None:
+    async def _turn(self, failure: asyncio.Future[AnyEvent]) -> None:
         """Wait for something to happen, then handle all that has."""
         waiting = asyncio.ensure_future(self._queue.get())
-        done, _ = await asyncio.wait({waiting, self._failure}, return_when=asyncio.FIRST_COMPLETED)
-        if self._failure in done:
+        done, _ = await asyncio.wait({waiting, failure}, return_when=asyncio.FIRST_COMPLETED)
+        if failure in done:
             waiting.cancel()
-            self._failure.result()
-        self._handle([waiting.result(), *self._drain()])
+        first = failure.result() if failure in done else waiting.result()
+        self._handle([first, *self._drain()])
 
     def _handle(self, events: list[AnyEvent]) -> None:
         entries = []
-        for event in events:
-            event = self._in_order(event)
+        for event in map(self._in_order, events):
             commands = step(self.state, event)
             entries.append(Entry(self.state.seq, event, commands))
         self._journal.append(entries)
         for entry in entries:
             self._dispatch.carry_out(entry.commands)
-        for instance, fact in {e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)}.items():
+        for instance, fact in {
+            e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
+        }.items():
             self._dispatch.committed(instance, fact)
         self._watcher(self.state, entries)
 
@@ -130,5 +131,3 @@ class Daemon:
     def _stop(self) -> None:
         self._stops += 1
         self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
-
-

@@ -81,7 +81,8 @@ class Dispatch:
 
     async def reattach(self, instances: list[str]) -> list[str]:
         """Take up the conversations again after a restart; those that answered, their backlog handed on."""
-        return [i for i, there in zip(instances, await asyncio.gather(*map(self._reattach, instances))) if there]
+        there = await asyncio.gather(*map(self._reattach, instances))
+        return [instance for instance, answers in zip(instances, there, strict=True) if answers]
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""

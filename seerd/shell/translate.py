@@ -5,10 +5,13 @@ The one rule: nothing is decided and nothing is kept; each value becomes one oth
 
 from __future__ import annotations
 
+from typing import Any, cast, get_args
+
 from agent.protocol import Checkpointed, Exited, Fact, Order, Refused, Reported, Start, Started, Stop, Training
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     AnyEvent,
+    ExitCause,
     OrderRefused,
     TrialCheckpointed,
     TrialExited,
@@ -35,7 +38,7 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
     """The fact as the core knows it; None for what the core need not know."""
-    common = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
+    common: dict[str, Any] = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:
         case Refused():
             return OrderRefused(**common, command=fact.id, why=fact.why)
@@ -69,7 +72,7 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 **common,
                 trial=fact.trial,
                 attempt=fact.attempt,
-                cause=fact.cause,
+                cause=cast("ExitCause", fact.cause) if fact.cause in get_args(ExitCause) else "crashed",
                 code=fact.code,
                 rank=fact.rank,
                 tail=tuple(fact.tail),

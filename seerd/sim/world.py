@@ -194,9 +194,7 @@ class World:
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
         """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
         incarnation = self._incarnation
-        self.at(
-            self.now + wait_s, lambda: self.tell(event(self.now)) if incarnation == self._incarnation else None
-        )
+        self.at(self.now + wait_s, lambda: self.tell(event(self.now)) if incarnation == self._incarnation else None)
 
     def _carry_out(self, command: AnyCommand) -> None:
         match command:
@@ -207,9 +205,7 @@ class World:
                 self._launch(command)
             case Terminate():
                 self.power_off(command.instance)
-                self._later(
-                    0.1, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance)
-                )
+                self._later(0.1, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance))
             case StartTrial() | StopTrial():
                 self._order_to(command)
             case Publish():
@@ -310,7 +306,7 @@ class World:
         self.at(self.now + self.behaviour.epoch_s(attempt.gpus), partial(self._epoch, machine, attempt))
 
     def _save(self, machine: Machine, attempt: Attempt) -> None:
-        if attempt.saved == attempt.epoch or attempt.epoch == 0:
+        if attempt.epoch in (attempt.saved, 0):
             return
         attempt.saved = attempt.epoch
         name = f"{attempt.epoch:06d}-{attempt.number:08d}"
@@ -346,5 +342,11 @@ class World:
     def _exit(self, machine: Machine, attempt: Attempt, cause: str, code: int | None) -> None:
         del machine.attempts[f"{attempt.trial}/{attempt.number}"]
         self._fact(
-            machine, TrialExited, trial=attempt.trial, attempt=attempt.number, cause=cause, code=code, tail=("last line",)
+            machine,
+            TrialExited,
+            trial=attempt.trial,
+            attempt=attempt.number,
+            cause=cause,
+            code=code,
+            tail=("last line",),
         )

@@ -55,7 +55,9 @@ def test_an_unmoved_trial_is_not_touched_at_a_stage_boundary(facts: MakeFacts) -
     kept = [t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED and t.attempt == 1]
     assert kept
     for trial in kept:
-        stops = [c for _, commands in world.journal for c in commands if isinstance(c, StopTrial) and c.trial == trial.id]
+        stops = [
+            c for _, commands in world.journal for c in commands if isinstance(c, StopTrial) and c.trial == trial.id
+        ]
         assert len(stops) == 1
         assert stops[0].checkpoint
 
@@ -94,7 +96,9 @@ def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFac
 
 
 def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3))
+    world = World(
+        facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3)
+    )
     state = world.run()
     failed = state.trials["t0001"]
     assert failed.phase is TrialPhase.FAILED

@@ -42,7 +42,7 @@ class LocalProvider:
 
     async def launch(self, token: str) -> str:
         """The instance for this token: a folder of that name with an agent running in it."""
-        instance = f"local-{token.split('.')[0]}"
+        instance = f"local-{token.split('.', maxsplit=1)[0]}"
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)
         return instance

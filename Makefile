@@ -1,0 +1,44 @@
+# The front door. `make` lists what there is.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+SEEDS ?= 200
+
+.PHONY: help setup demo test check format bench soak clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## the environment in .venv, with everything that the demo and the tests need
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: setup  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes
+	$(BIN)/seerd run examples/digits/spec.toml
+
+test: setup  ## every test
+	$(BIN)/python -m pytest
+
+check: setup  ## lint, format, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy planner seerd agent cli.py
+	$(BIN)/lint-imports
+
+format: setup  ## bring the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## every benchmark; each prints JSON
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+soak: setup  ## many simulated runs with faults: make soak SEEDS=10000
+	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
