@@ -9,12 +9,13 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TextIO
 
 from seerd.core.state import State
 from seerd.plain import line_of
 from seerd.replay import follow, replay
+from seerd.shell.clock import RunClock
 from seerd.shell.daemon import Watcher
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
@@ -27,7 +28,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
     """One line per event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
 
-    def watcher(state: State, entries: list[Entry]) -> None:
+    def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
         for entry in entries:
             line = line_of(entry.event, state)
             if line is not None:
@@ -45,9 +46,9 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     recent: deque[str] = deque(maxlen=RECENT)
     with LiveView() as view:
 
-        def watcher(state: State, entries: list[Entry]) -> None:
+        def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
             recent.extend(line for entry in entries if (line := line_of(entry.event, state)) is not None)
-            view.update(state, max(state.now, 0.0), recent)
+            view.update(state, now_s, recent)
 
         yield watcher
 
@@ -57,13 +58,15 @@ def watch_run(folder: RunFolder) -> None:
     context = live_watcher(folder) if sys.stdout.isatty() else contextlib.nullcontext(lines_to(folder, sys.stdout))
     with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
         state = replay(journal)
-        watcher(state, list(journal.entries(max(0, state.seq - RECENT))))
+        clock = RunClock(journal.origin)
+        watcher(state, clock.now(), list(journal.entries(max(0, state.seq - RECENT))))
         while not state.finished and folder.owner() is not None:
             time.sleep(POLL_S)
-            _catch_up(journal, state, watcher)
+            _catch_up(journal, state, clock, watcher)
 
 
-def _catch_up(journal: Journal, state: State, watcher: Callable[[State, list[Entry]], None]) -> None:
+def _catch_up(journal: Journal, state: State, clock: RunClock, watcher: Watcher) -> None:
     for entry in journal.entries(state.seq):
         follow(state, [entry])
-        watcher(state, [entry])
+        watcher(state, clock.now(), [entry])
+    watcher(state, clock.now(), [])

@@ -22,8 +22,9 @@ from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Core, Dispatch, World
 from seerd.shell.journal import Entry, Journal
 
-Watcher = Callable[[State, list[Entry]], None]
-"""Shown the state and what was just committed; must not change anything."""
+Watcher = Callable[[State, float, list[Entry]], None]
+"""Shown the state, the time and what was just committed, at least once a second; must not change anything."""
+SHOW_S = 1.0
 
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -70,7 +71,11 @@ class Daemon:
     async def _turn(self, failure: asyncio.Future[AnyEvent]) -> None:
         """Wait for something to happen, then handle all that has."""
         waiting = asyncio.ensure_future(self._queue.get())
-        done, _ = await asyncio.wait({waiting, failure}, return_when=asyncio.FIRST_COMPLETED)
+        done: set[asyncio.Future[AnyEvent]] = set()
+        while not done:
+            done, _ = await asyncio.wait({waiting, failure}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                self._watcher(self.state, self.clock.now(), [])
         if failure in done:
             waiting.cancel()
         first = failure.result() if failure in done else waiting.result()
@@ -88,7 +93,7 @@ class Daemon:
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
             self._dispatch.committed(instance, fact)
-        self._watcher(self.state, entries)
+        self._watcher(self.state, self.clock.now(), entries)
 
     def _in_order(self, event: AnyEvent) -> AnyEvent:
         """The event with a time that is not before that of the last one."""
