@@ -40,10 +40,9 @@ def _head(state: State) -> Text:
 
 def _trials(state: State) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("trial", state.facts.metric, "reports", "GPUs", "state", "config"):
-        table.add_column(
-            name, justify="right" if name in (state.facts.metric, "reports", "GPUs") else "left", no_wrap=True
-        )
+    for name in ("trial", state.facts.metric, "reports", "GPUs", "state"):
+        table.add_column(name, justify="left" if name in ("trial", "state") else "right", no_wrap=True)
+    table.add_column("config")
     ordered = rank(state.trials.values(), state.facts.mode)
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]

@@ -109,6 +109,7 @@ class Trial:
         self._batch: Optional[Batch] = None
         self._clock = _Clock()
         self._metrics: Dict[str, float] = {}
+        self._torch_state: Any = None
         self._units = self._steps = 0
         self._saved_at: Optional[Tuple[int, int]] = None
         self._over = self._crashed = self._told_to_end = False
@@ -228,7 +229,7 @@ class Trial:
     def _at_end(self) -> None:
         if self.rank == 0 and not self._crashed and self.epoch and self._state_id() != self._saved_at:
             self._write([_rng_state(self._torch)])
-        self._ranks.close()
+        self._ranks.close(together=not self._crashed)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -279,12 +280,18 @@ class Trial:
         if self._restored is not None:
             rng = self._restored["rng"]
             if len(rng) == self.world:
+                self._torch_state = rng[self.rank].get("torch")
                 _set_rng_state(self._torch, rng[self.rank])
             else:
                 _seed_everything(self._torch, hash((self.seed, self._units, self.rank)) % 2**31)
         self._restored = None
         if self.rank == 0 and self._attempt is not None:
             self._tell("training", epoch=self.epoch)
+
+    def _rewind_torch(self) -> None:
+        """Torch's random state as it was at the checkpoint; nothing has been trained since."""
+        if self._torch_state is not None:
+            self._torch.set_rng_state(self._torch_state)
 
     def _tell(self, kind: str, **fields: Any) -> None:
         """One line for the agent, in one write."""
@@ -316,6 +323,7 @@ class Sampler:
         self._samples = samples
         self._shuffle = shuffle
         self._pass = self._start = self._drawn = self._steps_before = 0
+        self._resumed = False
 
     def __len__(self) -> int:
         return self._usable() // self._owner.world
@@ -326,6 +334,10 @@ class Sampler:
         else:
             self._start = self._position()
         self._drawn, self._steps_before = self._start, self._owner._steps
+        if self._resumed:
+            # A DataLoader draws a seed whenever it is iterated anew; the undisturbed run did not do so in the middle of a pass.
+            self._resumed = False
+            self._owner._rewind_torch()
         order = self._order()
         total, rank = self._total(), self._owner.rank
         share = total // self._owner.world
@@ -344,6 +356,7 @@ class Sampler:
         """Go on from there."""
         self._pass = state["pass"]
         self._start = self._drawn = state["position"]
+        self._resumed = self._drawn > 0
 
     def _position(self) -> int:
         if not self._owner._counts_steps():
@@ -443,9 +456,13 @@ class _Ranks:
         self._torch.distributed.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
 
-    def close(self) -> None:
-        if self._own and self._torch.distributed.is_initialized():
-            self._torch.distributed.destroy_process_group()
+    def close(self, *, together: bool) -> None:
+        """Leave the process group, if we made it: after all have come here, since gloo aborts those whose peer is gone."""
+        if not self._own or not self._torch.distributed.is_initialized():
+            return
+        if together:
+            self._torch.distributed.barrier(group=self._group)
+        self._torch.distributed.destroy_process_group()
 
 
 # ---------------------------------------------------------------- checkpoint files

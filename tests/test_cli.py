@@ -1,0 +1,280 @@
+"""`seerd` as people use it: real processes, a real agent, a real journal; the trainer is a small script without torch, so runs are short."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SPEC = """
+name = "quick"
+metric = {{ name = "accuracy", mode = "max" }}
+[train]
+script = "./trainer.py"
+launcher = "command"
+env = {{ {env} }}
+[space]
+lr = {{ low = 0.0, high = 1.0 }}
+[policy]
+eta = 2
+p_max = 2
+t_min = "{t_min}"
+[limits]
+deadline = "{deadline}"
+budget = "{budget}"
+[cluster]
+gpus = 8
+"""
+
+
+class Seerd:
+    """Runs the command in a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.spec = folder / "project" / "spec.toml"
+        self.spec.parent.mkdir()
+        shutil.copy(PROGRAMS / "trainer.py", self.spec.parent)
+
+    def write_spec(self, *, env: str = "", t_min: str = "6s", deadline: str = "24s", budget: str = "128gpu-s") -> None:
+        self.spec.write_text(SPEC.format(env=env, t_min=t_min, deadline=deadline, budget=budget))
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "import cli; cli.main()", *args]
+        environment = {**os.environ, "SEERD_HOME": str(self.home), "COLUMNS": "100"}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=self.folder)
+
+    def __call__(self, *args: str, code: int = 0) -> str:
+        process = self.start(*args)
+        out, err = process.communicate()
+        assert process.returncode == code, f"exit status {process.returncode}\n{out}\n{err}"
+        return out if code == 0 else out + err
+
+    def json(self, *args: str, code: int = 0) -> dict:
+        process = self.start(*args, "--json")
+        out, err = process.communicate()
+        assert process.returncode == code, f"exit status {process.returncode}\n{out}\n{err}"
+        return json.loads(out)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything of this home that runs: daemons, agents, trials."""
+        mine = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.folder) in " ".join(process.cmdline()) + str(process.environ().get("SEERD_DIR", "")):
+                    mine.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return mine
+
+    def run_folder(self) -> Path:
+        return next(path for path in self.home.iterdir())
+
+    def wait_for(self, reports: int) -> None:
+        """Until the trials of the only run have made so many reports in all."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            if self.home.is_dir() and any(self.home.iterdir()) and (self.run_folder() / "setup.json").exists():
+                told = self.start("show", "last", "--json").communicate()[0]
+                if told and sum(t["reports"] for t in json.loads(told)["all_trials"]) >= reports:
+                    return
+            time.sleep(0.1)
+        raise AssertionError("the run does not get going")
+
+
+@pytest.fixture
+def seerd(tmp_path: Path):  # noqa: ANN201
+    command = Seerd(tmp_path)
+    yield command
+    left = command.processes()
+    for process in left:
+        process.kill()
+    assert not left, f"still running: {left}"
+
+
+def assert_model(seerd: Seerd, told: dict) -> None:
+    assert told["best"]["metric"] > 0.5
+    checkpoint = Path(told["best"]["checkpoint"])
+    assert json.loads(checkpoint.read_text())["epoch"] == told["best"]["epoch"]
+    config = json.loads((checkpoint.parent / "config.json").read_text())["config"]
+    assert config == told["best"]["config"]
+
+
+def test_a_run_from_start_to_result(seerd: Seerd) -> None:
+    seerd.write_spec()
+    told = seerd.json("run", str(seerd.spec))
+    assert set(told) >= {"run", "status", "best", "elapsed_s", "deadline_s", "gpu_min", "budget_gpu_min", "usd", "trials"}
+    assert told["status"] == "done"
+    assert told["elapsed_s"] <= told["deadline_s"]
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+    assert_model(seerd, told)
+    shown = seerd.json("show", "last")
+    assert sum(t["phase"] == "eliminated" for t in shown["all_trials"]) == 3
+    assert any(t["attempts"] == 1 and t["phase"] == "waiting" for t in shown["all_trials"]), "one trial kept its GPUs"
+    ledger = seerd.json("ledger", "last")
+    assert ledger["spent_gpu_min"] == pytest.approx(sum(c["gpu_min"] for c in ledger["charges"]), abs=0.01)
+    assert [row["run"] for row in seerd.json("list")["runs"]] == [told["run"]]
+    copied = seerd.json("best", "last", "--to", str(seerd.folder / "model"))
+    assert Path(copied["checkpoint"]).parent == seerd.folder / "model"
+    assert "training from 0" in seerd("logs", "last", "t0001")
+    assert seerd.json("replay", "last")["same"]
+    assert "best: t" in seerd("show", told["run"][:8])
+    assert "spent" in seerd("ledger", "last")
+    assert told["run"] in seerd("list")
+
+
+def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:
+    seerd.write_spec()
+    run = seerd.start("run", str(seerd.spec), "--plain")
+    seerd.wait_for(reports=12)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate()
+    assert run.returncode == 130
+    assert "seerd resume" in out
+    assert not seerd.processes()
+    before = {t["trial"]: t["reports"] for t in seerd.json("show", "last")["all_trials"]}
+    told = seerd.json("resume", "last")
+    assert told["status"] == "done"
+    assert_model(seerd, told)
+    for name, reports in before.items():
+        lines = seerd("logs", "last", name)
+        assert f"training from {reports}" in lines or "training from" in lines
+    assert told["elapsed_s"] <= told["deadline_s"]
+
+
+def test_ctrl_c_twice_ends_at_once_and_releases(seerd: Seerd) -> None:
+    seerd.write_spec(env='SEERD_TEST_DEAF = "1"', deadline="60s", budget="400gpu-s", t_min="15s")
+    run = seerd.start("run", str(seerd.spec), "--plain")
+    seerd.wait_for(reports=6)
+    run.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.monotonic()
+    run.send_signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert time.monotonic() - began < 3
+    run.communicate()
+    assert not seerd.processes()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, seed: int) -> None:
+    seerd.write_spec()
+    run = seerd.start("run", str(seerd.spec), "--plain")
+    seerd.wait_for(reports=1)
+    time.sleep(random.Random(seed).uniform(0, 6))
+    run.kill()
+    run.communicate()
+    configs = {t["trial"]: t["config"] for t in seerd.json("show", "last")["all_trials"]}
+    time.sleep(0.5)
+    told = seerd.json("resume", "last")
+    assert told["status"] == "done"
+    assert_model(seerd, told)
+    shown = seerd.json("show", "last")
+    assert {t["trial"]: t["config"] for t in shown["all_trials"]} == configs
+    for trial in shown["all_trials"]:
+        epochs = [epoch for _, epoch, _ in trial["history"]]
+        assert epochs == list(range(1, len(epochs) + 1)), "no report is missing and none came twice"
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+
+
+def test_killing_the_agent_loses_nothing_that_was_saved(seerd: Seerd) -> None:
+    seerd.write_spec()
+    run = seerd.start("run", str(seerd.spec), "--json")
+    seerd.wait_for(reports=6)
+    agent = int(next(seerd.run_folder().glob("instances/*/agent.pid")).read_text())
+    os.kill(agent, signal.SIGKILL)
+    out, _ = run.communicate()
+    assert run.returncode == 0
+    assert_model(seerd, json.loads(out))
+    assert any(t["attempts"] > 1 for t in seerd.json("show", "last")["all_trials"])
+
+
+def test_a_dead_daemon_s_agent_lets_go_by_itself(seerd: Seerd) -> None:
+    seerd.write_spec(deadline="20s", budget="40gpu-s", t_min="5s")
+    run = seerd.start("run", str(seerd.spec), "--plain")
+    seerd.wait_for(reports=1)
+    run.kill()
+    run.communicate()
+    end = time.monotonic() + 25
+    while seerd.processes() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not seerd.processes()
+    told = seerd.json("resume", "last")
+    assert told["best"] is not None
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+
+
+def test_a_crashing_trial_fails_with_its_last_words_and_the_run_goes_on(seerd: Seerd) -> None:
+    seerd.write_spec(env='SEERD_TEST_CRASH = "t0002"')
+    told = seerd.json("run", str(seerd.spec))
+    assert told["status"] == "done"
+    shown = seerd("show", "last")
+    assert "t0002 failed: ended with exit status 3" in shown
+    assert "out of luck" in shown
+
+
+def test_without_any_model_the_exit_status_says_so(seerd: Seerd) -> None:
+    seerd.write_spec()
+    (seerd.spec.parent / "trainer.py").write_text("#!/bin/sh\necho no such data >&2\nexit 1\n")
+    out = seerd("run", str(seerd.spec), "--plain", code=4)
+    assert "no such data" in out
+    assert "no model" in seerd("best", "last", code=4)
+
+
+def test_failing_setup_is_told(seerd: Seerd) -> None:
+    seerd.write_spec()
+    out = seerd("run", str(seerd.spec), "--plain", "--set", "train.setup=['echo missing wheel; exit 7']", code=4)
+    assert "missing wheel" in out
+    assert "exit status 7" in out
+
+
+def test_mistakes_are_told_all_at_once_and_never_as_a_traceback(seerd: Seerd) -> None:
+    seerd.write_spec(t_min="6")
+    out = seerd("run", str(seerd.spec), "--budget", "12", "--set", "policy.etta=2", code=2)
+    assert "3 mistakes" in out
+    assert "did you mean eta" in out
+    assert "Traceback" not in out
+    assert not seerd.home.exists()
+    assert "there is no run" in seerd("show", "nothing", code=2)
+    assert "Traceback" not in seerd("run", "missing.toml", code=2)
+
+
+def test_limits_that_fit_nothing_say_which_would(seerd: Seerd) -> None:
+    seerd.write_spec(deadline="3s")
+    out = seerd("run", str(seerd.spec), code=3)
+    assert "--deadline 6s" in out
+    assert "--budget 0.1gpu-min" in out
+    assert not seerd.home.exists()
+
+
+def test_plan_gives_the_paper_s_example(seerd: Seerd) -> None:
+    seerd.write_spec(t_min="1m")
+    limits = ("--deadline", "10m", "--budget", "80gpu-min", "--set", "policy.p_max=16")
+    told = seerd.json("plan", str(seerd.spec), *limits, "--ideal")
+    assert told["rounds"] == 3
+    assert told["r_star"] == pytest.approx(5.714, abs=5e-4)
+    assert [(b["gpus_per_trial"], b["trials"]) for b in told["brackets"]] == [(1, 8), (2, 4)]
+    assert told["gpu_min"] == pytest.approx(68.57, abs=5e-3)
+    bound = seerd.json("plan", str(seerd.spec), *limits)
+    assert max(stage["gpus"] for stage in bound["stages"]) <= 8
+    assert bound["adjusted"]
+    assert "GPUs +" in seerd("plan", str(seerd.spec), *limits)
+
+
+def test_help_is_instant() -> None:
+    began = psutil.Process().cpu_times()
+    subprocess.run([sys.executable, "-c", "import cli; cli.main()", "--help"], check=True, capture_output=True)
+    ended = psutil.Process().cpu_times()
+    assert ended.children_user + ended.children_system - began.children_user - began.children_system < 0.5

@@ -1,0 +1,221 @@
+"""The training side with real torch processes: what is restored, what stays the same on any number of GPUs, who leaves when."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seerd.trial import Batch, Trial
+
+ROOT = Path(__file__).parent.parent
+REGRESSION = ROOT / "tests" / "programs" / "regression.py"
+
+
+class Bench:
+    """A trial's folders, as an agent would make them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints"
+        self.attempts = 0
+
+    def run(self, gpus: int, *, steps: int = 24, unit: int = 2, code: int = 0, every_s: float = 0.0, **env: str) -> list[dict]:
+        """One attempt; the lines that it wrote for the agent."""
+        process, out = self.start(gpus, steps=steps, unit=unit, every_s=every_s, **env)
+        text = process.communicate()[0]
+        assert (process.returncode == 0) == (code == 0), text
+        return self.lines(out)
+
+    def start(self, gpus: int, *, steps: int, unit: int, every_s: float = 0.0, **env: str) -> tuple[subprocess.Popen[str], Path]:
+        self.attempts += 1
+        attempt = self.folder / str(self.attempts)
+        attempt.mkdir(parents=True)
+        self.checkpoints.mkdir(exist_ok=True)
+        about = {"version": 1, "run": "r", "trial": "t0001", "attempt": self.attempts, "config": {"lr": 0.05}, "gpus": gpus}
+        about |= {"allocations": [1, 2, 4], "metric": "accuracy", "mode": "max", "seed": 7, "checkpoint_every_s": every_s}
+        (attempt / "trial.json").write_text(json.dumps({**about, "checkpoints": str(self.checkpoints)}))
+        environment = {**os.environ, "SEERD_DIR": str(attempt), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment |= {"TEST_OUT": str(self.folder / "steps.jsonl"), "TEST_STEPS": str(steps), "TEST_UNIT": str(unit), **env}
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if gpus > 1 else []
+        command = [sys.executable, *launcher, str(REGRESSION)]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return process, attempt / "out.jsonl"
+
+    def lines(self, out: Path) -> list[dict]:
+        return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+    def steps(self) -> list[dict]:
+        """Every global step, in the order in which they were trained; of steps trained twice the last."""
+        rows = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
+        return list({row["step"]: row for row in rows}.values())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """24 steps on one GPU without any stop."""
+    bench = Bench(tmp_path_factory.mktemp("undisturbed"))
+    bench.run(1)
+    return bench.steps()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4)])
+def test_killed_and_resumed_on_other_gpus_it_follows_the_undisturbed_run(
+    tmp_path: Path, undisturbed: list[dict], before: int, after: int
+) -> None:
+    bench = Bench(tmp_path)
+    bench.run(before, code=1, TEST_DIE_AT="9")
+    again = bench.run(after)
+    assert again[0]["kind"] == "training"
+    assert again[0]["epoch"] >= 1
+    found = bench.steps()
+    assert [row["samples"] for row in found] == [row["samples"] for row in undisturbed]
+    assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in undisturbed], rel=1e-4)
+
+
+def test_with_loader_workers_that_fetch_ahead_no_sample_is_lost(tmp_path: Path, undisturbed: list[dict]) -> None:
+    bench = Bench(tmp_path)
+    bench.run(1, code=1, TEST_DIE_AT="9", TEST_WORKERS="2")
+    bench.run(1, TEST_WORKERS="2")
+    assert [row["samples"] for row in bench.steps()] == [row["samples"] for row in undisturbed]
+
+
+def test_random_numbers_go_on_exactly_where_they_were(tmp_path: Path) -> None:
+    whole, parts = Bench(tmp_path / "whole"), Bench(tmp_path / "parts")
+    whole.run(1, TEST_DROPOUT="0.5")
+    parts.run(1, code=1, TEST_DROPOUT="0.5", TEST_DIE_AT="9")
+    parts.run(1, TEST_DROPOUT="0.5")
+    assert [row["loss"] for row in parts.steps()] == [row["loss"] for row in whole.steps()]
+
+
+def test_all_ranks_leave_at_the_same_step_and_save(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    process, out = bench.start(2, steps=10**6, unit=1, every_s=1000.0)
+    while not out.exists() or out.read_text().count("report") < 5:
+        assert process.poll() is None
+        time.sleep(0.02)
+    (out.parent / "stop").touch()
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, text
+    lines = bench.lines(out)
+    reports = [line["epoch"] for line in lines if line["kind"] == "report"]
+    saved = [line["name"] for line in lines if line["kind"] == "checkpoint"]
+    assert int(saved[-1].split("-")[0]) == reports[-1]
+    payload = torch.load(bench.checkpoints / f"{saved[-1]}.pt", weights_only=True)
+    assert payload["epoch"] == reports[-1]
+    assert len(payload["rng"]) == 2
+    assert set(payload["state"]) == {"model", "optimizer", "schedule"}
+
+
+def test_a_trial_whose_agent_has_died_saves_and_leaves(tmp_path: Path) -> None:
+    lock = tmp_path / "agent.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        bench = Bench(tmp_path / "trial")
+        process, out = bench.start(1, steps=10**6, unit=1, SEERD_AGENT_LOCK=str(lock))
+        while not out.exists() or "report" not in out.read_text():
+            assert process.poll() is None
+            time.sleep(0.02)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert bench.lines(out)[-1]["kind"] == "checkpoint"
+
+
+class Evil:
+    """A pickle that would run code when it is loaded."""
+
+    def __reduce__(self) -> tuple:
+        return (os.system, ("touch /tmp/seerd-was-here-and-should-not",))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "no manifest"])
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
+    bench = Bench(tmp_path)
+    bench.run(1, steps=8)
+    names = sorted(path.stem for path in bench.checkpoints.glob("*.json"))
+    assert len(names) == 2
+    newest = bench.checkpoints / f"{names[-1]}.pt"
+    data = newest.read_bytes()
+    if damage == "truncated":
+        newest.write_bytes(data[: len(data) // 2])
+    elif damage == "flipped":
+        newest.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
+    elif damage == "pickle":
+        newest.write_bytes(pickle.dumps(Evil()))
+    else:
+        newest.with_suffix(".json").unlink()
+    lines = bench.run(1, steps=12)
+    assert lines[0]["epoch"] == int(names[0].split("-")[0])
+    assert not Path("/tmp/seerd-was-here-and-should-not").exists()
+
+
+def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text('[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n')
+    script = "import seerd\nt = seerd.trial()\nprint(t.config)\nfor _ in range(2):\n    assert t.running()\n    t.report(accuracy=0.5)\n"
+    (tmp_path / "train.py").write_text(script)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEERD")}
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "'lr': 0.01" in done.stdout
+    assert "'layers': 3" in done.stdout
+    assert "report 2: accuracy 0.5" in done.stdout
+
+
+def lone(world: int = 1, rank: int = 0) -> Trial:
+    trial = Trial({}, 3, None)
+    trial.world, trial.rank = world, rank
+    return trial
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 64), st.integers(1, 64))
+def test_the_global_batch_is_the_same_on_any_number_of_gpus(world: int, share: int, per_gpu: int) -> None:
+    batch = lone(world).batch(share * world, per_gpu)
+    assert batch.micro * batch.accumulate * world == share * world
+    assert batch.micro <= per_gpu
+    larger = [n for n in range(batch.micro + 1, per_gpu + 1) if share % n == 0]
+    assert not larger, "the micro-batch is the largest that fits"
+
+
+def test_a_batch_that_some_number_of_gpus_cannot_share_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="12 or 16 can"):
+        lone(4).batch(15)
+
+
+@given(st.integers(1, 200), st.integers(1, 8), st.integers(0, 3))
+def test_ranks_together_read_what_one_alone_would(samples: int, share: int, passes: int) -> None:
+    def drawn(world: int) -> list[list[int]]:
+        readers = []
+        for rank in range(world):
+            trial = lone(world, rank)
+            trial._batch = Batch(4 * share, 4 * share // world, 1)
+            sampler = trial.sampler(samples)
+            for _ in range(passes):
+                list(sampler)
+            readers.append(list(sampler))
+        per_rank = 4 * share // world
+        steps = len(readers[0]) // per_rank
+        return [sorted(i for r in readers for i in r[s * per_rank : (s + 1) * per_rank]) for s in range(steps)]
+
+    assert drawn(1) == drawn(2) == drawn(4)
+
+
+def test_reporting_something_else_than_the_metric_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    process, _ = bench.start(1, steps=2, unit=1)
+    process.kill()
+    process.communicate()
+    script = tmp_path / "wrong.py"
+    script.write_text("import seerd\nt = seerd.trial()\nt.running()\nt.report(acc=1)\n")
+    environment = {**os.environ, "SEERD_DIR": str(tmp_path / "1"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert "the spec's metric is 'accuracy', and trial.report() was given acc" in done.stderr
