@@ -32,6 +32,7 @@ from seerd.core.events import (
 )
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import lease_s, release_s
 from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Instance, Published, Report, State, Trial
 
 MAX_CRASHES = 2
@@ -66,9 +67,15 @@ def _(event: RunStarted, state: State) -> None:
 def _(event: RunResumed, state: State) -> None:
     if state.phase is RunPhase.OVER and state.ending == "interrupted":
         _reopen(state)
+    # Whoever is gone let go at the latest when the lease ended that the daemon before us last renewed.
+    ended = min(event.at, state.heard_at + lease_s(state, state.heard_at) + release_s(state))
     for instance in list(state.instances.values()):
         if instance.phase in (InstancePhase.READY, InstancePhase.RELEASING) and instance.id not in event.alive:
-            _lose(state, instance, event.at, "it was gone when the run was resumed")
+            _lose(state, instance, ended, "it was gone when the run was resumed")
+    for trial in state.trials.values():
+        # The order may never have reached the agent; if it has, its `TrialStarted` follows and says since when.
+        if trial.phase is TrialPhase.STARTING and trial.key in state.ledger.open:
+            state.ledger.begin_at(trial.key, event.at)
 
 
 def _reopen(state: State) -> None:
@@ -189,6 +196,8 @@ def _(event: TrialStarted, state: State) -> None:
         return
     _settle_start(state, trial)
     trial.pid = event.pid
+    if trial.key in state.ledger.open:
+        state.ledger.begin_at(trial.key, event.happened)
     if trial.phase is TrialPhase.STARTING:
         trial.go(TrialPhase.RUNNING)
 

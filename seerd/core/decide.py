@@ -9,12 +9,9 @@ from planner.model import Plan, View
 from seerd.core.apply import MAX_REFUSALS
 from seerd.core.commands import Status
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import close_at, exhausted_at, release_s
+from seerd.core.limits import close_at, exhausted_at, quiet_by
 from seerd.core.placement import Assignment, Demand, Node, place
 from seerd.core.state import State, Trial
-
-CLOSE_SLACK_S = 0.5
-"""An instance that has not confirmed the end of its trials so long after they must be gone is given back as it is."""
 
 
 def decide(state: State) -> None:
@@ -86,9 +83,9 @@ def _eliminate(state: State, trial: Trial) -> None:
 
 def _close(state: State, ending: Status) -> None:
     """Every trial saves and exits; nothing new is started."""
+    state.close_by = quiet_by(state)
     state.go(RunPhase.CLOSING)
     state.ending = ending
-    state.close_by = state.now + release_s(state) + CLOSE_SLACK_S
     state.claims.clear()
     for trial in state.trials.values():
         trial.gpus = 0

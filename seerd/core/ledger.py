@@ -62,6 +62,12 @@ class Ledger:
         self.closed.append(ended)
         self._closed_gpu_s += ended.gpu_s(at_s)
 
+    def begin_at(self, what: str, since_s: float) -> None:
+        """An open charge began at another time than was thought."""
+        charge = self.open[what]
+        self._open_gpu_since += charge.gpus * (since_s - charge.since_s)
+        self.open[what] = replace(charge, since_s=since_s)
+
     def charges(self) -> Iterable[Charge]:
         """Every charge, ended ones first."""
         yield from self.closed

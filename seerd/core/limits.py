@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 
-from seerd.core.lifecycle import RunPhase
+from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
 
 GRACE_MIN_S = 4.0
 GRACE_MAX_S = 30.0
 KILL_S = 2.0
 """From the end of the grace period until no process of an attempt is left, however loaded the machine."""
+TERMINATE_S = 0.5
+"""The last part of that: an instance that has not confirmed the end of its trials by then is given back as it is."""
 PUBLISH_S = 1.0
 """From the last checkpoint until the best model is in its place."""
 LEASE_S = 60.0
@@ -53,10 +55,32 @@ def budget_gpu_s(state: State) -> float:
     return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
 
 
+def quiet_by(state: State) -> float:
+    """When, if everything is asked to stop now, no attempt may be left: a late daemon leaves less time to save, but keeps the limits."""
+    last = min(close_at(state), exhausted_at(state)) + release_s(state)
+    return min(state.now + release_s(state), max(last, state.now + KILL_S)) - TERMINATE_S
+
+
+def closing_grace_s(state: State) -> float:
+    """What is left of the grace period while everything is being stopped."""
+    return max(0.0, min(grace_s(state), (state.close_by or 0.0) + TERMINATE_S - KILL_S - state.now))
+
+
 def affordable(state: State, gpus: int) -> bool:
     """Whether so many more GPUs may be held, even if only until they can be given back."""
     wait_s = release_s(state)
     after = state.ledger.committed_gpu_s(state.now, wait_s) + gpus * wait_s
+    return after <= budget_gpu_s(state)
+
+
+def affordable_launch(state: State, gpus: int) -> bool:
+    """Whether one more rented instance may be asked for: it and those that are on their way cost their minimum at least."""
+    cluster = state.facts.cluster
+    if cluster.billing == "held":
+        return True
+    wait_s = release_s(state)
+    coming = sum(i.gpus for i in state.instances.values() if i.phase is InstancePhase.REQUESTED) + gpus
+    after = state.ledger.committed_gpu_s(state.now, wait_s) + coming * max(cluster.minimum_s, wait_s)
     return after <= budget_gpu_s(state)
 
 
@@ -66,7 +90,7 @@ def lease_s(state: State, now: float) -> float:
     Never past the moment at which the run must close: an agent alone stops in time for deadline and budget.
     """
     if state.phase is not RunPhase.RUNNING:
-        return release_s(state)
+        return max(0.0, (state.close_by or 0.0) - now)
     return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + KILL_S / 2))
 
 

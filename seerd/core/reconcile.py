@@ -22,7 +22,7 @@ from seerd.core.commands import (
 from seerd.core.incumbent import incumbent
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, close_at, grace_s, wake_at
+from seerd.core.limits import affordable, affordable_launch, close_at, closing_grace_s, grace_s, wake_at
 from seerd.core.placement import Assignment
 from seerd.core.state import Instance, State, Trial
 
@@ -86,9 +86,13 @@ def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
             attempt=trial.attempt,
             instance=trial.held[0].node,
             checkpoint=not kill,
-            grace_s=0.0 if kill else grace_s(state),
+            grace_s=0.0 if kill else _grace_s(state),
         )
     )
+
+
+def _grace_s(state: State) -> float:
+    return grace_s(state) if state.phase is RunPhase.RUNNING else closing_grace_s(state)
 
 
 def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
@@ -141,6 +145,8 @@ def _fit_instances(state: State, orders: Orders) -> None:
     live = [i for i in state.instances.values() if i.phase in (InstancePhase.REQUESTED, InstancePhase.READY)]
     missing = instances_needed(state) - len(live)
     for _ in range(missing):
+        if not affordable_launch(state, state.facts.cluster.gpus_per_instance):
+            break
         launch = Launch(id=orders.next_id(), gpus=state.facts.cluster.gpus_per_instance)
         state.instances[launch.id] = Instance(launch.id, launch.gpus)
         orders.give(launch)

@@ -153,6 +153,7 @@ class Published:
 class State:
     """A run.
 
+    heard_at   when the event before the present one was; a daemon that has died has lived at least until then
     seq        events so far; the next command's id begins with it
     under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
     timer      the one timer that is set
@@ -169,6 +170,7 @@ class State:
     outline: Outline
     ledger: Ledger
     now: float = 0.0
+    heard_at: float = 0.0
     seq: int = 0
     phase: RunPhase = RunPhase.RUNNING
     ending: Status | None = None

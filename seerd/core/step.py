@@ -19,6 +19,7 @@ def step(state: State, event: AnyEvent) -> list[AnyCommand]:
     After `RunResumed` these are all commands whose outcome is not known, under their old ids, and the new ones behind them.
     """
     state.seq += 1
+    state.heard_at = state.now
     state.now = max(state.now, event.at)
     apply(state, event)
     decide(state)

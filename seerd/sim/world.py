@@ -30,6 +30,7 @@ from seerd.core.events import (
     InstanceLost,
     InstanceReady,
     InstanceTerminated,
+    LaunchRefused,
     ModelPublished,
     RunFacts,
     RunResumed,
@@ -106,6 +107,7 @@ class World:
         self.store: dict[str, list[tuple[str, int]]] = {}
         self.up = True
         self.down_s = 1.0
+        self.kills = 0
         self.started: list[tuple[str, int]] = []
         self._kill_after = set(kill_after)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -163,6 +165,7 @@ class World:
     def kill_daemon(self) -> None:
         """Everything but the journal is lost; a new daemon comes `down_s` later."""
         self.up = False
+        self.kills += 1
         self._incarnation += 1
         lease_end = self.now + lease_s(self.state, self.now)
         if lease_end < self.now + self.down_s:
@@ -175,6 +178,8 @@ class World:
             for attempt in list(machine.attempts.values()):
                 self._save(machine, attempt)
                 self._exit(machine, attempt, "lease", 0)
+            if self.facts.cluster.billing == "rented":
+                self.power_off(machine.id)
 
     def resume(self) -> None:
         """A new daemon reads the journal, looks at what is there, and goes on."""
@@ -217,12 +222,15 @@ class World:
         name = f"m{command.id}"
         machine = self.machines.setdefault(name, Machine(name))
         since = self.now + self.behaviour.boot_s
-        self._later(
-            self.behaviour.boot_s,
-            lambda at: InstanceReady(
+
+        def outcome(at: float) -> AnyEvent:
+            if not machine.alive:
+                return LaunchRefused(at=at, command=command.id, why="it died while it booted", retry=True)
+            return InstanceReady(
                 at=at, command=command.id, instance=machine.id, gpus=command.gpus, running_since=min(at, since)
-            ),
-        )
+            )
+
+        self._later(self.behaviour.boot_s, outcome)
 
     # ------------------------------------------------------------ machines
 

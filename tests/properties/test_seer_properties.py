@@ -80,7 +80,9 @@ def test_r_star_is_the_largest_that_the_conditions_allow(problem: Problem) -> No
 @given(problems())
 @settings(max_examples=200, deadline=None)
 def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> None:
-    free = schedule(Problem(Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s), problem.space, problem.params))
+    free = schedule(
+        Problem(Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s), problem.space, problem.params)
+    )
     bound = schedule(problem)
     if isinstance(free, Schedule) and isinstance(bound, Schedule):
         assert bound.rounds <= free.rounds

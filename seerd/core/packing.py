@@ -1,0 +1,250 @@
+"""Which trials fit on which instances: bin packing that remembers where trials are.
+
+The one rule, in this order: the most valuable trials are placed; if asked, on the fewest instances; with the fewest moves; with the fewest
+resized trials away from the instance that has their files.
+
+The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay does, the others come largest first where the
+least room is left over, and smaller ones are displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that
+finds room whenever there is any. What it leaves open in small cases, `packing_search` settles exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+
+from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search, whole_nodes
+
+STEPS = 20_000
+"""Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms."""
+CANDIDATES = 32
+"""So many instances on which room could be made are compared."""
+
+
+def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
+    """Trial -> instances, for as many as fit, the most valuable (first) ones before others."""
+    effort = Effort(STEPS)
+    chosen = _most_valuable(demands, nodes, lambda some: _fits(some, before, nodes, effort))
+    known = _greedy(chosen, before, nodes)
+    if pack and known is not None:
+        known = min(known, _squeezed(chosen, before, nodes) or known, key=lambda homes: before.cost(homes, pack=True))
+    if known is not None and before.cost(known, pack=pack) <= _floor(chosen, nodes, pack=pack):
+        return known
+    return search(chosen, before, nodes, known=known, pack=pack, effort=Effort(STEPS)) or {}
+
+
+# ---------------------------------------------------------------- who is placed
+
+
+def _most_valuable(
+    demands: Sequence[Demand], nodes: Sequence[Node], fits: Callable[[Sequence[Demand]], bool]
+) -> list[Demand]:
+    """The longest start of the list that fits, and then again of what could still find room beside it."""
+    largest = max((node.gpus for node in nodes), default=0)
+    capacity = sum(node.gpus for node in nodes)
+    chosen: list[Demand] = []
+    rest = list(demands)
+    while rest:
+        count = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fits)
+        chosen += rest[:count]
+        failed = rest[count].gpus if count < len(rest) else 0
+        # If one instance has no room for it, none has for a larger trial; a spanning one may find whole ones of another size.
+        rest = [d for d in rest[count + 1 :] if d.gpus != failed and not failed < d.gpus <= largest]
+    return chosen
+
+
+def _longest(
+    rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fits: Callable[[Sequence[Demand]], bool]
+) -> int:
+    """How many of the first of `rest` fit beside `chosen`: most often as many as there are GPUs for."""
+    high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
+    low, middle = 0, high
+    while low < high:
+        if fits([*chosen, *rest[:middle]]):
+            low = middle
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
+def _fits(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> bool:
+    if _greedy(demands, before, nodes) is not None:
+        return True
+    return search(demands, before, nodes, known=None, pack=False, effort=effort) is not None
+
+
+# ---------------------------------------------------------------- Algorithm 3
+
+
+def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+    """The better of two tries: resized trials near their files, or wherever the least room is left over."""
+    best = _best_fit(demands, before, nodes, near_first=True)
+    if best is not None and not before.cost(best, pack=False)[1]:
+        return best
+    other = _best_fit(demands, before, nodes, near_first=False)
+    found = [homes for homes in (best, other) if homes is not None]
+    return min(found, key=lambda homes: before.cost(homes, pack=False), default=None)
+
+
+def _best_fit(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, near_first: bool
+) -> dict[str, Home] | None:
+    rooms = _Rooms(nodes)
+    waiting: list[Demand] = []
+    for demand in demands:
+        home = before.stay.get(demand.trial)
+        if home is not None and rooms.has(home):
+            rooms.put(demand, home)
+        else:
+            waiting.append(demand)
+    waiting.sort(key=_largest_first, reverse=True)
+    while waiting:
+        demand = waiting.pop()
+        home = _find_home(demand, before.near.get(demand.trial), rooms, near_first=near_first)
+        if home is None:
+            return None
+        displaced = rooms.make_room(demand, home)
+        rooms.put(demand, home)
+        if displaced:
+            waiting = sorted([*waiting, *displaced], key=_largest_first, reverse=True)
+    return rooms.homes
+
+
+def _largest_first(demand: Demand) -> tuple[int, str]:
+    return -demand.gpus, demand.trial
+
+
+def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: bool) -> Home | None:
+    if demand.gpus > rooms.largest:
+        return rooms.emptiest(demand)
+    if near_first and near is not None and rooms.free.get(near, 0) >= demand.gpus:
+        return (near,)
+    return rooms.tightest(demand.gpus, near) or rooms.cheapest(demand.gpus)
+
+
+class _Rooms:
+    """Free GPUs by instance, instances by free GPUs, and who is where."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.largest = max((node.gpus for node in nodes), default=0)
+        self.free = {node.id: node.gpus for node in nodes}
+        self.homes: dict[str, Home] = {}
+        self._size = dict(self.free)
+        self._by_free: dict[int, dict[str, None]] = {}
+        for node in nodes:
+            self._by_free.setdefault(node.gpus, {})[node.id] = None
+        self._inside: dict[str, list[Demand]] = {node.id: [] for node in nodes}
+
+    def has(self, home: Home) -> bool:
+        return all(node in self.free for node in home)
+
+    def put(self, demand: Demand, home: Home) -> None:
+        self.homes[demand.trial] = home
+        for node in home:
+            self._inside[node].append(demand)
+            self._change(node, -min(demand.gpus, self._size[node]))
+
+    def tightest(self, gpus: int, near: str | None) -> Home | None:
+        """The instance with the least room that is enough; the trial's old one if it is as good."""
+        for free in sorted(self._by_free):
+            if free >= gpus and self._by_free[free]:
+                return (near,) if near in self._by_free[free] else (min(self._by_free[free]),)
+        return None
+
+    def cheapest(self, gpus: int) -> Home | None:
+        """The instance where the fewest, smallest trials must leave for so many GPUs."""
+        costs: list[tuple[int, int, str]] = []
+        for node in self._roomiest_first():
+            leaving = _leaving(self._inside[node], gpus - self.free[node], gpus)
+            if leaving is not None:
+                costs.append((len(leaving), sum(d.gpus for d in leaving), node))
+            if len(costs) == CANDIDATES:
+                break
+        return (min(costs)[2],) if costs else None
+
+    def emptiest(self, demand: Demand) -> Home | None:
+        """Whole instances of one size, those where the fewest trials must leave."""
+        open_to_it = [n for n, inside in self._inside.items() if all(d.gpus <= self.largest for d in inside)]
+        open_to_it.sort(key=lambda n: (len(self._inside[n]), self._size[n] - self.free[n], n))
+        return next(whole_nodes(demand.gpus, [Node(n, self._size[n]) for n in open_to_it]), None)
+
+    def make_room(self, demand: Demand, home: Home) -> list[Demand]:
+        """Take out whom the demand displaces."""
+        displaced: list[Demand] = []
+        for node in home:
+            need = min(demand.gpus, self._size[node]) - self.free[node]
+            for leaving in _leaving(self._inside[node], need, demand.gpus) or ():
+                self._inside[node].remove(leaving)
+                self._change(node, leaving.gpus)
+                displaced.append(leaving)
+        return displaced
+
+    def _roomiest_first(self) -> Iterator[str]:
+        return chain.from_iterable(sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True))
+
+    def _change(self, node: str, by: int) -> None:
+        del self._by_free[self.free[node]][node]
+        self.free[node] += by
+        self._by_free.setdefault(self.free[node], {})[node] = None
+
+
+def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
+    """The fewest trials, all smaller than the newcomer, that give up enough GPUs, the last as small as will do; None if they cannot."""
+    smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
+    if sum(d.gpus for d in smaller) < need:
+        return None
+    leaving: list[Demand] = []
+    while need > 0:
+        enough = [d for d in smaller if d.gpus >= need]
+        leaves = enough[-1] if enough else smaller[0]
+        smaller.remove(leaves)
+        leaving.append(leaves)
+        need -= leaves.gpus
+    return leaving
+
+
+# ---------------------------------------------------------------- few instances
+
+
+def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+    """On as many instances of each size as a fresh start would need, and of each size those that trials would leave least."""
+    needed = _opened(demands, Counter(node.gpus for node in nodes))
+    if needed is None:
+        return None
+    staying = Counter(node for home in before.stay.values() for node in home)
+    liked = sorted(nodes, key=lambda node: (-staying[node.id], node.id))
+    some = [node for size in needed for node in [n for n in liked if n.gpus == size][: needed[size]]]
+    return _greedy(demands, before, some) or _greedy(demands, Before({}, {}), some)
+
+
+def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
+    """Size -> how many instances best fit, largest first, needs from nothing when it opens the largest first."""
+    opened: Counter[int] = Counter()
+    free: Counter[int] = Counter()
+    largest = max(closed, default=0)
+    for gpus in sorted((d.gpus for d in demands), reverse=True):
+        left = [size for size in sorted(closed, reverse=True) if closed[size]]
+        if gpus > largest:
+            size = next((s for s in left if gpus % s == 0 and gpus // s <= closed[s]), 0)
+            count, room = (gpus // size, 0) if size else (0, -1)
+        else:
+            room = min((r for r in free if free[r] and r >= gpus), default=0)
+            free[room] -= room > 0
+            size, count = (0, 0) if room else (left[0] if left else 0, 1)
+            room = (room or size) - gpus
+        if room < 0:
+            return None
+        free[room] += 1
+        opened[size] += count
+        closed[size] -= count
+    return +opened
+
+
+def _floor(demands: Sequence[Demand], nodes: Sequence[Node], *, pack: bool) -> Cost:
+    """No placement can cost less: enough GPUs on the largest instances, nobody moved."""
+    need = sum(d.gpus for d in demands)
+    sizes = sorted((node.gpus for node in nodes), reverse=True)
+    return (sum(1 for before in accumulate(sizes, initial=0) if before < need) if pack else 0), 0, 0

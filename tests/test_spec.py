@@ -1,0 +1,218 @@
+"""spec.toml: everything that the reference lists is read; every mistake is told, with its place and what may have been meant."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.space import Parameter
+from seerd.errors import SpecError, UsageError
+from seerd.spec import Spec, load_spec, require_limits
+
+GOOD = """
+name = "cifar10-resnet18"
+metric = { name = "accuracy", mode = "max" }
+[train]
+script = "train.py"
+args = ["--fast"]
+env = { DEBUG = "1" }
+[space]
+lr = { low = 1e-4, high = 1.0, log = true }
+momentum = [0.9, 0.95]
+layers = { low = 2, high = 8, step = 2 }
+optimizer = ["sgd", "adam"]
+[policy]
+eta = 4
+t_min = "1m"
+[limits]
+deadline = "30m"
+budget = "480gpu-min"
+cost = "$40"
+max_gpus = 64
+[cluster]
+provider = "local"
+gpus = 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("")
+    return tmp_path
+
+
+def load(folder: Path, text: str, *overrides: tuple[str, str]) -> Spec:
+    (folder / "spec.toml").write_text(text)
+    return load_spec(folder / "spec.toml", overrides)
+
+
+def problems(folder: Path, text: str, *overrides: tuple[str, str]) -> dict[str, str]:
+    with pytest.raises(SpecError) as caught:
+        load(folder, text, *overrides)
+    return {problem.path: str(problem) for problem in caught.value.problems}
+
+
+def test_a_whole_spec(folder: Path) -> None:
+    spec = load(folder, GOOD)
+    assert (spec.name, spec.metric.name, spec.metric.mode) == ("cifar10-resnet18", "accuracy", "max")
+    assert (spec.train.script, spec.train.args, spec.train.launcher) == ("train.py", ("--fast",), "torchrun")
+    assert spec.space.parameters == (
+        Parameter("lr", low=1e-4, high=1.0, log=True),
+        Parameter("momentum", choices=(0.9, 0.95)),
+        Parameter("layers", low=2, high=8, step=2, integer=True),
+        Parameter("optimizer", choices=("sgd", "adam")),
+    )
+    assert (spec.limits.deadline_s, spec.limits.budget_gpu_s, spec.limits.cost_usd, spec.limits.max_gpus) == (
+        1800,
+        28800,
+        40,
+        64,
+    )
+    assert (spec.policy.name, spec.policy.eta, spec.policy.nu, spec.policy.t_min_s) == ("seer", 4, 2, 60)
+    assert spec.cluster.gpus == 4
+
+
+def test_the_command_line_overrides(folder: Path) -> None:
+    spec = load(
+        folder,
+        GOOD,
+        ("limits.deadline", "3m"),
+        ("policy.eta", "2"),
+        ("space.lr", "[0.1]"),
+        ("train.python", "python3.12"),
+    )
+    assert spec.limits.deadline_s == 180
+    assert spec.policy.eta == 2
+    assert spec.space.parameters[0].choices == (0.1,)
+    assert spec.train.python == "python3.12"
+
+
+def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+    text = (
+        GOOD.replace('deadline = "30m"', "deadline = 30")
+        .replace("eta = 4", "eta = 1\nrate = 3")
+        .replace("train.py", "trian.py")
+    )
+    text = (
+        text.replace("log = true", "log = 1").replace("gpus = 4", 'gpus = 4\nregion = "x"').replace('"max"', '"best"')
+    )
+    found = problems(folder, text)
+    assert set(found) == {
+        "limits.deadline",
+        "policy.eta",
+        "policy.rate",
+        "train.script",
+        "space.lr",
+        "cluster.region",
+        "metric.mode",
+    }
+    assert "a number needs its unit" in found["limits.deadline"]
+    assert "did you mean train.py?" in found["train.script"]
+    assert "only for provider = 'ec2'" in found["cluster.region"]
+    assert "line 19" in found["limits.deadline"] or "line 18" in found["limits.deadline"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "says"),
+    [
+        ("[policy]", "[polcy]", "polcy", "did you mean policy?"),
+        ("eta = 4", "etta = 4", "policy.etta", "did you mean eta?"),
+        ("low = 1e-4, high = 1.0", "low = 2, high = 1.0", "space.lr", "smaller than high"),
+        ("low = 1e-4", "low = 0", "space.lr", "greater than 0"),
+        ("step = 2", "stp = 2", "space.layers", "not stp"),
+        ('["sgd", "adam"]', "[]", "space.optimizer", "at least one"),
+        ('"480gpu-min"', '"480min"', "limits.budget", "480gpu-min, 8gpu-h"),
+        ('"$40"', "40", "limits.cost", "$40 or 40usd"),
+        ('name = "accuracy", ', "", "metric.name", "is missing"),
+        ('script = "train.py"', "", "train.script", "is missing"),
+        ('"cifar10-resnet18"', '"a/b"', "name", "letters"),
+        ("eta = 4", 'name = "sear"', "policy.name", "did you mean seer?"),
+        ("eta = 4", "p_min = 4\np_max = 2", "policy.p_max", "at least p_min"),
+        ('provider = "local"', 'provider = "gcp"', "cluster.provider", "local, hosts, ec2"),
+        ("gpus = 4", 'store = "ftp://x"', "cluster.store", "s3://"),
+        ("gpus = 4", "gpus = true", "cluster.gpus", "whole number"),
+    ],
+)
+def test_one_mistake(folder: Path, old: str, new: str, path: str, says: str) -> None:
+    assert old in GOOD
+    assert says in problems(folder, GOOD.replace(old, new))[path]
+
+
+def test_files_that_are_no_spec(tmp_path: Path) -> None:
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "broken.toml").write_text("[train\n")
+    for name, says in (
+        ("missing.toml", "cannot be read"),
+        (".", "cannot be read"),
+        ("binary.toml", "UTF-8"),
+        ("broken.toml", "line 1"),
+    ):
+        with pytest.raises(SpecError, match=says):
+            load_spec(tmp_path / name)
+
+
+def test_limits_may_come_from_the_command_line_but_must_come(folder: Path) -> None:
+    text = GOOD.replace('deadline = "30m"', "").replace('budget = "480gpu-min"', "")
+    with pytest.raises(UsageError, match="--deadline 30m and a budget: --budget"):
+        require_limits(load(folder, text))
+    require_limits(load(folder, text, ("limits.deadline", "3m"), ("limits.budget", "9gpu-min")))
+
+
+toml_values = st.recursive(
+    st.one_of(
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        st.sampled_from(["30m", "8gpu-h", "$4", "max", "local"]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    max_leaves=6,
+)
+KEYS = [line.split(" =")[0] for line in GOOD.splitlines() if "=" in line]
+SECTIONS = {"name": "", "metric": "", **dict.fromkeys(tomllib.loads(GOOD), "")}
+
+
+@given(
+    st.sampled_from(["", "train", "space", "policy", "limits", "cluster"]), st.sampled_from([*KEYS, "x"]), toml_values
+)
+@settings(max_examples=300, deadline=None)
+def test_any_value_anywhere_is_either_good_or_told(
+    tmp_path_factory: pytest.TempPathFactory, section: str, key: str, value: object
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "train.py").write_text("")
+    (folder / "spec.toml").write_text(GOOD)
+    try:
+        load_spec(folder / "spec.toml", [(f"{section}.{key}" if section else key, _toml(value))])
+    except SpecError as error:
+        assert error.problems
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
+    return (
+        '"'
+        + "".join(f"\\U{ord(c):08x}" if not c.isalnum() else c for c in str(value) if not 0xD800 <= ord(c) < 0xE000)
+        + '"'
+    )
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_either_good_or_told(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("text") / "spec.toml"
+    path.write_text(text.encode("utf-8", "replace").decode(), newline="")
+    with pytest.raises(SpecError):
+        load_spec(path)
