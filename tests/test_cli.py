@@ -115,7 +115,17 @@ def assert_model(seerd: Seerd, told: dict) -> None:
 def test_a_run_from_start_to_result(seerd: Seerd) -> None:
     seerd.write_spec()
     told = seerd.json("run", str(seerd.spec))
-    assert set(told) >= {"run", "status", "best", "elapsed_s", "deadline_s", "gpu_min", "budget_gpu_min", "usd", "trials"}
+    assert set(told) >= {
+        "run",
+        "status",
+        "best",
+        "elapsed_s",
+        "deadline_s",
+        "gpu_min",
+        "budget_gpu_min",
+        "usd",
+        "trials",
+    }
     assert told["status"] == "done"
     assert told["elapsed_s"] <= told["deadline_s"]
     assert told["gpu_min"] <= told["budget_gpu_min"]

@@ -30,26 +30,50 @@ class Bench:
         self.checkpoints = folder / "checkpoints"
         self.attempts = 0
 
-    def run(self, gpus: int, *, steps: int = 24, unit: int = 2, code: int = 0, every_s: float = 0.0, **env: str) -> list[dict]:
+    def run(
+        self, gpus: int, *, steps: int = 24, unit: int = 2, code: int = 0, every_s: float = 0.0, **env: str
+    ) -> list[dict]:
         """One attempt; the lines that it wrote for the agent."""
         process, out = self.start(gpus, steps=steps, unit=unit, every_s=every_s, **env)
         text = process.communicate()[0]
         assert (process.returncode == 0) == (code == 0), text
         return self.lines(out)
 
-    def start(self, gpus: int, *, steps: int, unit: int, every_s: float = 0.0, **env: str) -> tuple[subprocess.Popen[str], Path]:
+    def start(
+        self, gpus: int, *, steps: int, unit: int, every_s: float = 0.0, **env: str
+    ) -> tuple[subprocess.Popen[str], Path]:
         self.attempts += 1
         attempt = self.folder / str(self.attempts)
         attempt.mkdir(parents=True)
         self.checkpoints.mkdir(exist_ok=True)
-        about = {"version": 1, "run": "r", "trial": "t0001", "attempt": self.attempts, "config": {"lr": 0.05}, "gpus": gpus}
-        about |= {"allocations": [1, 2, 4], "metric": "accuracy", "mode": "max", "seed": 7, "checkpoint_every_s": every_s}
+        about = {
+            "version": 1,
+            "run": "r",
+            "trial": "t0001",
+            "attempt": self.attempts,
+            "config": {"lr": 0.05},
+            "gpus": gpus,
+        }
+        about |= {
+            "allocations": [1, 2, 4],
+            "metric": "accuracy",
+            "mode": "max",
+            "seed": 7,
+            "checkpoint_every_s": every_s,
+        }
         (attempt / "trial.json").write_text(json.dumps({**about, "checkpoints": str(self.checkpoints)}))
         environment = {**os.environ, "SEERD_DIR": str(attempt), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        environment |= {"TEST_OUT": str(self.folder / "steps.jsonl"), "TEST_STEPS": str(steps), "TEST_UNIT": str(unit), **env}
+        environment |= {
+            "TEST_OUT": str(self.folder / "steps.jsonl"),
+            "TEST_STEPS": str(steps),
+            "TEST_UNIT": str(unit),
+            **env,
+        }
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if gpus > 1 else []
         command = [sys.executable, *launcher, str(REGRESSION)]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         return process, attempt / "out.jsonl"
 
     def lines(self, out: Path) -> list[dict]:
@@ -160,12 +184,14 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
-    (tmp_path / "spec.toml").write_text('[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n')
+    (tmp_path / "spec.toml").write_text("[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n")
     script = "import seerd\nt = seerd.trial()\nprint(t.config)\nfor _ in range(2):\n    assert t.running()\n    t.report(accuracy=0.5)\n"
     (tmp_path / "train.py").write_text(script)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SEERD")}
     environment["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert "'lr': 0.01" in done.stdout
     assert "'layers': 3" in done.stdout
     assert "report 2: accuracy 0.5" in done.stdout

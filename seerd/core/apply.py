@@ -74,7 +74,7 @@ def _(event: RunResumed, state: State) -> None:
             _lose(state, instance, ended, "it was gone when the run was resumed")
     for trial in state.trials.values():
         # The order may never have reached the agent; if it has, its `TrialStarted` follows and says since when.
-        if trial.phase is TrialPhase.STARTING and trial.key in state.ledger.open:
+        if trial.start_command is not None and trial.key in state.ledger.open:
             state.ledger.begin_at(trial.key, event.at)
 
 

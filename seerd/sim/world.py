@@ -159,8 +159,10 @@ class World:
             self._kill_after -= set(range(self.state.seq + 1))
             self.kill_daemon()
             return
+        incarnation = self._incarnation
         for command in batch:
-            self._carry_out(command)
+            if incarnation == self._incarnation:
+                self._carry_out(command)
 
     def kill_daemon(self) -> None:
         """Everything but the journal is lost; a new daemon comes `down_s` later."""

@@ -21,7 +21,9 @@ class FakeTrial:
     metric: float | None = None
 
 
-def problem(deadline_min: float, budget_gpu_min: float, *, max_gpus: int | None = None, **params: float | None) -> Problem:
+def problem(
+    deadline_min: float, budget_gpu_min: float, *, max_gpus: int | None = None, **params: float | None
+) -> Problem:
     t_min = float(params.pop("t_min", 1.0) or 1.0)
     limits = Limits(deadline_min * 60, budget_gpu_min * 60, max_gpus)
     space = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))

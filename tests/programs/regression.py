@@ -17,7 +17,9 @@ import seerd
 
 STEPS, UNIT = int(os.environ["TEST_STEPS"]), int(os.environ["TEST_UNIT"])
 trial = seerd.trial()
-model = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("TEST_DROPOUT", "0"))), nn.Linear(16, 1))
+model = nn.Sequential(
+    nn.Linear(5, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("TEST_DROPOUT", "0"))), nn.Linear(16, 1)
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=trial.config["lr"], momentum=0.9)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
 trial.track(model=model, optimizer=optimizer, schedule=schedule)
@@ -25,7 +27,9 @@ parallel = DistributedDataParallel(model) if trial.world > 1 else model
 batch = trial.batch(16, per_gpu=4)
 x = torch.randn(100, 5, generator=torch.Generator().manual_seed(1))
 data = TensorDataset(torch.arange(100), x, x.sum(1, keepdim=True))
-loader = DataLoader(data, batch_size=batch.micro, sampler=trial.sampler(len(data)), num_workers=int(os.environ.get("TEST_WORKERS", "0")))
+loader = DataLoader(
+    data, batch_size=batch.micro, sampler=trial.sampler(len(data)), num_workers=int(os.environ.get("TEST_WORKERS", "0"))
+)
 done = trial._units * UNIT  # steps trained so far: every unit of work is UNIT steps
 
 
@@ -58,7 +62,11 @@ while trial.running() and done < STEPS:
         done += 1
         every = gathered((samples, total))
         if trial.rank == 0:
-            line = {"step": done, "samples": sorted(s for part, _ in every for s in part), "loss": sum(t for _, t in every) / trial.world}
+            line = {
+                "step": done,
+                "samples": sorted(s for part, _ in every for s in part),
+                "loss": sum(t for _, t in every) / trial.world,
+            }
             with open(os.environ["TEST_OUT"], "a") as out:
                 out.write(json.dumps(line) + "\n")
         if done == int(os.environ.get("TEST_DIE_AT", "-1")):
