@@ -142,7 +142,7 @@ def _stages(state: State, now_s: float, width: int) -> list[Text]:
     stage = stages[state.plan.stage]
     groups = " + ".join(f"{g.trials}x{g.gpus_per_trial}" for g in stage.groups)
     left = max(0.0, stage.end_s - now_s)
-    line.append(f"  {state.plan.stage + 1}/{len(stages)}: {groups} GPU, {format_duration(round(left))} left")
+    line.append(f"  {state.plan.stage + 1}/{len(stages)}: {groups} GPU, {format_duration(round(left))}")
     line.truncate(width)
     return [line]
 

@@ -212,8 +212,6 @@ class Trial:
 
     def _watch_for_the_end(self) -> None:
         """SIGTERM asks to save and leave; a script that comes to its end has its last state saved."""
-        if self._attempt is None:
-            return
 
         def told(number: int, frame: Any) -> None:
             self._told_to_end = True
@@ -222,12 +220,14 @@ class Trial:
             self._crashed = True
             sys.__excepthook__(*args)
 
-        signal.signal(signal.SIGTERM, told)
+        if self._attempt is not None:
+            signal.signal(signal.SIGTERM, told)
         sys.excepthook = crashed
         atexit.register(self._at_end)
 
     def _at_end(self) -> None:
-        if self.rank == 0 and not self._crashed and self.epoch and self._state_id() != self._saved_at:
+        unsaved = self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_at
+        if self.rank == 0 and unsaved and not self._crashed:
             self._write([_rng_state(self._torch)])
         self._ranks.close(together=not self._crashed)
 

@@ -36,20 +36,23 @@ def _add(bundle: zipfile.ZipFile, name: str, path: Path) -> None:
 
 
 def copy_source(source: Path, to: Path) -> None:
-    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names."""
+    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names, and without the folder of all runs."""
     ignore = source / ".seerdignore"
     lines = ignore.read_text().splitlines() if ignore.is_file() else []
     ignored = pathspec.GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
+    home = to.parent.parent.resolve()
     try:
-        shutil.copytree(source, to, ignore=lambda folder, names: _ignored(ignored, source, Path(folder), names))
+        shutil.copytree(source, to, ignore=lambda folder, names: _ignored(ignored, source, home, Path(folder), names))
     except shutil.Error as error:
         what = "; ".join(f"{path}: {why}" for path, _, why in error.args[0][:5])
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
-def _ignored(ignored: pathspec.GitIgnoreSpec, source: Path, folder: Path, names: list[str]) -> set[str]:
+def _ignored(ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: Path, names: list[str]) -> set[str]:
     def excluded(name: str) -> bool:
         path = folder / name
+        if path.resolve() == home or not (path.is_file() or path.is_dir()):
+            return True
         relative = path.relative_to(source).as_posix()
         return ignored.match_file(f"{relative}/" if path.is_dir() else relative)
 
