@@ -1,7 +1,95 @@
-"""`python -I agent.pyz ...` and `python -m agent ...`."""
+"""`python -I agent.pyz ...` and `python -m agent ...`: one agent for one folder.
 
+The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else follows after that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
 import sys
+import time
+import zipfile
+from pathlib import Path
 
-from agent.serve import main
+from agent import host
+from agent.lease import Lease
+from agent.orders import Here
+from agent.serve import Agent
 
-sys.exit(main())
+LOCK_S = 2.0
+LOCK_POLL_S = 0.01
+PRIVATE = 0o700
+log = logging.getLogger("agent")
+
+
+def main() -> int:
+    """Exit status 0 after an orderly end, 1 if there is an agent already, 2 for a wrong option; otherwise with a traceback."""
+    options = _options()
+    program, folder = Path(sys.argv[0]).resolve(), Path(options.folder).resolve()
+    library = Path(options.library).resolve() if options.library else None
+    folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    folder.chmod(PRIVATE)
+    os.chdir(folder)
+    if not _lock():
+        print(f"another agent lives in {folder}", file=sys.stderr)
+        return 1
+    (folder / "agent.pid").write_text(str(os.getpid()))
+    logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
+    host.adopt_orphans()
+    here = Here(options.run, options.gpus, options.cuda, folder, library or _unpack_library(program, folder / "lib"))
+    asyncio.run(_serve(here, Lease(time.monotonic() + options.lease_s, options.grace_s)))
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="agent")
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--gpus", type=int, required=True)
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--cuda", action="store_true", help="GPUs are CUDA devices")
+    kind.add_argument("--slots", action="store_true", help="GPUs are CPU slots")
+    parser.add_argument("--lease-s", type=float, required=True)
+    parser.add_argument("--grace-s", type=float, required=True)
+    parser.add_argument("--library", help="where `seerd` can be imported from; default: out of this zip")
+    return parser.parse_args()
+
+
+def _lock() -> bool:
+    """Take the lock for as long as this process lives. Others hold it for an instant when they look whether an agent lives."""
+    descriptor = os.open("agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    end = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(LOCK_POLL_S)
+        else:
+            return True
+
+
+def _unpack_library(program: Path, library: Path) -> Path:
+    """The training side out of our own zip."""
+    with zipfile.ZipFile(program) as bundle:
+        for name in bundle.namelist():
+            if name.startswith("seerd/"):
+                bundle.extract(name, library)
+    return library
+
+
+async def _serve(here: Here, lease: Lease) -> None:
+    try:
+        await Agent(here, lease).serve()
+    except Exception:
+        log.exception("the agent has to end")
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

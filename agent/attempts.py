@@ -6,136 +6,130 @@ The one rule: `Exited` is told when no process of the attempt is left and all th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import re
 import time
-from pathlib import Path
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set
 
-from agent import host
+from agent import host, postmortem
+from agent.journal import Maker
 from agent.launch import LaunchPlan, Places
-from agent.outbox import Maker, Outbox
+from agent.outbox import Outbox
 from agent.protocol import Exited, Start, Started
-
-POLL_S = 0.1
-TAIL_LINES = 30
-TAIL_BYTES = 16_384
-ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 
 Tell = Callable[[List[Maker]], None]
 
 
 class Attempt:
-    """One attempt that has been ordered. `gpus` are held until `done`."""
+    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to end, None if nobody."""
 
-    def __init__(self, start: Start, plan: LaunchPlan, places: Places, outbox: Outbox, tell: Tell) -> None:
+    def __init__(self, start: Start, places: Places, outbox: Outbox, tell: Tell) -> None:
         self.start = start
         self.gpus = set(start.gpus)
         self.done = asyncio.Event()
-        self._plan = plan
+        self.cause: Optional[str] = None
         self._places = places
         self._outbox = outbox
         self._tell = tell
+        self._marker = ""
         self._process: Optional[asyncio.subprocess.Process] = None
-        self._cause: Optional[str] = None
-        self._killer: Optional[asyncio.Task[None]] = None
+        self._wake = asyncio.Event()
+        self._kill_at: Optional[float] = None
+        self._killing: Optional[asyncio.Task[None]] = None
 
     @property
     def key(self) -> str:
         """Trial and attempt."""
         return f"{self.start.trial}/{self.start.attempt}"
 
-    async def begin(self) -> None:
-        """Start its processes and tell so. Raises `OSError` if they cannot be started."""
+    async def begin(self, plan: LaunchPlan) -> None:
+        """Start its processes, unless it has been stopped before. Raises `OSError` or `ValueError` if they cannot be started."""
+        if self.cause is not None:
+            return
+        self._make_ready(plan)
+        await self._spawn(plan)
+
+    async def follow(self) -> None:
+        """Tell that it has started, what it writes, and at last that nothing of it is left."""
+        if self._process is None:
+            self._tell([self._exited(time.time(), None)])
+            return
+        self._tell([self._started(time.time(), self._process.pid)])
+        free_at = await self._until_gone(self._process)
+        self._tell([self._exited(free_at, self._process.returncode)])
+
+    def stop(self, cause: str, grace_s: float) -> None:
+        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later word can only shorten it."""
+        self.cause = self.cause or cause
+        kill_at = time.monotonic() + grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        if grace_s > 0 and self._marker:
+            (self._places.attempt / "stop").touch()
+        self.look()
+
+    def look(self) -> None:
+        """To be called often: see whether there is something to do. Costs next to nothing if there is not."""
+        due = self._kill_at is not None and time.monotonic() >= self._kill_at
+        if due and self._killing is None and self._process is not None:
+            self._killing = asyncio.ensure_future(self._kill(self._process))
+            self._killing.add_done_callback(lambda _: self._wake.set())
+        if self._outbox.has_grown():
+            self._wake.set()
+
+    def members(self) -> Set[int]:
+        """Its processes."""
+        return host.members(self._marker, self._process.pid) if self._process is not None else set()
+
+    def _make_ready(self, plan: LaunchPlan) -> None:
         self._places.logs.mkdir(parents=True, exist_ok=True)
         self._places.checkpoints.mkdir(parents=True, exist_ok=True)
-        (self._places.attempt / "trial.json").write_text(json.dumps(self._plan.about))
-        with self._plan.log.open("ab") as out:
+        for left_over in ("stop", "out.jsonl"):  # an agent died between starting this attempt and telling so
+            with contextlib.suppress(FileNotFoundError):
+                (self._places.attempt / left_over).unlink()
+        (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
+        self._marker = plan.env[host.MARKER]
+
+    async def _spawn(self, plan: LaunchPlan) -> None:
+        with open(plan.log, "ab") as out:
             self._process = await asyncio.create_subprocess_exec(
-                *self._plan.argv,
-                env=self._plan.env,
-                cwd=self._plan.cwd,
+                *plan.argv,
+                env=plan.env,
+                cwd=plan.cwd,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
             )
-        order, pid, at = self.start, self._process.pid, time.time()
-        self._tell([lambda seq: Started(seq, at, order.id, order.trial, order.attempt, pid)])
 
-    async def follow(self) -> None:
-        """Tell what it writes until it has ended, and then that."""
-        assert self._process is not None
-        exited = asyncio.ensure_future(self._process.wait())
+    async def _until_gone(self, process: asyncio.subprocess.Process) -> float:
+        """Tell what it writes until it has ended. Returns when that was: the moment since which nothing of it is left."""
+        exited = asyncio.ensure_future(process.wait())
+        exited.add_done_callback(lambda _: self._wake.set())
         while not exited.done():
-            await asyncio.wait({exited}, timeout=POLL_S)
-            await self._drain()
-        if self._killer is not None:
-            self._killer.cancel()
-        await self._kill()
-        await self._drain()
-        self._tell([self._exited(exited.result())])
-        self.done.set()
+            await self._wake.wait()
+            self._wake.clear()
+            if self._killing is not None and self._killing.done():
+                self._killing.result()
+            self._tell(await asyncio.to_thread(self._outbox.drain))
+        if self._killing is not None:
+            await self._killing
+        await self._kill(process)
+        free_at = time.time()
+        for makers in await asyncio.to_thread(lambda: list(self._outbox.drain_all())):
+            self._tell(makers)
+        return free_at
 
-    def stop(self, cause: str, grace_s: float) -> None:
-        """Ask it to save and exit, and kill it after the grace period; with none, at once."""
-        self._cause = cause
-        if grace_s > 0:
-            (self._places.attempt / "stop").touch()
-        if self._killer is not None:
-            self._killer.cancel()
-        self._killer = asyncio.ensure_future(self._kill_after(grace_s))
-
-    async def _kill_after(self, grace_s: float) -> None:
-        await asyncio.sleep(grace_s)
-        await self._kill()
-
-    async def _kill(self) -> None:
-        launcher = self._process.pid if self._process is not None and self._process.returncode is None else 0
-        left = await asyncio.to_thread(host.kill, lambda: self._members(launcher))
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        left = await asyncio.to_thread(host.kill, self.members, {process.pid})
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 
-    def _members(self, launcher: int) -> Set[int]:
-        if self._process is not None and self._process.returncode is not None:
-            launcher = 0
-        return host.members(self._plan.env[host.MARKER], launcher)
+    def _started(self, at: float, pid: int) -> Maker:
+        order = self.start
+        return lambda seq: Started(seq, at, order.id, order.trial, order.attempt, pid)
 
-    async def _drain(self) -> None:
-        makers = await asyncio.to_thread(self._outbox.drain)
-        if makers:
-            self._tell(makers)
-
-    def _exited(self, code: int) -> Maker:
-        cause = self._cause or ("finished" if code == 0 else "crashed")
-        rank, tail = _post_mortem(self._places.logs) if cause == "crashed" else (None, [])
-        at, order = time.time(), self.start
+    def _exited(self, at: float, code: Optional[int]) -> Maker:
+        cause = self.cause or ("finished" if code == 0 else "crashed")
+        rank, tail = postmortem.examine(self._places.logs) if cause == "crashed" else (None, [])
+        order = self.start
         return lambda seq: Exited(seq, at, order.trial, order.attempt, cause, code, rank, tail)
-
-
-def _post_mortem(logs: Path) -> Tuple[Optional[int], List[str]]:
-    """Which rank failed first, as torchrun says, and the last lines that it wrote."""
-    launcher = _tail(logs / "launcher.log")
-    found = ROOT_CAUSE.search("\n".join(launcher)) or ROOT_CAUSE.search(_text(logs / "launcher.log"))
-    if found is None:
-        return None, launcher[-TAIL_LINES:]
-    rank = int(found[1])
-    for name in ("stderr.log", "stdout.log"):
-        for path in sorted(logs.glob(f"*/attempt_*/{rank}/{name}")):
-            lines = _tail(path)
-            if lines:
-                return rank, lines
-    return rank, launcher
-
-
-def _tail(path: Path) -> List[str]:
-    return _text(path)[-TAIL_BYTES:].splitlines()[-TAIL_LINES:]
-
-
-def _text(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - (1 << 20)))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""

@@ -2,7 +2,7 @@
 
 The one rule: an attempt has ended when no process of it is left, and that is looked up, not assumed. On Linux every process that carries the
 attempt's SEERD_ATTEMPT in its environment belongs to it, wherever it was moved by sessions, groups or dead parents (torchrun's workers
-have sessions of their own and outlive it when it is killed); elsewhere, the launcher's descendants and its process group.
+have sessions of their own and outlive it when it is killed); everywhere, so do the launcher's descendants and its process group.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator, Set, Tuple
+from typing import Callable, Dict, Iterator, Set, Tuple
 
 PR_SET_CHILD_SUBREAPER = 36
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
+EMPTY_LOOKS = 2
+"""A process in the middle of exec(2) has no environment for a moment, so one look that finds nothing proves nothing."""
 
 
 def adopt_orphans() -> None:
@@ -30,66 +32,83 @@ def adopt_orphans() -> None:
 
 
 def members(attempt: str, launcher: int) -> Set[int]:
-    """Process ids of everything that belongs to this attempt now."""
-    found = _descendants(launcher) if launcher else set()
+    """Process ids of everything that belongs to this attempt now, zombies excepted.
+
+    The launcher may have ended: its process group keeps its number for as long as anyone is in it.
+    """
+    found = _descendants(launcher)
     if sys.platform == "linux":
-        found |= set(_marked(f"{MARKER}={attempt}".encode()))
+        found |= set(_marked(f"{MARKER}={attempt}".encode() + b"\0"))
     return found - {os.getpid()}
 
 
 def marked_with(prefix: str) -> Set[int]:
-    """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of the dead agent's processes)."""
+    """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of a dead agent's processes)."""
     if sys.platform != "linux":
         return set()
-    return set(_marked(f"{MARKER}={prefix}".encode(), whole=False)) - {os.getpid()}
+    return set(_marked(f"{MARKER}={prefix}".encode())) - {os.getpid()}
 
 
-def kill(find: Callable[[], Set[int]], spare_s: float = 10.0) -> Set[int]:
-    """SIGKILL what `find` finds until it finds nothing; what is still there after `spare_s` (a process that the kernel holds)."""
+def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
+    """SIGKILL what `find` finds until it finds nothing; what is still there after `spare_s` (processes that the kernel holds).
+
+    The exit status of those in `waited_for` is left to whoever waits for it; the others are reaped where they are ours.
+    """
     end = time.monotonic() + spare_s
-    left = find()
-    while left and time.monotonic() < end:
+    killed: Set[int] = set()
+    empty = 0
+    while empty < EMPTY_LOOKS:
+        left = find()
+        empty = 0 if left else empty + 1
+        killed |= left
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        if left and time.monotonic() > end:
+            return left
         time.sleep(POLL_S)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        left = find()
-    return left
+    for pid in killed - waited_for:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return set()
 
 
-def _marked(entry: bytes, *, whole: bool = True) -> Iterator[int]:
-    needle = b"\0" + entry + (b"\0" if whole else b"")
+def _marked(entry: bytes) -> Iterator[int]:
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                if needle in b"\0" + (folder / "environ").read_bytes():
+                if b"\0" + entry in b"\0" + (folder / "environ").read_bytes():
                     yield int(folder.name)
 
 
 def _descendants(root: int) -> Set[int]:
-    """The process, its children and theirs, and its process group, without zombies."""
-    table = dict(_processes())
-    found = {pid for pid, (_, group, _) in table.items() if group == root}
-    grown = True
+    """The process, its group, and all children of these and theirs, without zombies."""
+    if root <= 0:  # the kernel's own threads are in group 0
+        return set()
+    table = _processes()
+    found = {pid for pid, (_, group, _) in table.items() if root in (pid, group)}
+    grown = bool(found)
     while grown:
         more = {pid for pid, (parent, _, _) in table.items() if parent in found} - found
         found |= more
         grown = bool(more)
-    return {pid for pid in found if pid in table and not table[pid][2]}
+    return {pid for pid in found if not table[pid][2]}
 
 
-def _processes() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    """Every process: (pid, (parent, group, whether it is a zombie))."""
-    if sys.platform == "linux":
-        for folder in PROC.iterdir():
-            if folder.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    after_name = (folder / "stat").read_text().rpartition(")")[2].split()
-                    yield int(folder.name), (int(after_name[1]), int(after_name[2]), after_name[0] == "Z")
-        return
+def _processes() -> Dict[int, Tuple[int, int, bool]]:
+    """Every process: its parent, its group, whether it is a zombie."""
+    return dict(_from_proc() if sys.platform == "linux" else _from_ps())
+
+
+def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
+    for folder in PROC.iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+                yield int(folder.name), (int(parent), int(group), state in "ZX")
+
+
+def _from_ps() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
     listed = subprocess.run(["ps", "-axo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True)
     for line in listed.stdout.splitlines():
         pid, parent, group, state = line.split(None, 3)

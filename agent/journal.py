@@ -1,81 +1,182 @@
-"""What the agent must not forget: orders it has seen and facts it has told, in one append-only file of JSON lines.
+"""What the agent must not forget: orders it has taken, facts it has told, and how far the daemon has them.
 
-The one rule: a line is on the disk before anybody is told of it. A line that a crash tore apart was never told, and is dropped.
+The one rule: a line is on the disk before anything follows from it. The file holds nothing but lines of the protocol; a last line that a
+crash tore apart was never told and is dropped, a damaged line before that is an error.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Callable, List, Set
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
-from agent.protocol import FACTS, Fact, ProtocolError, decode, encode
+from agent.protocol import (
+    FACTS,
+    Ack,
+    Checkpointed,
+    Exited,
+    Fact,
+    Job,
+    Message,
+    Prepare,
+    Prepared,
+    ProtocolError,
+    Refused,
+    Reported,
+    Start,
+    Started,
+    Stop,
+    Training,
+    decode,
+    encode,
+)
+
+Order = Union[Prepare, Start, Stop]
+Maker = Callable[[int], Fact]
+"""A fact that lacks only its number."""
+
+
+class JournalError(Exception):
+    """The journal cannot be read or written; nothing may go on without it."""
 
 
 class Journal:
-    """The file `facts.jsonl` in the agent's folder. `facts`: all of them, the one with number n at place n - 1."""
+    """The file at `path`, opened for one agent.
+
+    last   number of the newest fact, 0 for none
+    job    of the last `Prepare` that succeeded
+    open   facts of attempts that an agent before us had started and not ended, by trial and attempt
+    """
 
     def __init__(self, path: Path) -> None:
-        self.orders: Set[str] = set()
-        self.facts: List[Fact] = []
         self.last = 0
-        good = self._load(path.read_bytes()) if path.exists() else 0
+        self.job: Optional[Job] = None
+        self.open: Dict[Tuple[str, int], List[Fact]] = {}
+        self._path = path
+        self._acked = 0
+        self._waiting: List[Fact] = []
+        self._orders: Dict[str, Order] = {}
+        self._settled: Set[str] = set()
+        good = self._load() if path.exists() else 0
+        self._orders = {name: order for name, order in self._orders.items() if name in self._settled}
         self._file = open(path, "ab", buffering=0)
         self._file.truncate(good)
+        _flush_folder(path.parent)
 
-    def _load(self, data: bytes) -> int:
-        """Read what is there; how many bytes of it are good."""
-        good = 0
-        for line in data.splitlines(keepends=True):
-            if not line.endswith(b"\n") or not self._load_line(line):
-                break
-            good += len(line)
-        return good
+    def take(self, order: Order) -> bool:
+        """Keep this order; whether it is new.
 
-    def _load_line(self, line: bytes) -> bool:
-        try:
-            body = json.loads(line)
-            if isinstance(body, dict) and isinstance(body.get("order"), str):
-                self.orders.add(body["order"])
-                return True
-            fact = decode(line)
-        except (ValueError, ProtocolError):
+        An order whose outcome an agent before us did not live to tell is new again when it is said again.
+        """
+        if order.id in self._orders:
             return False
-        if not isinstance(fact, FACTS) or fact.seq != self.last + 1:
-            return False
-        self._remember(fact)
+        self._write(encode(order))
+        self._orders[order.id] = order
         return True
 
-    def seen(self, order: str) -> bool:
-        """Whether this order came before; from now on it did."""
-        if order in self.orders:
-            return True
-        self.orders.add(order)
-        self._write(json.dumps({"order": order}).encode() + b"\n")
-        return False
-
-    def add(self, facts: List[Callable[[int], Fact]]) -> List[Fact]:
+    def add(self, facts: Iterable[Maker]) -> None:
         """Number these facts and keep them."""
         made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
-        self._write(b"".join(encode(fact) for fact in made))
+        self._write(b"".join(map(encode, made)))
         for fact in made:
             self._remember(fact)
-        return made
 
     def after(self, seen: int) -> List[Fact]:
         """Facts behind this number."""
-        return self.facts[seen:]
+        if seen >= self._acked:
+            return self._waiting[seen - self._acked :]
+        messages, _ = _read(self._path)
+        return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
+
+    def acknowledge(self, seen: int) -> None:
+        """The daemon has committed the facts up to this number: they need not be held in memory any more."""
+        if self._acked < seen <= self.last:
+            self._write(encode(Ack(seen)), sync=False)
+            self._trim(seen)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
+    def _load(self) -> int:
+        """Read what is there; how many bytes of it are good."""
+        messages, good = _read(self._path)
+        for message in messages:
+            if isinstance(message, FACTS):
+                if message.seq != self.last + 1:
+                    raise JournalError(f"{self._path}: fact {message.seq} comes after fact {self.last}")
+                self._remember(message)
+                self._sort(message)
+            elif isinstance(message, (Prepare, Start, Stop)):
+                self._take_back(message)
+            elif isinstance(message, Ack):
+                self._trim(message.seen)
+        return good
+
+    def _take_back(self, order: Order) -> None:
+        """An order that an agent before us took; a stop has its outcome with the attempt, which is over now in any case."""
+        self._orders[order.id] = order
+        if isinstance(order, Stop):
+            self._settled.add(order.id)
+
+    def _sort(self, fact: Fact) -> None:
+        """Which orders have their outcome, and which attempts are open."""
+        if isinstance(fact, (Prepared, Refused, Started)):
+            self._settled.add(fact.id)
+        if isinstance(fact, Started):
+            self.open[fact.trial, fact.attempt] = []
+        elif isinstance(fact, (Training, Reported, Checkpointed)):
+            self.open.get((fact.trial, fact.attempt), []).append(fact)
+        elif isinstance(fact, Exited):
+            self.open.pop((fact.trial, fact.attempt), None)
+            self._settled.update(name for name, order in self._orders.items() if _starts(order, fact))
+
     def _remember(self, fact: Fact) -> None:
         self.last = fact.seq
-        self.facts.append(fact)
+        self._waiting.append(fact)
+        order = self._orders.get(fact.id) if isinstance(fact, Prepared) else None
+        if isinstance(order, Prepare):
+            self.job = order.job
 
-    def _write(self, data: bytes) -> None:
-        if data:
-            self._file.write(data)
-            os.fsync(self._file.fileno())
+    def _trim(self, seen: int) -> None:
+        self._waiting = self._waiting[seen - self._acked :]
+        self._acked = seen
+
+    def _write(self, data: bytes, *, sync: bool = True) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            if sync and data:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise JournalError(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def _starts(order: Order, exited: Exited) -> bool:
+    return isinstance(order, Start) and (order.trial, order.attempt) == (exited.trial, exited.attempt)
+
+
+def _read(path: Path) -> Tuple[List[Message], int]:
+    """The messages in the file, and the length of the part that holds them."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    messages: List[Message] = []
+    good = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            messages.append(decode(line))
+        except ProtocolError as error:
+            if number == len(lines):
+                break
+            raise JournalError(f"{path}, line {number}: {error}") from None
+        good += len(line) + 1
+    return messages, good
+
+
+def _flush_folder(folder: Path) -> None:
+    """So that a new file's name survives a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

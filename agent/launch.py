@@ -13,7 +13,12 @@ from typing import Any, Dict, List
 
 from agent.protocol import Job, Start
 
-DROPPED = ("PYTHONHOME", "PYTHONSTARTUP")
+DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
+"""What would reach into an attempt from outside: our own names, and those that torchrun reads options from."""
+DROPPED = {
+    *("PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def _argv(job: Job, start: Start, places: Places) -> List[str]:
     return [
         *(python, "-m", "torch.distributed.run"),
         *("--nnodes", "1", "--nproc-per-node", str(len(start.gpus)), "--max-restarts", "0"),
-        # Port 0: torchrun's store takes a port that is free at that moment, so attempts that start together cannot clash.
+        # Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts that start together cannot clash.
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", f"{start.trial}-{start.attempt}"),
         *("--local-addr", "127.0.0.1", "--redirects", "3", "--log-dir", str(places.logs)),
         job.script,
@@ -84,8 +89,10 @@ def _argv(job: Job, start: Start, places: Places) -> List[str]:
 
 
 def _env(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]) -> Dict[str, str]:
-    env = {name: value for name, value in outside.items() if name not in DROPPED and not name.startswith("SEERD_")}
+    env = {name: value for name, value in outside.items() if _is_neutral(name)}
     env.update(job.env)
+    if job.launcher == "command":
+        env["PATH"] = ":".join([*filter(None, [env.get("PATH", "")]), job.source])
     path = [str(places.library), *filter(None, [env.get("PYTHONPATH", "")])]
     env.update(
         SEERD_DIR=str(places.attempt),
@@ -93,8 +100,18 @@ def _env(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: 
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join(path),
         PYTHONUNBUFFERED="1",
-        CUDA_VISIBLE_DEVICES=",".join(map(str, start.gpus)) if cuda else "",
+        CUDA_VISIBLE_DEVICES=_devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", "")) if cuda else "",
         OMP_NUM_THREADS=str(job.threads),
         MKL_NUM_THREADS=str(job.threads),
     )
     return env
+
+
+def _is_neutral(name: str) -> bool:
+    return name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
+
+
+def _devices(gpus: List[int], visible: str) -> str:
+    """Our GPU n is the n-th of those that the agent itself may see."""
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    return ",".join(names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
+import stat
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from agent.journal import Maker
 from agent.protocol import Checkpointed, Fact, Reported, Training
 from agent.transfer import TransferError, is_safe, store
 
@@ -20,7 +23,8 @@ MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 16
 MOST_METRICS = 64
 
-Maker = Callable[[int], Fact]
+MOST_COMPLAINTS = 20
+NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
 
@@ -34,6 +38,8 @@ class Outbox:
         self._local = local
         self._to = to
         self._offset = 0
+        self._read_to = 0
+        self._complaints = 0
         self._told: Set[Tuple[str, Any]] = set()
 
     def forget_nothing(self, facts: List[Fact]) -> None:
@@ -46,8 +52,23 @@ class Outbox:
             elif isinstance(fact, Checkpointed):
                 self._told.add(("checkpoint", fact.name))
 
+    def has_grown(self) -> bool:
+        """Whether there is something that `drain` has not looked at."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(there.st_mode) and there.st_size > self._read_to
+
+    def drain_all(self) -> Iterator[List[Maker]]:
+        """All that is left once nobody writes any more."""
+        while self.has_grown():
+            yield self.drain()
+
     def drain(self) -> List[Maker]:
-        """Facts for every whole line that has come since the last time; checkpoints are in the store when this returns."""
+        """Facts for the whole lines that have come since the last time, a bounded amount at once; their checkpoints are in the store
+        when this returns.
+        """
         return [maker for line in self._lines() for maker in [self._fact(line)] if maker is not None]
 
     def _lines(self) -> Iterator[bytes]:
@@ -55,9 +76,12 @@ class Outbox:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)
                 data = file.read(MOST_AT_ONCE)
-        except FileNotFoundError:
+        except OSError as error:
+            self._complain(error)
+            self._read_to = NEVER_AGAIN
             return
         whole = data.rfind(b"\n") + 1
+        self._read_to = self._offset + len(data)
         if not whole and len(data) == MOST_AT_ONCE:
             whole = len(data)
         self._offset += whole
@@ -70,24 +94,34 @@ class Outbox:
                 raise ValueError("not an object, or too long")
             return self._known(told)
         except (ValueError, TypeError, KeyError, RecursionError, TransferError) as error:
-            log.warning("%s/%s: dropped a line of its output: %s", self._trial, self._attempt, error)
+            self._complain(error)
             return None
+
+    def _complain(self, error: Exception) -> None:
+        """Up to a point: a trial must not fill the disk with what we say about it."""
+        self._complaints += 1
+        if self._complaints <= MOST_COMPLAINTS:
+            last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
+            log.warning("%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last)
 
     def _known(self, told: Dict[str, Any]) -> Optional[Maker]:
         kind = told["kind"]
         if kind == "training":
-            return self._training(told) if self._first(kind, 0) else None
+            return self._once(kind, 0, self._training, told)
         if kind == "report":
-            return self._report(told) if self._first(kind, _count(told["epoch"])) else None
+            return self._once(kind, _count(told["epoch"]), self._report, told)
         if kind == "checkpoint":
-            return self._checkpoint(told) if self._first(kind, told["name"]) else None
+            return self._once(kind, _name(told["name"]), self._checkpoint, told)
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
-    def _first(self, kind: str, key: Any) -> bool:
+    def _once(
+        self, kind: str, key: Any, make: Callable[[Dict[str, Any]], Maker], told: Dict[str, Any]
+    ) -> Optional[Maker]:
         if (kind, key) in self._told:
-            return False
+            return None
+        maker = make(told)
         self._told.add((kind, key))
-        return True
+        return maker
 
     def _training(self, told: Dict[str, Any]) -> Maker:
         at, epoch = _moment(told), _count(told["epoch"])
@@ -99,15 +133,13 @@ class Outbox:
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 
     def _checkpoint(self, told: Dict[str, Any]) -> Maker:
-        if not is_safe(told["name"]):
-            raise ValueError(f"{told['name']!r:.80} is no name for a checkpoint")
         began = time.monotonic()
         manifest = store(self._local, self._to, told["name"])
         save_s = _seconds(told.get("save_s", 0.0)) + time.monotonic() - began
-        metrics, epoch = _metrics(manifest.metrics), _count(manifest.epoch)
+        metrics, epoch, at = _metrics(manifest.metrics), _count(manifest.epoch), time.time()
         return lambda seq: Checkpointed(
             seq,
-            time.time(),
+            at,
             self._trial,
             self._attempt,
             manifest.name,
@@ -129,6 +161,12 @@ def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 10**9:
         raise ValueError(f"{value!r:.40} is no number of reports")
     return value
+
+
+def _name(value: Any) -> str:
+    if not is_safe(value):
+        raise ValueError(f"{value!r:.80} is no name for a checkpoint")
+    return str(value)
 
 
 def _seconds(value: Any) -> float:

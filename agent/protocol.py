@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any, ClassVar, Dict, List, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union, get_args, get_origin, get_type_hints
 
 VERSION = 1
 MAX_LINE = 1 << 20
@@ -43,6 +43,7 @@ class Job:
 
     source       folder with the user's source on this instance; trials run there
     script, args, launcher, python, env, setup   as in the spec's `[train]`; `python` is a path or a name on PATH
+                 (the training side, `import seerd`, is put first on PYTHONPATH by the agent, out of its own zip)
     store        where checkpoints go: a directory that this instance can write, one folder per trial inside
     allocations  every number of GPUs that a trial of this run may get
     threads      CPU threads that each rank may use
@@ -159,7 +160,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Refused:
-    """The order `id` cannot be carried out; `why` is for people."""
+    """The order `id` cannot be carried out; `why` is for people.
+
+    With `seq` 0 and no `id` it answers a `Hello` that is not for this agent, is no fact, and the connection closes.
+    """
 
     kind: ClassVar[str] = "refused"
     seq: int
@@ -256,24 +260,56 @@ FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited)
 
 
 def encode(message: Message) -> bytes:
-    """One line with its newline."""
+    """One line with its newline. A number that is not finite becomes None where a field allows that.
+
+    Raises `ProtocolError` for a value that cannot travel, and for a line that would be too long.
+    """
+    try:
+        line = _line(message)
+    except (ValueError, TypeError):
+        line = _line_of_finite(message)
+    if len(line) > MAX_LINE:
+        raise ProtocolError(f"a line of {len(line)} bytes is too long")
+    return line
+
+
+def decode(line: bytes) -> Message:
+    """The message in this line, with or without its newline. Raises `ProtocolError` if it is not exactly one."""
+    if len(line) > MAX_LINE:
+        raise ProtocolError(f"a line of {len(line)} bytes is too long")
+    try:
+        return _message(json.loads(line.decode(), object_pairs_hook=_object))
+    except RecursionError:
+        raise ProtocolError("nested too deeply") from None
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+
+
+def _message(body: Any) -> Message:
+    kind = body.pop("kind", None) if isinstance(body, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ProtocolError(f"no message is of kind {_shown(kind)}")
+    message: Message = _made(_KINDS[kind], body)
+    return message
+
+
+def _line(message: Message) -> bytes:
     body = {"kind": message.kind, **asdict(message)}
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def decode(line: bytes) -> Message:
-    """The message in this line. Raises `ProtocolError` if it is not exactly one."""
-    if len(line) > MAX_LINE:
-        raise ProtocolError(f"a line of {len(line)} bytes is too long")
+def _line_of_finite(message: Message) -> bytes:
     try:
-        body = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-    kind = body.pop("kind", None) if isinstance(body, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ProtocolError(f"no message is of kind {kind!r}")
-    message: Message = _made(_KINDS[kind], body)
-    return message
+        return _line(_made(type(message), asdict(message)))
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"{type(message).__name__} cannot travel: {error}") from None
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    body = dict(pairs)
+    if len(body) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return body
 
 
 def _made(cls: Any, body: Any) -> Any:
@@ -282,28 +318,52 @@ def _made(cls: Any, body: Any) -> Any:
         raise ProtocolError(f"{cls.__name__} is not an object")
     hints = _HINTS[cls]
     if set(body) != set(hints):
-        raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body))}")
+        raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
     return cls(**{name: _checked(f"{cls.__name__}.{name}", hint, body[name]) for name, hint in hints.items()})
 
 
 def _checked(where: str, hint: Any, value: Any) -> Any:
     """The value, if it is of this type."""
-    if hint is Any:
-        return value
+    origin, inner = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return _made(hint, value)
-    origin, inner = get_origin(hint), get_args(hint)
     if origin is Union:
-        return None if value is None else _checked(where, inner[0], value)
+        return None if value is None or _not_finite(value) else _checked(where, inner[0], value)
     if origin is list and isinstance(value, list):
         return [_checked(where, inner[0], item) for item in value]
     if origin is dict and isinstance(value, dict):
         return {key: _checked(where, inner[1], item) for key, item in value.items()}
-    if hint is float and type(value) in (int, float) and math.isfinite(value):
+    if hint is float and type(value) in (int, float) and not _not_finite(value):
         return float(value)
     if hint in (int, str, bool) and type(value) is hint:
         return value
-    raise ProtocolError(f"{where} cannot be {value!r:.80}")
+    if hint is Any and _is_plain(value):
+        return value
+    raise ProtocolError(f"{where} cannot be {_shown(value)}")
+
+
+def _not_finite(value: Any) -> bool:
+    """Also true of integers that are too large for a float."""
+    if type(value) not in (int, float):
+        return False
+    try:
+        return not math.isfinite(value)
+    except OverflowError:
+        return True
+
+
+def _is_plain(value: Any) -> bool:
+    """A value of JSON, with finite numbers, all the way down."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or (isinstance(value, (bool, int, float, str)) and not _not_finite(value))
+
+
+def _shown(value: Any) -> str:
+    """Enough of it to recognise; its type where showing it would be work of its own."""
+    return repr(value)[:80] if isinstance(value, (bool, float, str, type(None))) else f"this {type(value).__name__}"
 
 
 _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, *FACTS)}

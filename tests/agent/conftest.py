@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,8 +35,8 @@ from agent.protocol import (
     decode,
     encode,
 )
+from seerd.shell.bundle import build_agent
 
-ROOT = Path(__file__).parents[2]
 RUN = "digits-1"
 PATIENCE_S = 30.0
 
@@ -233,10 +232,7 @@ def _place(process: psutil.Process) -> str:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agent's zip, with the training side in it."""
     path = tmp_path_factory.mktemp("bundle") / "agent.pyz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(ROOT / "agent/__main__.py", "__main__.py")
-        for part in [*ROOT.glob("agent/*.py"), ROOT / "seerd/__init__.py", ROOT / "seerd/trial.py"]:
-            archive.write(part, part.relative_to(ROOT))
+    build_agent(path)
     return path
 
 

@@ -1,0 +1,177 @@
+"""Carries out orders: prepares the instance, starts attempts, stops them, ends them all.
+
+The one rule: whatever an order asks for is reserved in the same moment as it is looked at, so that a later order finds what an earlier one is
+still about to do: GPUs are not given twice, and a stop ends an attempt that has not been started yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Coroutine, Dict, List
+
+from agent import host
+from agent.attempts import Attempt, Tell
+from agent.journal import Journal, Maker, Order
+from agent.launch import LaunchPlan, Places, launch_plan
+from agent.outbox import Outbox
+from agent.protocol import Job, Prepare, Prepared, Refused, Start, Stop
+from agent.transfer import fetch, is_safe
+
+TAIL_LINES = 20
+LONGEST_WHY = 4000
+Beside = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@dataclass(frozen=True)
+class Here:
+    """This instance: `gpus` CUDA devices (`cuda`) or CPU slots; the agent's own `folder`; `library` holds the training side."""
+
+    run: str
+    gpus: int
+    cuda: bool
+    folder: Path
+    library: Path
+
+    def places(self, trial: str, attempt: int) -> Places:
+        """Where an attempt's things are."""
+        own = self.folder / "trials" / trial
+        return Places(own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock")
+
+    def outbox(self, store: str, trial: str, attempt: int) -> Outbox:
+        """What an attempt writes for us."""
+        places = self.places(trial, attempt)
+        return Outbox(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, Path(store) / trial)
+
+
+class Orders:
+    """What has been ordered on this instance. Facts go through `tell`; `beside` does work beside everything else."""
+
+    def __init__(self, here: Here, journal: Journal, tell: Tell, beside: Beside) -> None:
+        self._here = here
+        self._journal = journal
+        self._tell = tell
+        self._beside = beside
+        self._attempts: Dict[str, Attempt] = {}
+        self._preparing = asyncio.Lock()
+
+    @property
+    def attempts(self) -> List[str]:
+        """What runs or is about to, as "trial/attempt"."""
+        return sorted(self._attempts)
+
+    def carry_out(self, order: Order) -> None:
+        """Begin to."""
+        if isinstance(order, Prepare):
+            self._beside(self._prepare(order))
+        elif isinstance(order, Start):
+            self._start(order)
+        else:
+            self._stop(order)
+
+    def look(self) -> None:
+        """To be called often: has every attempt do what is due."""
+        for attempt in self._attempts.values():
+            attempt.look()
+
+    async def end_all(self, cause: str, grace_s: float) -> None:
+        """Every attempt may save and exit within the grace period; returns when none is left."""
+        attempts = list(self._attempts.values())
+        for attempt in attempts:
+            attempt.stop(cause, grace_s)
+        for attempt in attempts:
+            await attempt.done.wait()
+
+    def kill_all(self) -> None:
+        """Kill everything of ours at once, telling nothing. Raises `RuntimeError` if something cannot be killed."""
+        attempts = list(self._attempts.values())
+        left = host.kill(lambda: host.marked_with(f"{self._here.run}/").union(*(a.members() for a in attempts)), set())
+        if left:
+            raise RuntimeError(f"processes {sorted(left)} cannot be killed")
+
+    async def _prepare(self, order: Prepare) -> None:
+        """Run the setup commands, once for each content."""
+        async with self._preparing:
+            try:
+                problem = await self._set_up(order.job)
+            except (OSError, ValueError) as error:
+                problem = _text(error)
+        at = time.time()
+        self._tell([_refused(order.id, problem) if problem else lambda seq: Prepared(seq, at, order.id)])
+
+    def _start(self, order: Start) -> None:
+        job, why = self._journal.job, self._why_not(order)
+        if why or job is None:
+            self._tell([_refused(order.id, why or "this instance is not prepared")])
+            return
+        places = self._here.places(order.trial, order.attempt)
+        attempt = Attempt(order, places, self._here.outbox(job.store, order.trial, order.attempt), self._tell)
+        self._attempts[attempt.key] = attempt
+        plan = launch_plan(job, order, self._here.run, places, self._here.cuda, dict(os.environ))
+        self._beside(self._run(attempt, plan, places, Path(job.store) / order.trial))
+
+    async def _run(self, attempt: Attempt, plan: LaunchPlan, places: Places, store: Path) -> None:
+        """From the start of an attempt to its end."""
+        order = attempt.start
+        try:
+            await asyncio.to_thread(fetch, store, places.checkpoints, order.checkpoints)
+            await attempt.begin(plan)
+        except (OSError, ValueError) as error:
+            self._tell([_refused(order.id, _text(error))])
+        else:
+            await attempt.follow()
+        del self._attempts[attempt.key]
+        attempt.done.set()
+
+    def _stop(self, order: Stop) -> None:
+        """End an attempt; one that is over has told so already."""
+        attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
+        if attempt is not None:
+            attempt.stop("asked", order.grace_s if order.checkpoint else 0.0)
+
+    def _why_not(self, order: Start) -> str:
+        if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:
+            return "the name of the trial or of a checkpoint is not allowed"
+        if not order.gpus or not set(order.gpus) <= set(range(self._here.gpus)):
+            return f"GPUs {order.gpus} are not among the {self._here.gpus} here"
+        if f"{order.trial}/{order.attempt}" in self._attempts:
+            return "this attempt has been started by another order"
+        for attempt in self._attempts.values():
+            if attempt.gpus & set(order.gpus):
+                return f"GPUs {sorted(attempt.gpus & set(order.gpus))} are held by {attempt.key}"
+        return ""
+
+    async def _set_up(self, job: Job) -> str:
+        """What went wrong, or nothing."""
+        done = self._here.folder / f"setup-{hashlib.sha256(json.dumps(job.setup).encode()).hexdigest()[:16]}.done"
+        if not job.setup or done.exists():
+            return ""
+        output = self._here.folder / "setup.log"
+        env = {**os.environ, **job.env, host.MARKER: f"{self._here.run}//setup"}
+        for command in job.setup:
+            with open(output, "ab") as out:
+                process = await asyncio.create_subprocess_shell(
+                    command, cwd=job.source, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+                )
+                status = await process.wait()
+            if status:
+                lines = output.read_text(errors="replace")[-LONGEST_WHY:].splitlines()[-TAIL_LINES:]
+                return "\n".join([f"setup command {command!r} ended with exit status {status}:", *lines])
+        done.touch()
+        return ""
+
+
+def _refused(order: str, why: str) -> Maker:
+    at = time.time()
+    return lambda seq: Refused(seq, at, order, why)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)

@@ -1,0 +1,98 @@
+"""One connection with the daemon: what it says becomes orders, facts go to it in order.
+
+The one rule: a fact is sent from the journal and nowhere else, so a daemon that is slow, gone or new changes nothing of what is done and kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Callable, List, Optional
+
+from agent.journal import Journal
+from agent.orders import Here
+from agent.protocol import VERSION, Hello, Message, ProtocolError, Refused, Welcome, decode, encode
+
+DRAIN_EVERY = 256
+FAREWELL_S = 2.0
+AGENT = "1"
+log = logging.getLogger("agent")
+
+
+class Talk:
+    """A connection, from its first line to its end."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, here: Here, journal: Journal
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._here = here
+        self._journal = journal
+        self._sent = 0
+        self._news = asyncio.Event()
+        self._sending: Optional[asyncio.Task[None]] = None
+
+    async def hello(self) -> int:
+        """The number of the last fact that the daemon has. Raises `ProtocolError`, and says why, if it is not our daemon."""
+        try:
+            message = decode(await self._reader.readline())
+            return self._checked(message)
+        except ProtocolError as error:
+            self._writer.write(encode(Refused(0, time.time(), "", str(error))))
+            raise
+
+    async def listen(self, seen: int, attempts: List[str], obey: Callable[[Message], None]) -> None:
+        """Welcome the daemon, then send facts and take orders until the connection ends."""
+        welcome = Welcome(VERSION, AGENT, self._here.gpus, self._journal.last, time.time(), attempts)
+        self._writer.write(encode(welcome))
+        self._sent = seen
+        self._sending = asyncio.ensure_future(self._send())
+        try:
+            while line := await self._reader.readline():
+                obey(decode(line))
+        finally:
+            self._sending.cancel()
+
+    def tell(self) -> None:
+        """There are new facts in the journal."""
+        self._news.set()
+
+    def close(self) -> None:
+        """End it; what has been written is still sent."""
+        self._writer.close()
+
+    async def farewell(self) -> None:
+        """Send the facts that are left, then end it. A daemon that does not read them finds them in the journal."""
+        if self._sending is not None:
+            self._sending.cancel()
+        self._writer.write(b"".join(map(encode, self._journal.after(self._sent))))
+        self._writer.close()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), FAREWELL_S)
+
+    def _checked(self, message: Message) -> int:
+        if not isinstance(message, Hello):
+            raise ProtocolError("the first line has to be hello")
+        if message.version != VERSION:
+            raise ProtocolError(f"this agent speaks version {VERSION} of the protocol, not {message.version}")
+        if message.run != self._here.run:
+            raise ProtocolError(f"this is an agent of the run {self._here.run}, not of {message.run:.80}")
+        return max(0, message.seen)
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                self._news.clear()
+                for fact in self._journal.after(self._sent):
+                    self._writer.write(encode(fact))
+                    self._sent = fact.seq
+                    if self._sent % DRAIN_EVERY == 0:
+                        await self._writer.drain()
+                await self._writer.drain()
+                await self._news.wait()
+        except OSError as error:
+            log.info("facts cannot be sent any more: %s", error)
+            self._writer.close()

@@ -1,0 +1,182 @@
+"""The agent's journal: what it says it has kept is there after any crash."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.journal import Journal, JournalError
+from agent.protocol import Exited, Job, Prepare, Prepared, Refused, Reported, Start, Started, Stop
+
+JOB = Job("s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0)
+PREPARE = Prepare("p", JOB)
+START = Start("a", "t1", 1, [0], {"lr": 0.1}, 17, [])
+STOP = Stop("z", "t1", 1, checkpoint=False, grace_s=0.0)
+
+
+def prepared(seq: int) -> Any:
+    return Prepared(seq, 1.0, "p")
+
+
+def started(seq: int) -> Any:
+    return Started(seq, 2.0, "a", "t1", 1, 4711)
+
+
+def reported(epoch: int) -> Any:
+    return lambda seq: Reported(seq, 3.0, "t1", 1, epoch, {"accuracy": 0.5}, 0.1)
+
+
+def exited(seq: int) -> Any:
+    return Exited(seq, 4.0, "t1", 1, "finished", 0)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
+    """Opens the journal again, as the next agent would, takes these orders and adds these facts."""
+    journals: list[Journal] = []
+
+    def open_it(*steps: Any) -> Journal:
+        for journal in journals:
+            journal.close()
+        journals.append(written(tmp_path / "j", *steps))
+        return journals[-1]
+
+    yield open_it
+    for journal in journals:
+        journal.close()
+
+
+def written(path: Path, *steps: Any) -> Journal:
+    """A journal in which these orders were taken and these facts added."""
+    journal = Journal(path)
+    for step in steps:
+        if callable(step):
+            journal.add([step])
+        else:
+            journal.take(step)
+    return journal
+
+
+def test_facts_are_numbered_from_one_and_come_back_with_the_job(opened):
+    opened(PREPARE, prepared, START, started, reported(1))
+    journal = opened()
+    assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
+    assert journal.after(1) == [started(2), reported(1)(3)]
+    assert (journal.last, journal.job) == (3, JOB)
+
+
+def test_an_attempt_without_an_end_is_open(opened):
+    opened(START, started, reported(1), reported(2))
+    assert opened().open == {("t1", 1): [reported(1)(2), reported(2)(3)]}
+    opened(exited)
+    assert opened().open == {}
+
+
+def test_an_order_is_new_once(opened):
+    journal = opened()
+    assert [journal.take(START), journal.take(START), journal.take(STOP)] == [True, False, True]
+
+
+@pytest.mark.parametrize("outcome", [started, exited, lambda seq: Refused(seq, 1.0, "a", "no")])
+def test_an_order_with_an_outcome_stays_taken(opened, outcome):
+    opened(START, outcome)
+    assert not opened().take(START)
+
+
+@pytest.mark.parametrize("order", [START, PREPARE])
+def test_an_order_whose_outcome_was_never_told_is_new_for_the_next_agent(opened, order):
+    opened(order)
+    assert opened().take(order)
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_torn_at_any_byte_every_whole_line_is_kept_and_writing_goes_on(data):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "j"
+        written(path, PREPARE, prepared, START, started, reported(1), reported(2), exited).close()
+        whole = path.read_bytes()
+        cut = data.draw(st.integers(0, len(whole)))
+        path.write_bytes(whole[:cut])
+        facts = sum(b'"seq"' in line for line in whole[:cut].split(b"\n")[:-1])
+        journal = Journal(path)
+        assert journal.last == facts
+        journal.add([prepared])
+        journal.close()
+        again = Journal(path)
+        assert [fact.seq for fact in again.after(0)] == list(range(1, facts + 2))
+        again.close()
+
+
+def test_torn_at_every_byte_of_the_last_line(opened, tmp_path):
+    path = tmp_path / "j"
+    opened(START, started, reported(1)).close()
+    whole = path.read_bytes()
+    for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        assert journal.last == 1
+        journal.close()
+
+
+def test_damage_before_the_last_line_is_an_error_and_not_a_loss(opened, tmp_path):
+    path = tmp_path / "j"
+    opened(START, started, reported(1)).close()
+    path.write_bytes(path.read_bytes().replace(b"started", b"st\0rted"))
+    with pytest.raises(JournalError, match="line 2"):
+        Journal(path)
+
+
+def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):
+    journal = opened(START, started, reported(1), reported(2))
+    journal.acknowledge(2)
+    journal.acknowledge(1)
+    journal.acknowledge(99)
+    assert journal._waiting == [reported(2)(3)]
+    assert journal.after(2) == [reported(2)(3)]
+    assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
+    assert opened()._waiting == [reported(2)(3)]
+
+
+class Disk:
+    """A file that takes three bytes at once, and only so many."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self.file = file
+        self.room = room
+
+    def write(self, data: memoryview) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(3, self.room)
+        self.room -= taken
+        return self.file.write(data[:taken])
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def test_a_disk_that_takes_a_line_in_pieces_gets_all_of_it(opened):
+    journal = opened()
+    journal._file = Disk(journal._file, 10**6)
+    journal.add([prepared])
+    assert opened().after(0) == [prepared(1)]
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
+    journal = opened()
+    journal._file = Disk(journal._file, 20)
+    with pytest.raises(JournalError, match="No space left"):
+        journal.add([prepared])
+    assert journal.after(0) == []
+    assert opened().last == 0

@@ -1,0 +1,162 @@
+"""From an order to the command line and the environment of a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.launch import LaunchPlan, Places, launch_plan
+from agent.protocol import Job, Start
+
+JOB = Job(
+    "/src", "train.py", ["--fast"], "torchrun", "/env/python", {}, [], "/store", "accuracy", "max", [1, 2], 3, 10.0
+)
+START = Start("a", "t1", 2, [1, 3], {"lr": 0.1}, 17, [])
+PLACES = Places(Path("/i/trials/t1/2"), Path("/i/trials/t1/checkpoints"), Path("/i/lib"), Path("/i/agent.lock"))
+
+TORCHRUN = [
+    "/env/python",
+    "-m",
+    "torch.distributed.run",
+    "--nnodes",
+    "1",
+    "--nproc-per-node",
+    "2",
+    "--max-restarts",
+    "0",
+]
+TORCHRUN += [
+    "--rdzv-backend",
+    "c10d",
+    "--rdzv-endpoint",
+    "127.0.0.1:0",
+    "--rdzv-id",
+    "t1-2",
+    "--local-addr",
+    "127.0.0.1",
+]
+TORCHRUN += ["--redirects", "3", "--log-dir", "/i/trials/t1/2/logs", "train.py", "--fast"]
+
+
+def plan(outside: dict[str, str] | None = None, *, cuda: bool = False, **job: object) -> LaunchPlan:
+    return launch_plan(replace(JOB, **job), START, "run-1", PLACES, cuda, outside or {})
+
+
+@pytest.mark.parametrize(
+    ("launcher", "argv"),
+    [
+        ("python", ["/env/python", "train.py", "--fast"]),
+        ("command", ["train.py", "--fast"]),
+        (
+            "torchrun",
+            [
+                "/env/python",
+                "-m",
+                "torch.distributed.run",
+                "--nnodes",
+                "1",
+                "--nproc-per-node",
+                "2",
+                "--max-restarts",
+                "0",
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-endpoint",
+                "127.0.0.1:0",
+                "--rdzv-id",
+                "t1-2",
+                "--local-addr",
+                "127.0.0.1",
+                "--redirects",
+                "3",
+                "--log-dir",
+                "/i/trials/t1/2/logs",
+                "train.py",
+                "--fast",
+            ],
+        ),
+    ],
+)
+def test_each_launcher_has_its_command_line(launcher, argv):
+    assert plan(launcher=launcher).argv == argv
+
+
+def test_a_trial_runs_in_the_source_and_knows_where_its_files_are():
+    made = plan()
+    assert (made.cwd, made.log) == ("/src", Path("/i/trials/t1/2/logs/launcher.log"))
+    assert made.env["SEERD_DIR"] == "/i/trials/t1/2"
+    assert made.env["SEERD_ATTEMPT"] == "run-1/t1/2"
+    assert made.env["SEERD_AGENT_LOCK"] == "/i/agent.lock"
+    assert (made.env["OMP_NUM_THREADS"], made.env["MKL_NUM_THREADS"], made.env["PYTHONUNBUFFERED"]) == ("3", "3", "1")
+
+
+def test_trial_json_is_as_documented():
+    assert plan().about == {
+        "version": 1,
+        "run": "run-1",
+        "trial": "t1",
+        "attempt": 2,
+        "config": {"lr": 0.1},
+        "gpus": 2,
+        "allocations": [1, 2],
+        "metric": "accuracy",
+        "mode": "max",
+        "seed": 17,
+        "checkpoints": "/i/trials/t1/checkpoints",
+        "checkpoint_every_s": 10.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cuda", "visible", "devices"),
+    [
+        (False, "", ""),
+        (False, "4,5", ""),
+        (True, "", "1,3"),
+        (True, "4,5,6,7", "5,7"),
+        (True, "GPU-a, GPU-b", "GPU-b,3"),
+    ],
+)
+def test_gpus_are_the_nth_of_those_that_the_agent_may_see(cuda, visible, devices):
+    assert plan({"CUDA_VISIBLE_DEVICES": visible}, cuda=cuda).env["CUDA_VISIBLE_DEVICES"] == devices
+
+
+@pytest.mark.parametrize(
+    ("outside", "env", "path"),
+    [
+        ({}, {}, "/i/lib"),
+        ({"PYTHONPATH": "/mine"}, {}, "/i/lib:/mine"),
+        ({"PYTHONPATH": "/mine"}, {"PYTHONPATH": "/spec"}, "/i/lib:/spec"),
+    ],
+)
+def test_the_training_side_comes_first_on_the_users_path(outside, env, path):
+    assert plan(outside, env=env).env["PYTHONPATH"] == path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SEERD_DIR",
+        "SEERD_HOME",
+        "PET_STANDALONE",
+        "TORCHELASTIC_RUN_ID",
+        "RANK",
+        "WORLD_SIZE",
+        "MASTER_PORT",
+        "PYTHONHOME",
+    ],
+)
+def test_nothing_from_outside_reaches_into_a_trial(name):
+    assert plan({name: "outside", "HOME": "/home/me"}).env.get(name) != "outside"
+    assert plan({"HOME": "/home/me"}).env["HOME"] == "/home/me"
+
+
+def test_the_specs_environment_wins_over_the_machines():
+    assert plan({"DATA": "/a"}, env={"DATA": "/b"}).env["DATA"] == "/b"
+
+
+def test_a_command_is_found_on_the_path_or_in_the_source():
+    assert plan({"PATH": "/bin"}, launcher="command").env["PATH"] == "/bin:/src"
+    assert plan({"PATH": "/bin"}).env["PATH"] == "/bin"

@@ -1,0 +1,71 @@
+"""Who was guilty of a crash, out of logs as torchrun leaves them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agent.postmortem import TAIL_LINES, examine
+
+SUMMARY = """
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-20_22:00:00
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 12)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_22:00:00
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 11)
+============================================================
+"""
+
+
+def rank_log(logs: Path, rank: int, stderr: str, silent_since: float, stdout: str = "") -> None:
+    """What a rank wrote, and when for the last time."""
+    folder = logs / "t1-1_abc" / "attempt_0" / str(rank)
+    folder.mkdir(parents=True)
+    for name, text in (("stderr.log", stderr), ("stdout.log", stdout)):
+        (folder / name).write_text(text)
+        os.utime(folder / name, (silent_since, silent_since))
+
+
+def test_the_rank_that_fell_silent_first_is_guilty_not_the_one_that_lost_its_connection(tmp_path):
+    (tmp_path / "launcher.log").write_text(SUMMARY)
+    rank_log(tmp_path, 0, "RuntimeError: Connection closed by peer\n", 100.5)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
+    assert examine(tmp_path) == (1, ["ValueError: lr is too large"])
+
+
+def test_a_rank_that_torchrun_does_not_list_is_not_guilty(tmp_path):
+    (tmp_path / "launcher.log").write_text(SUMMARY)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
+    rank_log(tmp_path, 2, "", 90.0)
+    assert examine(tmp_path)[0] == 1
+
+
+def test_a_rank_that_only_printed_is_quoted_with_that(tmp_path):
+    (tmp_path / "launcher.log").write_text(SUMMARY)
+    rank_log(tmp_path, 1, "", 100.1, stdout="step 1\nstep 2\n")
+    assert examine(tmp_path) == (1, ["step 1", "step 2"])
+
+
+def test_without_torchrun_the_launchers_own_words_are_quoted(tmp_path):
+    (tmp_path / "launcher.log").write_text("".join(f"line {n}\n" for n in range(100)))
+    assert examine(tmp_path) == (None, [f"line {n}" for n in range(100 - TAIL_LINES, 100)])
+
+
+def test_a_log_of_any_bytes_is_text(tmp_path):
+    (tmp_path / "launcher.log").write_bytes(b"\xff\x00boom")
+    assert examine(tmp_path)[1][0].endswith("boom")
+
+
+def test_no_log_says_nothing(tmp_path):
+    assert examine(tmp_path) == (None, [])

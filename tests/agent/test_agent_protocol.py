@@ -1,0 +1,154 @@
+"""What may travel between daemon and agent: every message and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import MISSING, fields, replace
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.protocol import (
+    FACTS,
+    MAX_LINE,
+    ORDERS,
+    Hello,
+    Job,
+    ProtocolError,
+    Reported,
+    Start,
+    Stop,
+    Welcome,
+    decode,
+    encode,
+)
+
+START = Start("a.1", "t1", 1, [0, 1], {"lr": 0.1, "layers": 2, "adam": True, "name": "x"}, 17, [])
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field's type."""
+    if hint is Any:
+        return PLAIN
+    if hint is float:
+        return FINITE
+    if hint is int:
+        return st.integers()
+    if hasattr(hint, "__dataclass_fields__"):
+        return made(hint)
+    origin, inner = getattr(hint, "__origin__", None), getattr(hint, "__args__", ())
+    if origin is list:
+        return st.lists(of(inner[0]), max_size=4)
+    if origin is dict:
+        return st.dictionaries(st.text(), of(inner[1]), max_size=4)
+    if type(None) in inner:
+        return st.none() | of(inner[0])
+    return st.from_type(hint)
+
+
+def made(cls: Any) -> st.SearchStrategy[Any]:
+    """Messages of a class."""
+    hints = get_type_hints(cls)
+    return st.builds(cls, **{field.name: of(hints[field.name]) for field in fields(cls)})
+
+
+@given(st.one_of([made(cls) for cls in (*ORDERS, Welcome, *FACTS)]))
+def test_every_message_arrives_as_it_was_sent_on_one_line(message):
+    line = encode(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode(line) == message
+
+
+@given(st.binary(max_size=300) | st.text().map(str.encode) | PLAIN.map(lambda value: json.dumps(value).encode()))
+def test_whatever_is_no_message_is_a_protocol_error(line):
+    with pytest.raises(ProtocolError):
+        decode(line)
+
+
+@given(st.sampled_from([field.name for field in fields(Start)]), PLAIN)
+def test_a_field_of_another_type_is_never_let_through(name, value):
+    body = {**json.loads(encode(START)), name: value}
+    try:
+        message = decode(json.dumps(body).encode())
+    except ProtocolError:
+        return
+    assert isinstance(message, Start)
+    assert decode(encode(message)) == message
+    assert type(getattr(message, name)) is type(getattr(START, name))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        b'{"kind": 1}',
+        b'{"kind": ["hello"]}',
+        b'{"kind": "unknown"}',
+        b'{"kind": "hello", "version": 1, "run": "r"}',
+        b'{"kind": "hello", "version": 1, "run": "r", "seen": 0, "more": 1}',
+        b'{"kind": "hello", "version": true, "run": "r", "seen": 0}',
+        b'{"kind": "hello", "version": 1.0, "run": "r", "seen": 0}',
+        b'{"kind": "hello", "version": 1, "run": "r", "seen": 0, "seen": 0}',
+        b'{"kind": "hello", "version": 1, "run": "\xff", "seen": 0}',
+        b'\xef\xbb\xbf{"kind": "hello", "version": 1, "run": "r", "seen": 0}',
+        '{"kind": "hello", "version": 1, "run": "r", "seen": 0}'.encode("utf-16"),
+        b'{"kind": "renew", "for_s": NaN, "grace_s": 1}',
+        b'{"kind": "renew", "for_s": 1e999, "grace_s": 1}',
+        b'{"kind": "renew", "for_s": 1' + b"0" * 400 + b', "grace_s": 1}',
+        b'{"kind": "prepare", "id": "p", "job": {}}',
+        b'{"kind": "prepare", "id": "p", "job": []}',
+        encode(START).replace(b"0.1", b"Infinity"),
+        encode(START).replace(b"0.1", b"[[NaN]]"),
+        encode(START).replace(b"[0,1]", b'[0,"1"]'),
+        b"[" * 5000,
+        b'{"kind": "hello", "run": ' + b"[" * 900 + b"]" * 900 + b"}",
+        encode(START).replace(b"0.1", b"[" * 900 + b"NaN" + b"]" * 900),
+        b'{"kind": "hello", "version": 1, "run": "' + b"x" * MAX_LINE + b'", "seen": 0}',
+    ],
+)
+def test_hostile_lines_are_protocol_errors(line):
+    with pytest.raises(ProtocolError):
+        decode(line)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_not_finite_arrives_as_none(number):
+    fact = Reported(1, 0.0, "t1", 1, 1, {"accuracy": number, "loss": 0.5}, 0.1)
+    assert decode(encode(fact)) == replace(fact, metrics={"accuracy": None, "loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Stop("s", "t1", 1, checkpoint=True, grace_s=math.nan),
+        replace(START, config={"lr": math.inf}),
+        replace(START, config={"lr": object()}),
+        Hello(1, "x" * MAX_LINE, 0),
+    ],
+)
+def test_what_cannot_travel_is_not_sent(message):
+    with pytest.raises(ProtocolError):
+        encode(message)
+
+
+def test_a_whole_number_may_stand_for_a_float():
+    assert decode(b'{"kind": "renew", "for_s": 60, "grace_s": 5}\n').for_s == 60.0
+
+
+def test_the_job_has_no_field_that_could_be_left_out():
+    assert all(field.default is MISSING for field in fields(Job))

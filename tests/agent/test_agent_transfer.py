@@ -1,0 +1,141 @@
+"""Checkpoints between an attempt and the store: whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent import transfer
+from agent.transfer import TransferError, fetch, is_safe, store
+
+
+def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:
+    """A checkpoint as the training side writes it."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.pt").write_bytes(data)
+    manifest = {"version": 1, "name": name, "epoch": 4, "metrics": {"accuracy": 0.9}}
+    manifest |= {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), **other}
+    (folder / f"{name}.json").write_text(json.dumps(manifest))
+    return folder / f"{name}.pt"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_stored_checkpoint_is_whole_and_named_last(tmp_path, monkeypatch):
+    save(tmp_path / "local", "000004-00000040")
+    steps: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(transfer.os, "replace", lambda a, b: (steps.append(b.name), replace(a, b)))
+    manifest = store(tmp_path / "local", tmp_path / "store" / "t1", "000004-00000040")
+    assert steps == ["000004-00000040.pt", "000004-00000040.json"]
+    assert (manifest.epoch, manifest.size, manifest.metrics) == (4, 7, {"accuracy": 0.9})
+    assert names(tmp_path / "store" / "t1") == ["000004-00000040.json", "000004-00000040.pt"]
+
+
+def test_where_no_link_is_possible_it_is_copied(tmp_path, monkeypatch):
+    def no_link(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(transfer.os, "link", no_link)
+    save(tmp_path / "local", "a")
+    store(tmp_path / "local", tmp_path / "store", "a")
+    assert (tmp_path / "store" / "a.pt").read_bytes() == b"weights"
+    assert (tmp_path / "store" / "a.pt").stat().st_nlink == 1
+
+
+def test_the_store_keeps_the_newest_two_once_a_new_one_is_whole(tmp_path):
+    for name in ("1", "2", "3"):
+        save(tmp_path / "local", name)
+        store(tmp_path / "local", tmp_path / "store", name)
+    assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
+    save(tmp_path / "local", "4", size=1)
+    with pytest.raises(TransferError):
+        store(tmp_path / "local", tmp_path / "store", "4")
+    assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
+
+
+def test_what_was_stored_just_now_stays_even_if_others_have_later_names(tmp_path):
+    for name in ("5", "6", "4"):
+        save(tmp_path / "local", name)
+        store(tmp_path / "local", tmp_path / "store", name)
+    assert "4.json" in names(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "[]",
+        "{}",
+        '"x"',
+        "[" * 3000,
+        "x" * 70_000,
+        '{"name": "b", "epoch": 1, "metrics": {}, "sha256": "", "size": 7}',
+        '{"name": "a", "epoch": "1", "metrics": {}, "sha256": "", "size": 7}',
+        '{"name": "a", "epoch": 1, "metrics": {}, "sha256": "0000", "size": 7}',
+    ],
+)
+def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored(tmp_path, manifest):
+    save(tmp_path / "local", "a")
+    (tmp_path / "local" / "a.json").write_text(manifest)
+    with pytest.raises(TransferError):
+        store(tmp_path / "local", tmp_path / "store", "a")
+    assert not (tmp_path / "store" / "a.json").exists()
+
+
+def test_nothing_that_could_block_is_read(tmp_path):
+    save(tmp_path / "local", "a").unlink()
+    os.mkfifo(tmp_path / "local" / "a.pt")
+    os.mkfifo(tmp_path / "local" / "b.json")
+    for name in ("a", "b"):
+        with pytest.raises(TransferError):
+            store(tmp_path / "local", tmp_path / "store", name)
+
+
+def test_the_newest_of_the_named_is_fetched(tmp_path):
+    save(tmp_path / "store", "1")
+    save(tmp_path / "store", "2", b"newer")
+    assert fetch(tmp_path / "store", tmp_path / "local", ["2", "1"]) == "2"
+    assert names(tmp_path / "local") == ["2.json", "2.pt"]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"weightx"), lambda path: path.unlink()])
+def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path, damage):
+    save(tmp_path / "store", "1")
+    damage(save(tmp_path / "store", "2"))
+    assert fetch(tmp_path / "store", tmp_path / "local", ["2", "1"]) == "1"
+    assert fetch(tmp_path / "store", tmp_path / "local", ["2"]) is None
+
+
+def test_a_good_local_copy_spares_the_fetch_and_a_damaged_one_does_not(tmp_path):
+    save(tmp_path / "local", "1")
+    assert fetch(tmp_path / "nowhere", tmp_path / "local", ["1"]) == "1"
+    (tmp_path / "local" / "1.pt").write_bytes(b"damaged")
+    save(tmp_path / "store", "1")
+    assert fetch(tmp_path / "store", tmp_path / "local", ["1"]) == "1"
+    assert (tmp_path / "local" / "1.pt").read_bytes() == b"weights"
+
+
+def test_only_what_is_named_can_be_restored(tmp_path):
+    for name in ("1", "2"):
+        save(tmp_path / "local", name)
+    fetch(tmp_path / "store", tmp_path / "local", ["1"])
+    assert names(tmp_path / "local") == ["1.json", "1.pt"]
+    fetch(tmp_path / "store", tmp_path / "local", [])
+    assert names(tmp_path / "local") == []
+
+
+@pytest.mark.parametrize("name", ["t0001", "000004-00000120", "a.b_c", "x" * 64])
+def test_names_that_may_be_part_of_a_path(name):
+    assert is_safe(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".a", "a/b", "/a", "a\n", "a\0", "x" * 65, "ä", None, 1, ["a"]])
+def test_names_that_may_not(name):
+    assert not is_safe(name)
