@@ -1,7 +1,7 @@
 """A whole run of examples/digits: the daemon's CPU and memory, and what a stage boundary costs. Prints JSON.
 
-An unmoved trial's cost is the longest pause between its reports around the boundary against the longest elsewhere; a moved trial's is the time from the
-boundary to its next training step against its own save, process start (that of its first attempt) and nothing else.
+An unmoved trial's cost is the longest pause between its reports around the boundary, beside the longest elsewhere. A moved trial's
+is the time from the boundary to its next training step, beside its own save, process start and restore alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -27,7 +28,14 @@ LIMITS = ["--deadline", os.environ.get("DEADLINE", "2m"), "--budget", os.environ
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-c", "import cli; cli.main()", "run", str(ROOT / "examples/digits/spec.toml"), *LIMITS]
+        command = [
+            sys.executable,
+            "-c",
+            "import cli; cli.main()",
+            "run",
+            str(ROOT / "examples/digits/spec.toml"),
+            *LIMITS,
+        ]
         began = time.monotonic()
         with subprocess.Popen([*command, "--home", home, "--json"], stdout=subprocess.PIPE, text=True) as process:
             peak = watch_memory(process.pid)
@@ -78,25 +86,42 @@ def boundary(entries: list[Entry]) -> dict[str, object]:
     moved, unmoved = {}, {}
     for trial, trained_at in again.items():
         floor = start_s(facts, trial, 2) + save_s(facts, trial)
-        cost = trained_at - next(e.event.at for e in entries for c in e.commands if isinstance(c, StopTrial) and c.trial == trial)
-        moved[trial] = {"cost_s": round(cost, 2), "save_start_restore_s": round(floor, 2), "ratio": round(cost / floor, 3)}
+        cost = trained_at - next(
+            e.event.at for e in entries for c in e.commands if isinstance(c, StopTrial) and c.trial == trial
+        )
+        moved[trial] = {
+            "cost_s": round(cost, 2),
+            "save_start_restore_s": round(floor, 2),
+            "ratio": round(cost / floor, 3),
+        }
     for trial in {f.trial for f in facts if isinstance(f, TrialReported)} - set(again):
         times = [f.happened for f in facts if isinstance(f, TrialReported) and f.trial == trial]
-        gaps = [(b - a, a <= (at or 0) <= b) for a, b in zip(times, times[1:], strict=False)]
+        gaps = [(b - a, a <= (at or 0) <= b) for a, b in pairwise(times)]
         around = [gap for gap, there in gaps if there]
         if around and at is not None and times[-1] > at + 5:
-            unmoved[trial] = {"gap_at_boundary_s": round(max(around), 3), "longest_other_gap_s": round(max(g for g, t in gaps if not t), 3)}
+            unmoved[trial] = {
+                "gap_at_boundary_s": round(max(around), 3),
+                "longest_other_gap_s": round(max(g for g, t in gaps if not t), 3),
+            }
     return {"moved": moved, "unmoved": unmoved, "boundary_at_s": first and round(first, 2)}
 
 
 def start_s(facts: list[AgentFact], trial: str, attempt: int) -> float:
     """From the processes' start to the first training step, restore included."""
-    started = next(f.happened for f in facts if isinstance(f, TrialStarted) and f.trial == trial and f.attempt == attempt)
-    return next(f.happened for f in facts if isinstance(f, TrialTraining) and f.trial == trial and f.attempt == attempt) - started
+    started = next(
+        f.happened for f in facts if isinstance(f, TrialStarted) and f.trial == trial and f.attempt == attempt
+    )
+    return (
+        next(f.happened for f in facts if isinstance(f, TrialTraining) and f.trial == trial and f.attempt == attempt)
+        - started
+    )
 
 
 def save_s(facts: list[AgentFact], trial: str) -> float:
-    return next((f.save_s for f in reversed(facts) if isinstance(f, TrialCheckpointed) and f.trial == trial and f.attempt == 1), 0.0)
+    return next(
+        (f.save_s for f in reversed(facts) if isinstance(f, TrialCheckpointed) and f.trial == trial and f.attempt == 1),
+        0.0,
+    )
 
 
 if __name__ == "__main__":

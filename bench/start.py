@@ -56,7 +56,16 @@ def tuned(folder: Path, gpus: int) -> float:
     out.unlink(missing_ok=True)
     (folder / "spec.toml").write_text(SPEC.format(out=out, gpus=gpus, budget=30 * gpus))
     home = Path(tempfile.mkdtemp(dir=folder.parent, prefix="seerd-bench-"))
-    command = [sys.executable, "-c", "import cli; cli.main()", "run", str(folder / "spec.toml"), "--home", str(home), "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        "import cli; cli.main()",
+        "run",
+        str(folder / "spec.toml"),
+        "--home",
+        str(home),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not out.exists():
         sys.exit(done.stderr)
@@ -100,7 +109,11 @@ def main() -> None:
         "import torch (each worker)": took("-c", "import torch, torch.distributed"),
         "import torch.distributed.run (torchrun itself)": took("-c", "import torch.distributed.run"),
     }
-    print(json.dumps({"gpus": rows, "parts_s": {part: round(s, 3) for part, s in parts.items()}, "rounds": ROUNDS}, indent=1))
+    print(
+        json.dumps(
+            {"gpus": rows, "parts_s": {part: round(s, 3) for part, s in parts.items()}, "rounds": ROUNDS}, indent=1
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PURE = [*(ROOT / "planner").glob("*.py"), *(ROOT / "seerd" / "core").glob("*.py"), *(ROOT / "seerd" / "sim").glob("*.py")]
+PURE = [
+    *(ROOT / "planner").glob("*.py"),
+    *(ROOT / "seerd" / "core").glob("*.py"),
+    *(ROOT / "seerd" / "sim").glob("*.py"),
+]
 ANYWHERE = [*(ROOT / "agent").glob("*.py"), ROOT / "seerd" / "trial.py"]
-IMPURE = {"asyncio", "datetime", "http", "io", "logging", "os", "pathlib", "secrets", "shutil", "socket", "sqlite3", "subprocess"}
+IMPURE = {
+    "asyncio",
+    "datetime",
+    "http",
+    "io",
+    "logging",
+    "os",
+    "pathlib",
+    "secrets",
+    "shutil",
+    "socket",
+    "sqlite3",
+    "subprocess",
+}
 IMPURE |= {"sys", "tempfile", "threading", "time", "urllib", "uuid", "numpy"}
 
 
@@ -46,5 +63,10 @@ def test_what_is_shipped_needs_only_the_standard_library_of_python_3_9(path: Pat
 def test_nothing_names_this_machine() -> None:
     for path in ROOT.rglob("*"):
         hidden = any(part.startswith(".") and part != ".ci" for part in path.relative_to(ROOT).parts)
-        if path.is_file() and not hidden and path.suffix in {".py", ".md", ".toml", ".txt", ""} and path != Path(__file__):
+        if (
+            path.is_file()
+            and not hidden
+            and path.suffix in {".py", ".md", ".toml", ".txt", ""}
+            and path != Path(__file__)
+        ):
             assert str(ROOT) not in path.read_text(errors="replace"), path

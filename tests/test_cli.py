@@ -95,7 +95,7 @@ class Seerd:
 
 
 @pytest.fixture
-def seerd(tmp_path: Path):  # noqa: ANN201
+def seerd(tmp_path: Path):
     command = Seerd(tmp_path)
     yield command
     left = command.processes()

@@ -23,7 +23,14 @@ def test_the_pictures_show_the_tables() -> None:
 
 def test_every_key_of_the_spec_is_in_its_reference() -> None:
     text = (ROOT / "docs" / "spec.md").read_text()
-    for keys in (SECTIONS[""], SECTIONS["train"], SECTIONS["policy"], SECTIONS["limits"], SECTIONS["cluster"], CLUSTER_KEYS["local"]):
+    for keys in (
+        SECTIONS[""],
+        SECTIONS["train"],
+        SECTIONS["policy"],
+        SECTIONS["limits"],
+        SECTIONS["cluster"],
+        CLUSTER_KEYS["local"],
+    ):
         for key in keys:
             assert f"`{key}`" in text, key
 

@@ -11,8 +11,7 @@ finds room whenever there is any. What it leaves open in small cases, `packing_s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 
 from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search, whole_nodes

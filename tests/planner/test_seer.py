@@ -45,7 +45,7 @@ def made(*args: float, **kwargs: float | None) -> Schedule:
         (120, 1920, {"p_max": 8, "t_min": 10}, 9.6, 2, 24, 192, (1, 2, 4), (8, 4, 6)),
     ],
 )
-def test_the_paper_s_vectors(deadline, budget, params, r_star, rounds, first, unit, gpus, trials) -> None:  # noqa: ANN001
+def test_the_paper_s_vectors(deadline, budget, params, r_star, rounds, first, unit, gpus, trials) -> None:
     found = made(deadline, budget, **params)
     assert float(found.r_star) == pytest.approx(r_star, abs=5e-4)
     assert found.rounds == rounds

@@ -71,7 +71,7 @@ def test_a_damaged_event_is_told(tmp_path: Path) -> None:
     with Journal.create(tmp_path / "journal.db", 0.0) as journal:
         journal.append([Entry(1, StopAsked(at=0.0), [])])
     raw = sqlite3.connect(tmp_path / "journal.db")
-    raw.execute("UPDATE events SET event = CAST('{\"kind\": \"stop-asked\"}' AS BLOB)")
+    raw.execute('UPDATE events SET event = CAST(\'{"kind": "stop-asked"}\' AS BLOB)')
     raw.commit()
     raw.close()
     with Journal.open(tmp_path / "journal.db") as journal, pytest.raises(JournalError, match="damaged"):
