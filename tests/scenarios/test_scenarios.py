@@ -1,0 +1,116 @@
+"""Readable transcripts of small runs: what happened, what was asked for.
+
+`pytest tests/scenarios --rewrite` accepts what comes out now; review the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.space import Config
+from seerd.core.commands import AnyCommand, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.events import AnyEvent, RunFacts, TrialCheckpointed, TrialExited, TrialReported, TrialTraining
+from seerd.sim.world import Behaviour, World
+
+FOLDER = Path(__file__).parent
+MakeFacts = Callable[..., RunFacts]
+
+
+def curve(config: Config, epoch: int) -> float | None:
+    return float(config["lr"]) * (1 - 0.5**epoch)
+
+
+def plain(facts: MakeFacts) -> World:
+    return World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus))
+
+
+def crash(facts: MakeFacts) -> World:
+    def crashes(trial: str, _attempt: int, epoch: int) -> bool:
+        return trial == "t0001" and epoch == 2
+
+    return World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus, crashes=crashes))
+
+
+def killed_daemon(facts: MakeFacts) -> World:
+    world = World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus), kill_after=frozenset({30}))
+    world.down_s = 6.0
+    return world
+
+
+def lost_instance(facts: MakeFacts) -> World:
+    world = plain(facts)
+    world.at(12.0, lambda: world.lose(next(iter(world.machines))))
+    return world
+
+
+def interrupted(facts: MakeFacts) -> World:
+    world = plain(facts)
+    world.at(11.0, world.interrupt)
+    return world
+
+
+def rented(facts: MakeFacts) -> World:
+    made = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0, usd_per_gpu_h=3.06)
+    return World(made, Behaviour(metric=curve, epoch_s=lambda gpus: 20.0 / gpus, boot_s=30.0))
+
+
+SCENARIOS = {make.__name__: make for make in (plain, crash, killed_daemon, lost_instance, interrupted, rented)}
+
+
+def transcript(world: World) -> str:
+    state = world.run()
+    lines = []
+    for event, commands in world.journal:
+        if isinstance(event, (TrialReported, TrialCheckpointed)) and not commands:
+            continue
+        lines.append(f"{event.at:7.2f}  {said(event)}")
+        lines += [f"{'':9}  -> {asked(command)}" for command in commands]
+    best = state.published.incumbent if state.published else None
+    spent = state.ledger.spent_gpu_s(state.now)
+    lines.append(f"{state.ending} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}")
+    return "\n".join(lines) + "\n"
+
+
+def said(event: AnyEvent) -> str:
+    name = type(event).__name__
+    match event:
+        case TrialTraining():
+            return f"{name} {event.trial}/{event.attempt} from report {event.epoch}"
+        case TrialExited():
+            return f"{name} {event.trial}/{event.attempt} {event.cause}"
+        case _:
+            trial = f" {event.trial}/{event.attempt}" if hasattr(event, "trial") else ""
+            return f"{name}{trial}" + (f" {event.instance}" if hasattr(event, "instance") and not trial else "")
+
+
+def asked(command: AnyCommand) -> str:
+    name = type(command).__name__
+    match command:
+        case SetTimer():
+            return f"{name} {command.due:.2f}"
+        case StartTrial():
+            gpus = ",".join(map(str, command.gpus))
+            since = f", from {command.checkpoints[0]}" if command.checkpoints else ""
+            return f"{name} {command.trial}/{command.attempt} on {command.instance} GPU {gpus}{since}"
+        case StopTrial():
+            return f"{name} {command.trial}/{command.attempt}{', may save' if command.checkpoint else ', killed'}"
+        case Publish():
+            return f"{name} {command.trial} {command.checkpoint}"
+        case Terminate():
+            return f"{name} {command.instance}"
+        case Launch():
+            return f"{name} {command.gpus} GPUs"
+        case _:
+            return f"{name} {command.status}"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str, facts: MakeFacts, request: pytest.FixtureRequest) -> None:
+    found = transcript(SCENARIOS[name](facts))
+    path = FOLDER / f"{name}.txt"
+    if request.config.getoption("--rewrite"):
+        path.write_text(found)
+    assert found == path.read_text()
