@@ -38,7 +38,7 @@ from agent.protocol import (
 from seerd.shell.bundle import build_agent
 
 RUN = "digits-1"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Client:

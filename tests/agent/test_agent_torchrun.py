@@ -1,0 +1,73 @@
+"""The agent with real torchrun: ranks, logs, who was guilty, and what torchrun leaves behind when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+
+from agent.protocol import Reported, Started
+
+TELLS = """
+import json, os, sys, time
+rank = int(os.environ["RANK"])
+def tell(epoch, **metrics):
+    with open(os.path.join(os.environ["SEERD_DIR"], "out.jsonl"), "a") as out:
+        out.write(json.dumps({"kind": "report", "epoch": epoch, "metrics": metrics}) + "\\n")
+"""
+SUMS_RANKS = (
+    TELLS
+    + """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1) * (rank + 1)
+dist.all_reduce(total)
+print("rank", rank, "of", dist.get_world_size(), "threads", torch.get_num_threads())
+if rank == 0:
+    tell(1, total=float(total), world=dist.get_world_size())
+dist.barrier()
+if rank == 1 and os.environ.get("FAIL"):
+    raise ValueError("rank 1 has had enough")
+dist.barrier()
+dist.destroy_process_group()
+"""
+)
+TELLS_ITS_PORT = TELLS + 'tell(1, port=int(os.environ["MASTER_PORT"]))\ntime.sleep(600)\n'
+
+
+def test_two_ranks_train_together_and_each_has_its_log(rig):
+    client = rig.ready(rig.job(SUMS_RANKS, launcher="torchrun"))
+    client.start(gpus=(0, 1))
+    assert client.exit_of().cause == "finished"
+    assert client.until(Reported).metrics == {"total": 3.0, "world": 2}
+    logs = {path.parent.name: path.read_text() for path in rig.attempt().glob("logs/*/attempt_0/*/stdout.log")}
+    assert logs == {"0": "rank 0 of 2 threads 1\n", "1": "rank 1 of 2 threads 1\n"}
+
+
+def test_the_guilty_rank_is_named_and_quoted(rig):
+    client = rig.ready(rig.job(SUMS_RANKS, launcher="torchrun", env={"FAIL": "1"}))
+    client.start(gpus=(0, 1))
+    end = client.exit_of()
+    assert (end.cause, end.code, end.rank) == ("crashed", 1, 1)
+    assert end.tail[-1].endswith("ValueError: rank 1 has had enough")
+
+
+def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig):
+    client = rig.ready(rig.job(TELLS_ITS_PORT, launcher="torchrun"))
+    trials = ("t1", "t2", "t3")
+    for gpu, trial in enumerate(trials):
+        client.start(trial, gpus=(gpu,))
+    ports = {client.until(Reported, lambda fact, trial=trial: fact.trial == trial).metrics["port"] for trial in trials}
+    assert len(ports) == len(trials)
+    launcher = client.until(Started, lambda fact: fact.trial == "t1").pid
+    workers = [process for process in rig.processes_of("t1") if process.pid != launcher]
+    assert workers
+    os.kill(launcher, signal.SIGKILL)
+    end = client.exit_of("t1")
+    assert (end.cause, end.code) == ("crashed", -signal.SIGKILL)
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in workers)
+    assert all(rig.processes_of(trial) for trial in trials[1:])
+    for trial in trials[1:]:
+        client.stop(trial)
+    assert {client.exit_of(trial).cause for trial in trials[1:]} == {"asked"}
