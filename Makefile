@@ -13,13 +13,15 @@ help:  ## this list
 setup: $(STAMP)  ## the environment in .venv, with everything that the demo and the tests need
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+	@$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@echo "setting up $(VENV), once: about a minute, most of it torch"
+	@$(PYTHON) -m venv --clear $(VENV) || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
 
 demo: setup  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes
-	$(BIN)/seerd run examples/digits/spec.toml
+	@$(BIN)/seerd run examples/digits/spec.toml
+	@rm -rf build/demo && $(BIN)/seerd best last --to build/demo >/dev/null && cd examples/digits && ../../$(BIN)/python evaluate.py ../../build/demo
 
 test: setup  ## every test
 	$(BIN)/python -m pytest

@@ -47,7 +47,7 @@ def _trials(state: State) -> Table:
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]
         metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
-        gpus = str(trial.gpus or (len(trial.held[0].gpus) if trial.held else "-"))
+        gpus = str(state.outline.brackets[trial.bracket].gpus_per_trial)
         table.add_row(trial.id, metric, str(trial.reports), gpus, _state(state, trial), config_text(trial.config))
     if len(ordered) > MOST_ROWS:
         table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
