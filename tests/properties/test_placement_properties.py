@@ -186,6 +186,8 @@ claims = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), m
 @SMALL
 def test_contradictory_claims_on_a_gpu_are_settled(claimed: list[tuple[str, set[int]]], gpus: list[int]) -> None:
     nodes = [Node("a", 4), Node("b", 2)]
-    current = {f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)}
+    current: dict[str, Assignment] = {
+        f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)
+    }
     demands = [Demand(f"t{i}", count) for i, count in enumerate(gpus)]
     check_whole((demands, current, nodes), place(demands, current, nodes))
