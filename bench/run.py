@@ -6,6 +6,7 @@ is the time from the boundary to its next training step, beside its own save, pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from seerd.core.events import AgentFact, TrialCheckpointed, TrialReported, Trial
 from seerd.shell.journal import Entry, Journal
 
 ROOT = Path(__file__).parent.parent
-LIMITS = ["--deadline", os.environ.get("DEADLINE", "2m"), "--budget", os.environ.get("BUDGET", "10gpu-min")]
+LIMITS = ["--deadline", os.environ.get("DEADLINE", "3m"), "--budget", os.environ.get("BUDGET", "16gpu-min")]
 
 
 def main() -> None:
@@ -37,20 +38,20 @@ def main() -> None:
             *LIMITS,
         ]
         began = time.monotonic()
-        with subprocess.Popen([*command, "--home", home, "--json"], stdout=subprocess.PIPE, text=True) as process:
-            peak = watch_memory(process.pid)
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(
+            [*command, "--home", home, "--json"], stdout=subprocess.PIPE, stderr=quiet, text=True
+        ) as process:
+            seen = watch(process.pid)
             out = process.stdout.read() if process.stdout else ""
-            _, _, usage = os.wait4(process.pid, 0)
-            process.returncode = 0
         wall_s = time.monotonic() - began
         with Journal.open(next(Path(home).iterdir()) / "journal.db", read_only=True) as journal:
             entries = list(journal.entries())
     result = json.loads(out.splitlines()[-1])
-    cpu_s = usage.ru_utime + usage.ru_stime
     told = {
-        "daemon_cpu_share": round(cpu_s / wall_s, 4),
-        "daemon_cpu_s": round(cpu_s, 2),
-        "daemon_peak_mb": round(peak[0] / 2**20, 1),
+        "daemon_cpu_share": round(seen["cpu_s"] / wall_s, 4),
+        "daemon_cpu_s": round(seen["cpu_s"], 2),
+        "daemon_peak_mb": round(seen["rss"] / 2**20, 1),
         "events": len(entries),
         "elapsed_s": result["elapsed_s"],
         "budget_used": round(result["gpu_min"] / result["budget_gpu_min"], 3),
@@ -60,20 +61,21 @@ def main() -> None:
     print(json.dumps(told, indent=1))
 
 
-def watch_memory(pid: int) -> list[int]:
-    """The most resident bytes of a process, updated while it lives."""
-    peak = [0]
+def watch(pid: int) -> dict[str, float]:
+    """CPU seconds and the most resident bytes of a process without its children, updated while it lives."""
+    seen = {"cpu_s": 0.0, "rss": 0.0}
 
     def look() -> None:
-        try:
+        with contextlib.suppress(psutil.Error):
             while True:
-                peak[0] = max(peak[0], psutil.Process(pid).memory_info().rss)
-                time.sleep(0.5)
-        except psutil.Error:
-            return
+                process = psutil.Process(pid)
+                times = process.cpu_times()
+                seen["cpu_s"] = max(seen["cpu_s"], times.user + times.system)
+                seen["rss"] = max(seen["rss"], process.memory_info().rss)
+                time.sleep(0.2)
 
     threading.Thread(target=look, daemon=True).start()
-    return peak
+    return seen
 
 
 def boundary(entries: list[Entry]) -> dict[str, object]:

@@ -58,7 +58,9 @@ def test_it_says_what_matters(facts: MakeFacts) -> None:
 
 
 def test_a_frame_of_a_large_run_is_cheap() -> None:
-    problem = Problem(Limits(600, 200_000, 600), Space((Parameter("lr", low=0.1, high=1),)), PolicyParams(eta=4, t_min_s=60))
+    problem = Problem(
+        Limits(600, 200_000, 600), Space((Parameter("lr", low=0.1, high=1),)), PolicyParams(eta=4, t_min_s=60)
+    )
     cluster = ClusterFacts(billing="held", gpus_per_instance=600, max_instances=1)
     facts = RunFacts(run="large", name="large", metric="accuracy", mode="max", problem=problem, cluster=cluster)
     made = World(facts, Behaviour(metric=metric, epoch_s=lambda gpus: 20.0))

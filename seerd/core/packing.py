@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+<<<<<<< HEAD
+=======
+from heapq import nsmallest
+>>>>>>> main
 from itertools import accumulate, chain
 
-from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search, whole_nodes
+from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
 
 STEPS = 20_000
 """Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms."""
@@ -25,54 +29,54 @@ CANDIDATES = 32
 def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
     """Trial -> instances, for as many as fit, the most valuable (first) ones before others."""
     effort = Effort(STEPS)
-    chosen = _most_valuable(demands, nodes, lambda some: _fits(some, before, nodes, effort))
-    known = _greedy(chosen, before, nodes)
-    if pack and known is not None:
+    chosen, known = _most_valuable(demands, nodes, lambda some: _fit(some, before, nodes, effort))
+    if pack:
         known = min(known, _squeezed(chosen, before, nodes) or known, key=lambda homes: before.cost(homes, pack=True))
-    if known is not None and before.cost(known, pack=pack) <= _floor(chosen, nodes, pack=pack):
+    if before.cost(known, pack=pack) <= _floor(chosen, nodes, pack=pack):
         return known
-    return search(chosen, before, nodes, known=known, pack=pack, effort=Effort(STEPS)) or {}
+    return search(chosen, before, nodes, known=known, pack=pack, effort=Effort(STEPS)) or known
 
 
 # ---------------------------------------------------------------- who is placed
 
 
-def _most_valuable(
-    demands: Sequence[Demand], nodes: Sequence[Node], fits: Callable[[Sequence[Demand]], bool]
-) -> list[Demand]:
-    """The longest start of the list that fits, and then again of what could still find room beside it."""
+Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
+"""Homes for all of these, if there are any."""
+
+
+def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -> tuple[list[Demand], dict[str, Home]]:
+    """The longest start of the list that fits, and then again of what could still find room beside it; and homes for them."""
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
     chosen: list[Demand] = []
+    homes: dict[str, Home] = {}
     rest = list(demands)
     while rest:
-        count = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fits)
+        count, found = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fit)
+        homes = found or homes
         chosen += rest[:count]
         failed = rest[count].gpus if count < len(rest) else 0
-        # If one instance has no room for it, none has for a larger trial; a spanning one may find whole ones of another size.
+        # If no instance has room for it, none has for a larger trial; a spanning one may find whole ones of another size.
         rest = [d for d in rest[count + 1 :] if d.gpus != failed and not failed < d.gpus <= largest]
-    return chosen
+    return chosen, homes
 
 
 def _longest(
-    rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fits: Callable[[Sequence[Demand]], bool]
-) -> int:
+    rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
+) -> tuple[int, dict[str, Home] | None]:
     """How many of the first of `rest` fit beside `chosen`: most often as many as there are GPUs for."""
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
-    low, middle = 0, high
+    low, middle, homes = 0, high, None
     while low < high:
-        if fits([*chosen, *rest[:middle]]):
-            low = middle
-        else:
-            high = middle - 1
+        found = fit([*chosen, *rest[:middle]])
+        low, high, homes = (low, middle - 1, homes) if found is None else (middle, high, found)
         middle = (low + high + 1) // 2
-    return low
+    return low, homes
 
 
-def _fits(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> bool:
-    if _greedy(demands, before, nodes) is not None:
-        return True
-    return search(demands, before, nodes, known=None, pack=False, effort=effort) is not None
+def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> dict[str, Home] | None:
+    known = _greedy(demands, before, nodes)
+    return search(demands, before, nodes, known=None, pack=False, effort=effort) if known is None else known
 
 
 # ---------------------------------------------------------------- Algorithm 3
@@ -81,7 +85,7 @@ def _fits(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effo
 def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
     """The better of two tries: resized trials near their files, or wherever the least room is left over."""
     best = _best_fit(demands, before, nodes, near_first=True)
-    if best is not None and not before.cost(best, pack=False)[1]:
+    if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
         return best
     other = _best_fit(demands, before, nodes, near_first=False)
     found = [homes for homes in (best, other) if homes is not None]
@@ -118,7 +122,7 @@ def _largest_first(demand: Demand) -> tuple[int, str]:
 
 def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: bool) -> Home | None:
     if demand.gpus > rooms.largest:
-        return rooms.emptiest(demand)
+        return rooms.emptiest(demand.gpus)
     if near_first and near is not None and rooms.free.get(near, 0) >= demand.gpus:
         return (near,)
     return rooms.tightest(demand.gpus, near) or rooms.cheapest(demand.gpus)
@@ -164,11 +168,21 @@ class _Rooms:
                 break
         return (min(costs)[2],) if costs else None
 
-    def emptiest(self, demand: Demand) -> Home | None:
+    def emptiest(self, gpus: int) -> Home | None:
         """Whole instances of one size, those where the fewest trials must leave."""
-        open_to_it = [n for n, inside in self._inside.items() if all(d.gpus <= self.largest for d in inside)]
-        open_to_it.sort(key=lambda n: (len(self._inside[n]), self._size[n] - self.free[n], n))
-        return next(whole_nodes(demand.gpus, [Node(n, self._size[n]) for n in open_to_it]), None)
+        for size in sorted(set(self._size.values()), reverse=True):
+            empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
+            if gpus % size:
+                continue
+            if len(empty) * size < gpus:
+                empty = [
+                    node
+                    for node, inside in self._inside.items()
+                    if self._size[node] == size and self._may_leave(inside)
+                ]
+            if len(empty) * size >= gpus:
+                return tuple(sorted(nsmallest(gpus // size, empty, key=self._loss)))
+        return None
 
     def make_room(self, demand: Demand, home: Home) -> list[Demand]:
         """Take out whom the demand displaces."""
@@ -180,6 +194,12 @@ class _Rooms:
                 self._change(node, leaving.gpus)
                 displaced.append(leaving)
         return displaced
+
+    def _may_leave(self, inside: Sequence[Demand]) -> bool:
+        return all(demand.gpus <= self.largest for demand in inside)
+
+    def _loss(self, node: str) -> tuple[int, int, str]:
+        return len(self._inside[node]), self._size[node] - self.free[node], node
 
     def _roomiest_first(self) -> Iterator[str]:
         return chain.from_iterable(sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True))

@@ -79,15 +79,6 @@ def search(
     return found.run(known)
 
 
-def whole_nodes(gpus: int, nodes: Sequence[Node]) -> Iterator[Home]:
-    """Every choice of whole instances of one size with so many GPUs together; earlier ones in `nodes` are taken first."""
-    for size in sorted({node.gpus for node in nodes}, reverse=True):
-        alike = [node.id for node in nodes if node.gpus == size]
-        if gpus % size == 0 and gpus // size <= len(alike):
-            for chosen in combinations(alike, gpus // size):
-                yield tuple(sorted(chosen))
-
-
 def _worth_a_look(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> list[Node]:
     """Instances that trials are on, and of the others as many of each size as could be needed."""
     old = _old_nodes(demands, before)
@@ -171,7 +162,7 @@ class _Search:
         own = self._before.stay.get(demand.trial, ())
         whole = [Node(n, free) for n, free in self._free.items() if free == self._size[n]]
         whole.sort(key=lambda node: (node.id not in own, node.id in self._old, node.id))
-        return islice(whole_nodes(demand.gpus, whole), MAX_SETS)
+        return islice(_whole_nodes(demand.gpus, whole), MAX_SETS)
 
     def _single(self, demand: Demand) -> Iterator[Home]:
         """Of instances that nobody comes from and that are equally full, one is enough."""
@@ -190,3 +181,12 @@ class _Search:
     def _take(self, demand: Demand, home: Home, sign: int) -> None:
         for node in home:
             self._free[node] += sign * min(demand.gpus, self._size[node])
+
+
+def _whole_nodes(gpus: int, nodes: Sequence[Node]) -> Iterator[Home]:
+    """Every choice of whole instances of one size with so many GPUs together; earlier ones in `nodes` are taken first."""
+    for size in sorted({node.gpus for node in nodes}, reverse=True):
+        alike = [node.id for node in nodes if node.gpus == size]
+        if gpus % size == 0 and gpus // size <= len(alike):
+            for chosen in combinations(alike, gpus // size):
+                yield tuple(sorted(chosen))

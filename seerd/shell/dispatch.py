@@ -76,7 +76,7 @@ class Dispatch:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._conversations: dict[str, Conversation] = {}
-        self._prepares: dict[str, asyncio.Future[str]] = {}
+        self._preparing: dict[str, tuple[Prepare, asyncio.Future[str]]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def reattach(self, instances: list[str]) -> list[str]:
@@ -148,10 +148,9 @@ class Dispatch:
         try:
             instance = await self._world.provider.launch(command.id)
             running_since = self._clock.now()
-            prepared = asyncio.get_running_loop().create_future()
-            self._prepares[command.id] = prepared
-            conversation = await self._converse(instance, 0)
-            conversation.say(Prepare(command.id, self._world.job))
+            prepared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._preparing[instance] = Prepare(command.id, self._world.job), prepared
+            await self._converse(instance, 0)
             why = await prepared
         except ProviderError as error:
             self._core.emit(LaunchRefused(at=self._clock.now(), command=command.id, why=str(error), retry=True))
@@ -225,17 +224,27 @@ class Dispatch:
         return conversation
 
     def _orders(self, instance: str) -> list[Order]:
+        """What must be said again on a new connection."""
+        if instance in self._preparing:
+            return [self._preparing[instance][0]]
         return [order_of(c) for c in self._core.pending(instance) if isinstance(c, StartTrial | StopTrial)]
 
     def _lose(self, instance: str, why: str) -> None:
         self._conversations.pop(instance, None)
+        if instance in self._preparing:
+            self._prepared(instance, f"{instance} was lost: {why}")
+            return
         self._core.emit(InstanceLost(at=self._clock.now(), instance=instance, why=why))
 
+    def _prepared(self, instance: str, why: str) -> None:
+        """The instance is ready, or why it is not."""
+        _, prepared = self._preparing.pop(instance)
+        if not prepared.done():
+            prepared.set_result(why)
+
     def _hear(self, instance: str, fact: Fact, ahead_s: float) -> None:
-        if isinstance(fact, Prepared | Refused) and fact.id in self._prepares:
-            future = self._prepares.pop(fact.id)
-            if not future.done():
-                future.set_result(fact.why if isinstance(fact, Refused) else "")
+        if isinstance(fact, Prepared | Refused) and instance in self._preparing:
+            self._prepared(instance, fact.why if isinstance(fact, Refused) else "")
             return
         now = self._clock.now()
         happened = min(now, max(0.0, self._clock.of_wall(fact.at - ahead_s)))

@@ -1,9 +1,10 @@
-"""Placement against brute force on small cases: nothing split, all placed when that is possible, the fewest instances and moves."""
+"""Placement against brute force on small cases, and what must hold in cases of any size."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,121 +12,182 @@ from hypothesis import strategies as st
 from seerd.core.placement import Assignment, Demand, Node, Placement, Slots, place
 
 Case = tuple[list[Demand], dict[str, Assignment], list[Node]]
+Home = tuple[str, ...]
+
+SMALL = settings(max_examples=300, deadline=None)
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Up to three instances of up to four GPUs, trials placed by an earlier call, then demands that differ in part."""
-    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    """Up to three instances of up to four GPUs; trials placed by an earlier call; then some end, some are resized, some are new."""
+    sizes = draw(st.one_of(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3])))
     nodes = [Node(f"n{i}", size) for i, size in enumerate(sizes)]
-    first = [Demand(f"t{i}", draw(st.integers(1, 4))) for i in range(draw(st.integers(0, 5)))]
-    shuffled = draw(st.permutations(nodes))
-    current = dict(place(first, {}, shuffled).assignments)
+    gpus = st.one_of(st.integers(1, max(sizes)), st.integers(1, 8))
+    first = [Demand(f"t{i}", draw(gpus)) for i in range(draw(st.integers(0, 4)))]
+    before = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
+    current = dict(place(draw(st.permutations(first)), {}, before).assignments)
     kept = [d for d in first if draw(st.booleans())]
-    resized = [Demand(d.trial, draw(st.integers(1, 4))) if draw(st.booleans()) else d for d in kept]
-    new = [Demand(f"u{i}", draw(st.integers(1, 4))) for i in range(draw(st.integers(0, 2)))]
+    resized = [Demand(d.trial, draw(gpus)) if draw(st.booleans()) else d for d in kept]
+    new = [Demand(f"u{i}", draw(gpus)) for i in range(draw(st.integers(0, 2)))]
     return draw(st.permutations(resized + new)), current, nodes
 
 
-def all_homes(demands: list[Demand], nodes: list[Node]) -> Iterator[dict[str, str]]:
-    """Every way to put every demand on one node."""
-    for choice in itertools.product(nodes, repeat=len(demands)):
-        load: dict[str, int] = {}
-        for demand, node in zip(demands, choice, strict=True):
-            load[node.id] = load.get(node.id, 0) + demand.gpus
-        if all(load.get(node.id, 0) <= node.gpus for node in nodes):
-            yield {d.trial: node.id for d, node in zip(demands, choice, strict=True)}
+@st.composite
+def large_cases(draw: st.DrawFn) -> Case:
+    """A stage boundary of dozens of trials on instances of eight GPUs, sizes powers of two."""
+    nodes = [Node(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
+    gpus = st.sampled_from([1, 1, 2, 4, 8, 16])
+    first = [Demand(f"t{i:02}", draw(gpus)) for i in range(draw(st.integers(10, 60)))]
+    current = dict(place(first, {}, nodes).assignments)
+    kept = [d for d in first if draw(st.integers(0, 2))]
+    return [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept], current, nodes
 
 
-def moves(demands: list[Demand], current: dict[str, Assignment], homes: dict[str, str]) -> int:
-    sizes = {d.trial: d.gpus for d in demands}
-    stay = {t: a[0].node for t, a in current.items() if len(a) == 1 and sizes.get(t) == len(a[0].gpus)}
-    return sum(homes[t] != node for t, node in stay.items() if t in homes)
+def homes_for(demand: Demand, nodes: list[Node]) -> list[Home]:
+    """Every place where the rule allows the demand when all is free."""
+    if demand.gpus <= max(n.gpus for n in nodes):
+        return [(n.id,) for n in nodes if n.gpus >= demand.gpus]
+    several = itertools.chain.from_iterable(itertools.combinations(nodes, k) for k in range(2, len(nodes) + 1))
+    return [tuple(n.id for n in some) for some in several if is_whole(demand, [n.gpus for n in some])]
 
 
-def homes_of(placement: Placement) -> dict[str, str]:
-    return {t: a[0].node for t, a in placement.assignments.items() if len(a) == 1}
+def is_whole(demand: Demand, sizes: list[int]) -> bool:
+    """Whole instances of one size, none too many."""
+    return len(set(sizes)) == 1 and sum(sizes) == demand.gpus
 
 
-@given(cases(), st.booleans())
-@settings(max_examples=400, deadline=None)
-def test_gpus_are_real_enough_and_given_once(case: Case, pack: bool) -> None:
+def all_homes(demands: list[Demand], nodes: list[Node]) -> Iterator[dict[str, Home]]:
+    """Every way to place every demand."""
+    sizes = {n.id: n.gpus for n in nodes}
+    for choice in itertools.product(*(homes_for(d, nodes) for d in demands)):
+        load: Counter[str] = Counter()
+        for demand, home in zip(demands, choice, strict=True):
+            for node in home:
+                load[node] += demand.gpus // len(home)
+        if all(load[node] <= sizes[node] for node in load):
+            yield {d.trial: home for d, home in zip(demands, choice, strict=True)}
+
+
+def homes_of(assignments: Mapping[str, Assignment]) -> dict[str, Home]:
+    return {trial: tuple(sorted(s.node for s in a)) for trial, a in assignments.items()}
+
+
+def moves(case: Case, homes: Mapping[str, Home]) -> int:
+    """Trials whose GPUs could have been left to them, and were not."""
     demands, current, nodes = case
-    placed = place(demands, current, nodes, pack=pack)
+    before = homes_of(current)
+    unchanged = [d for d in demands if d.trial in current and gpus_of(current[d.trial]) == d.gpus]
+    proper = [d.trial for d in unchanged if before[d.trial] in homes_for(d, nodes)]
+    return sum(homes[trial] != before[trial] for trial in proper if trial in homes)
+
+
+def gpus_of(assignment: Assignment) -> int:
+    return sum(len(s.gpus) for s in assignment)
+
+
+def instances(homes: Mapping[str, Home]) -> int:
+    return len({node for home in homes.values() for node in home})
+
+
+def check_whole(case: Case, placed: Placement) -> None:
+    """No GPU twice, none that is not there, nothing split that fits, every demand either placed or waiting."""
+    demands, _, nodes = case
     sizes = {n.id: n.gpus for n in nodes}
     given_out = [(s.node, gpu) for a in placed.assignments.values() for s in a for gpu in s.gpus]
     assert len(given_out) == len(set(given_out))
     assert all(0 <= gpu < sizes[node] for node, gpu in given_out)
+    assert [d.trial for d in demands if d.trial not in placed.assignments] == list(placed.waiting)
+    homes = homes_of(placed.assignments)
     for demand in demands:
-        assignment = placed.assignments.get(demand.trial)
-        assert (assignment is None) == (demand.trial in placed.waiting)
-        if assignment is not None:
-            assert sum(len(s.gpus) for s in assignment) == demand.gpus
-            if demand.gpus <= max(sizes.values()):
-                assert len(assignment) == 1
-            else:
-                assert all(len(s.gpus) == sizes[s.node] for s in assignment)
-
-
-@given(cases())
-@settings(max_examples=400, deadline=None)
-def test_everything_is_placed_when_that_is_possible_with_the_fewest_moves(case: Case) -> None:
-    demands, current, nodes = case
-    largest = max(n.gpus for n in nodes)
-    if any(d.gpus > largest for d in demands):
-        return
-    ways = list(all_homes(demands, nodes))
-    placed = place(demands, current, nodes)
-    assert (not placed.waiting) == bool(ways)
-    if ways:
-        assert moves(demands, current, homes_of(placed)) == min(moves(demands, current, way) for way in ways)
-
-
-@given(cases())
-@settings(max_examples=400, deadline=None)
-def test_packing_uses_the_fewest_instances_and_then_the_fewest_moves(case: Case) -> None:
-    demands, current, nodes = case
-    largest = max(n.gpus for n in nodes)
-    ways = [] if any(d.gpus > largest for d in demands) else list(all_homes(demands, nodes))
-    if not ways or not demands:
-        return
-    found = homes_of(place(demands, current, nodes, pack=True))
-    fewest = min(len(set(way.values())) for way in ways)
-    assert len(set(found.values())) == fewest
-    packed = [way for way in ways if len(set(way.values())) == fewest]
-    assert moves(demands, current, found) == min(moves(demands, current, way) for way in packed)
-
-
-@given(cases())
-@settings(max_examples=400, deadline=None)
-def test_the_most_valuable_trials_are_placed_first(case: Case) -> None:
-    demands, current, nodes = case
-    largest = max(n.gpus for n in nodes)
-    singles = [d for d in demands if d.gpus <= largest]
-    placed = place(singles, current, nodes)
-    expected: list[Demand] = []
-    for demand in singles:
-        if next(all_homes([*expected, demand], nodes), None) is not None:
-            expected.append(demand)
-    assert {d.trial for d in expected} == set(placed.assignments)
+        if demand.trial in homes:
+            assert gpus_of(placed.assignments[demand.trial]) == demand.gpus
+            home = [sizes[node] for node in homes[demand.trial]]
+            assert len(home) == 1 or (demand.gpus > max(sizes.values()) and is_whole(demand, home))
 
 
 @given(cases(), st.booleans())
-@settings(max_examples=400, deadline=None)
-def test_asking_again_changes_nothing_and_who_stays_keeps_its_gpus(case: Case, pack: bool) -> None:
-    demands, current, nodes = case
-    placed = place(demands, current, nodes, pack=pack)
+@SMALL
+def test_gpus_are_given_once_and_nothing_is_split_that_fits(case: Case, pack: bool) -> None:
+    check_whole(case, place(*case, pack=pack))
+
+
+@given(cases(), st.booleans())
+@SMALL
+def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(case: Case, pack: bool) -> None:
+    demands, _, nodes = case
+    expected: list[Demand] = []
+    for demand in demands:
+        if next(all_homes([*expected, demand], nodes), None) is not None:
+            expected.append(demand)
+    assert {d.trial for d in expected} == set(place(*case, pack=pack).assignments)
+
+
+@given(cases())
+@SMALL
+def test_no_placement_of_the_same_trials_moves_fewer(case: Case) -> None:
+    demands, _, nodes = case
+    found = homes_of(place(*case).assignments)
+    ways = all_homes([d for d in demands if d.trial in found], nodes)
+    assert moves(case, found) == min(moves(case, way) for way in ways)
+
+
+@given(cases())
+@SMALL
+def test_packing_uses_the_fewest_instances_and_then_moves_the_fewest(case: Case) -> None:
+    demands, _, nodes = case
+    found = homes_of(place(*case, pack=True).assignments)
+    ways = list(all_homes([d for d in demands if d.trial in found], nodes))
+    fewest = min(instances(way) for way in ways)
+    assert instances(found) == fewest
+    assert moves(case, found) == min(moves(case, way) for way in ways if instances(way) == fewest)
+
+
+@given(st.one_of(cases(), large_cases()), st.booleans())
+@SMALL
+def test_asked_again_with_its_own_answer_it_changes_nothing(case: Case, pack: bool) -> None:
+    demands, _, nodes = case
+    placed = place(*case, pack=pack)
     assert place(demands, placed.assignments, nodes, pack=pack) == placed
-    for trial, assignment in placed.assignments.items():
-        before = current.get(trial)
-        if before is None or len(before) != 1 or len(assignment) != 1:
-            continue
-        if before[0].node == assignment[0].node and len(before[0].gpus) == len(assignment[0].gpus):
-            assert before == assignment
 
 
-def test_a_trial_larger_than_an_instance_takes_whole_ones() -> None:
-    nodes = [Node("a", 4), Node("b", 4), Node("c", 4)]
-    placed = place([Demand("big", 8), Demand("one", 1)], {"one": (Slots("a", (0,)),)}, nodes)
-    assert [s.node for s in placed.assignments["big"]] == ["b", "c"]
-    assert placed.assignments["one"] == (Slots("a", (0,)),)
+@given(st.one_of(cases(), large_cases()), st.booleans())
+@SMALL
+def test_who_stays_keeps_exactly_its_gpus(case: Case, pack: bool) -> None:
+    demands, current, _ = case
+    placed = place(*case, pack=pack).assignments
+    for demand in demands:
+        old, new = current.get(demand.trial), placed.get(demand.trial)
+        if old and new and gpus_of(old) == demand.gpus and homes_of({"": old}) == homes_of({"": new}):
+            assert old == new
+
+
+@given(large_cases())
+@SMALL
+def test_sizes_that_divide_each_other_leave_no_hole_that_a_waiting_trial_could_use(case: Case) -> None:
+    demands, _, nodes = case
+    placed = place(*case)
+    check_whole(case, placed)
+    free = sum(n.gpus for n in nodes) - sum(gpus_of(a) for a in placed.assignments.values())
+    assert all(d.gpus > free for d in demands if d.trial in placed.waiting)
+
+
+@given(large_cases())
+@SMALL
+def test_sizes_that_divide_each_other_are_packed_without_a_gap(case: Case) -> None:
+    homes = homes_of(place(*case, pack=True).assignments)
+    needed = sum(d.gpus for d in case[0] if d.trial in homes)
+    assert instances(homes) == -(-needed // 8)
+
+
+claims = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), min_size=1, max_size=4)), max_size=5)
+
+
+@given(claims, st.lists(st.integers(1, 4), min_size=5, max_size=5))
+@SMALL
+def test_contradictory_claims_on_a_gpu_are_settled(claimed: list[tuple[str, set[int]]], gpus: list[int]) -> None:
+    nodes = [Node("a", 4), Node("b", 2)]
+    current: dict[str, Assignment] = {
+        f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)
+    }
+    demands = [Demand(f"t{i}", count) for i, count in enumerate(gpus)]
+    check_whole((demands, current, nodes), place(demands, current, nodes))
