@@ -22,7 +22,7 @@ from seerd.summary import summary
 MakeFacts = Callable[..., RunFacts]
 
 
-def metric(config, epoch):  # noqa: ANN001, ANN201
+def metric(config, epoch):
     return float(config["lr"]) * (1 - 0.5**epoch) if epoch % 7 else None
 
 
@@ -52,7 +52,8 @@ def test_it_fits_the_screen(facts: MakeFacts, size: tuple[int, int], until_s: fl
 
 
 def test_it_says_what_matters(facts: MakeFacts) -> None:
-    text = "\n".join(drawn(*(lambda w: (w.state, w.now))(world(facts(), 25.0)), (100, 30), []))
+    made = world(facts(), 25.0)
+    text = "\n".join(drawn(made.state, made.now, (100, 30), []))
     for part in ("deadline", "budget", "2/2", "running", "out", "failed", "best", "lr=", "m1.0:"):
         assert part in text, part
 

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-<<<<<<< HEAD
-=======
 from heapq import nsmallest
->>>>>>> main
 from itertools import accumulate, chain
 
 from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
