@@ -32,6 +32,7 @@ class Attempt:
         self._outbox = outbox
         self._tell = tell
         self._marker = ""
+        self._by_torchrun = False
         self._process: Optional[asyncio.subprocess.Process] = None
         self._wake = asyncio.Event()
         self._kill_at: Optional[float] = None
@@ -69,12 +70,16 @@ class Attempt:
 
     def look(self) -> None:
         """To be called often: see whether there is something to do. Costs next to nothing if there is not."""
-        due = self._kill_at is not None and time.monotonic() >= self._kill_at
+        due = self._kill_at is not None and (time.monotonic() >= self._kill_at or self._only_torchrun_is_left())
         if due and self._killing is None and self._process is not None:
             self._killing = asyncio.ensure_future(self._kill(self._process))
             self._killing.add_done_callback(lambda _: self._wake.set())
         if self._outbox.has_grown():
             self._wake.set()
+
+    def _only_torchrun_is_left(self) -> bool:
+        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more."""
+        return self._process is not None and self._by_torchrun and self.members() == {self._process.pid}
 
     def members(self) -> Set[int]:
         """Its processes."""
@@ -88,6 +93,7 @@ class Attempt:
                 (self._places.attempt / left_over).unlink()
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._marker = plan.env[host.MARKER]
+        self._by_torchrun = "torch.distributed.run" in plan.argv
 
     async def _spawn(self, plan: LaunchPlan) -> None:
         with open(plan.log, "ab") as out:
