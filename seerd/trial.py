@@ -13,6 +13,8 @@ to leave and whether to save. Environment variables, files and the checkpoint fo
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import hashlib
 import io
 import json
@@ -54,6 +56,7 @@ class _Attempt:
     config: Dict[str, Any]
     metric: str
     seed: int
+    gpus: int
     allocations: List[int]
     checkpoints: Path
     every_s: float
@@ -67,6 +70,7 @@ class _Attempt:
             told["config"],
             told["metric"],
             told["seed"],
+            told["gpus"],
             told["allocations"],
             Path(told["checkpoints"]),
             told["checkpoint_every_s"],
@@ -91,6 +95,7 @@ class Trial:
 
     config   the hyperparameters          epoch   reports so far, over all attempts
     device   where to put the model       rank, world   this process among those of the trial
+    gpus     GPUs (or CPU slots) that this attempt holds
     seed     the trial's own seed, from which python, numpy and torch have been seeded
     """
 
@@ -99,6 +104,7 @@ class Trial:
         self.seed = seed
         self.rank = int(os.environ.get("RANK", "0"))
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.gpus = attempt.gpus if attempt else self.world
         self.epoch = 0
         self._attempt = attempt
         self._torch = _import_torch()
@@ -108,8 +114,9 @@ class Trial:
         self._samplers: List[Sampler] = []
         self._batch: Optional[Batch] = None
         self._clock = _Clock()
-        self._metrics: Dict[str, float] = {}
+        self._metrics: Dict[str, Optional[float]] = {}
         self._torch_state: Any = None
+        self._exit_status = 0
         self._units = self._steps = 0
         self._saved_at: Optional[Tuple[int, int]] = None
         self._over = self._crashed = self._told_to_end = False
@@ -131,9 +138,16 @@ class Trial:
             if not self._counts_steps() and hasattr(thing, "register_step_post_hook"):
                 thing.register_step_post_hook(self._count_step)
             self._tracked[name] = thing
-            state = (self._restored or {}).get("state", {})
-            if name in state:
-                thing.load_state_dict(state[name])
+            if self._restored is not None:
+                thing.load_state_dict(self._state_of(name))
+
+    def _state_of(self, name: str) -> Any:
+        state = (self._restored or {})["state"]
+        if name not in state:
+            raise ValueError(
+                f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has {', '.join(state)}"
+            )
+        return state[name]
 
     def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
         """Split a global batch of `total` samples over the ranks, at most `per_gpu` of them at a time on each.
@@ -170,7 +184,9 @@ class Trial:
             self._units += 1
         else:
             self._begin()
-        leave, save = self._ranks.agree(self._should_leave(), self.rank == 0 and self._should_save())
+        save = self.rank == 0 and self._should_save()
+        told, due, self.epoch = self._ranks.largest(self._should_leave(), save, self.epoch)
+        leave, save = bool(told), bool(due)
         if leave or save:
             self._save()
         self._clock.look()
@@ -178,13 +194,14 @@ class Trial:
         return not leave
 
     def report(self, **metrics: Any) -> None:
-        """Say how good the model is now. Every rank calls it; the numbers of rank 0 count."""
+        """Say how good the model is now. The numbers of rank 0 count; other ranks may leave it out."""
         self.epoch += 1
         if self.rank != 0:
             return
-        self._metrics = {name: float(value) for name, value in metrics.items()}
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self._metrics = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
         if self._attempt is None:
-            shown = "  ".join(f"{name} {value:.6g}" for name, value in self._metrics.items())
+            shown = "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
             print(f"report {self.epoch}: {shown}", flush=True)
             return
         if self._attempt.metric not in metrics:
@@ -220,9 +237,15 @@ class Trial:
             self._crashed = True
             sys.__excepthook__(*args)
 
+        leave = sys.exit
+
+        def left(status: Any = None) -> None:
+            self._exit_status = status if isinstance(status, int) else int(status is not None)
+            leave(status)
+
         if self._attempt is not None:
             signal.signal(signal.SIGTERM, told)
-        sys.excepthook = crashed
+        sys.excepthook, sys.exit = crashed, left  # type: ignore[assignment]
         atexit.register(self._at_end)
 
     def _at_end(self) -> None:
@@ -230,6 +253,8 @@ class Trial:
         if self.rank == 0 and unsaved and not self._crashed:
             self._write([_rng_state(self._torch)])
         self._ranks.close(together=not self._crashed)
+        if self.world > 1 and not self._crashed:
+            _leave_at_once(self._exit_status)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -323,17 +348,17 @@ class Sampler:
         self._samples = samples
         self._shuffle = shuffle
         self._pass = self._start = self._drawn = self._steps_before = 0
-        self._resumed = False
+        self._resumed = self._exhausted = False
 
     def __len__(self) -> int:
         return self._usable() // self._owner.world
 
     def __iter__(self) -> Iterator[int]:
-        if self._drawn and self._drawn >= self._usable():
+        if self._exhausted:
             self._pass, self._start = self._pass + 1, 0
         else:
             self._start = self._position()
-        self._drawn, self._steps_before = self._start, self._owner._steps
+        self._drawn, self._steps_before, self._exhausted = self._start, self._owner._steps, False
         if self._resumed:
             # A DataLoader draws a seed whenever it is iterated anew; the undisturbed run did not do so in the middle of a pass.
             self._resumed = False
@@ -344,6 +369,7 @@ class Sampler:
         for first in range(self._start, self._usable(), total):
             self._drawn = first + total
             yield from order[first + rank * share : first + (rank + 1) * share]
+        self._exhausted = True
 
     def state_dict(self) -> Dict[str, int]:
         """Which pass, and how many samples of it have been trained on."""
@@ -432,13 +458,13 @@ class _Ranks:
             self._own = True
         self._group = dist.new_group(backend="gloo") if cuda else dist.group.WORLD
 
-    def agree(self, *flags: bool) -> List[bool]:
-        """Each flag is True on every rank if it is on one."""
+    def largest(self, *numbers: int) -> List[int]:
+        """Each number as it is on the rank where it is largest: a flag that is up on one rank, the epoch of rank 0."""
         if self._group is None:
-            return list(flags)
-        votes = self._torch.tensor([int(flag) for flag in flags])
+            return list(numbers)
+        votes = self._torch.tensor([int(number) for number in numbers])
         self._torch.distributed.all_reduce(votes, self._torch.distributed.ReduceOp.MAX, group=self._group)
-        return [bool(vote) for vote in votes.tolist()]
+        return [int(vote) for vote in votes.tolist()]
 
     def gather(self, mine: Any) -> List[Any]:
         """What every rank has, in their order."""
@@ -499,7 +525,7 @@ def _write_checkpoint(torch: Any, folder: Path, name: str, payload: Dict[str, An
     os.replace(part, folder / f"{name}.json")
     for old in sorted(folder.glob("[0-9]*.json"))[:-KEPT]:
         old.unlink()
-        old.with_suffix(".pt").unlink()
+        old.with_suffix(".pt").unlink(missing_ok=True)
 
 
 def _check_loadable(torch: Any, part: Path, payload: Dict[str, Any]) -> None:
@@ -531,6 +557,7 @@ def _newest_checkpoint(torch: Any, folder: Path) -> Optional[bytes]:
             _load(torch, data)
         except Exception as error:
             print(f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}", file=sys.stderr)
+            path.unlink(missing_ok=True)  # or it would count among the newest, and a good one would be removed for it
             continue
         return data
     return None
@@ -586,6 +613,23 @@ def _set_rng_state(torch: Any, state: Dict[str, Any]) -> None:
 
 
 # ---------------------------------------------------------------- the rest
+
+
+def _leave_at_once(status: int) -> None:
+    """End this process without taking torch's threads down one by one, after what an ordinary end would still do.
+
+    At an ordinary end torch 2.13 with gloo aborts one rank in several runs ("terminate called without an active exception", bare scripts as
+    well), and torchrun then calls the whole attempt failed.
+    """
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.util"]._exit_function()
+    if "logging" in sys.modules:
+        sys.modules["logging"].shutdown()
+    for thing in gc.get_objects():
+        if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
+            with contextlib.suppress(OSError, ValueError):
+                thing.flush()
+    os._exit(status)
 
 
 def _import_torch() -> Any:
