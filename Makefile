@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
 
-.PHONY: help setup demo test check format bench soak clean
+.PHONY: help setup demo test check format bench soak docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,10 +37,13 @@ format: setup  ## bring the code into shape
 	$(BIN)/ruff format .
 
 bench: setup  ## every benchmark; each prints JSON
-	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 soak: setup  ## many simulated runs with faults: make soak SEEDS=10000
 	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
+
+docs: setup  ## draw the diagrams in docs/ from the code
+	$(BIN)/python docs/diagrams.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 import cli
-from seerd.core.lifecycle import INSTANCE_MOVES, TRIAL_MOVES
 from seerd.spec import CLUSTER_KEYS, SECTIONS
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_pictures_show_the_tables() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    pictures = [set(re.findall(r"(\w+) --> (\w+)", part)) for part in text.split("stateDiagram-v2")[1:]]
-    for moves, picture in zip((TRIAL_MOVES, INSTANCE_MOVES), pictures, strict=True):
-        assert picture == {(str(old), str(new)) for old, news in moves.items() for new in news}
+def test_the_diagrams_are_those_of_the_code() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "diagrams.py"))
+    assert drawn["PAGE"].read_text(encoding="utf-8") == drawn["page"](), "run `make docs`"
 
 
 def test_every_key_of_the_spec_is_in_its_reference() -> None:
