@@ -32,7 +32,7 @@ from seerd.core.events import (
 )
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import lease_s, release_s
+from seerd.core.limits import gone_by
 from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Instance, Published, Report, State, Trial
 
 MAX_CRASHES = 2
@@ -67,8 +67,7 @@ def _(event: RunStarted, state: State) -> None:
 def _(event: RunResumed, state: State) -> None:
     if state.phase is RunPhase.OVER and state.ending == "interrupted":
         _reopen(state)
-    # Whoever is gone let go at the latest when the lease ended that the daemon before us last renewed.
-    ended = min(event.at, state.heard_at + lease_s(state, state.heard_at) + release_s(state))
+    ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
         if instance.phase in (InstancePhase.READY, InstancePhase.RELEASING) and instance.id not in event.alive:
             _lose(state, instance, ended, "it was gone when the run was resumed")

@@ -94,6 +94,13 @@ def lease_s(state: State, now: float) -> float:
     return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + KILL_S / 2))
 
 
+def gone_by(state: State) -> float:
+    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended."""
+    if state.close_by is not None:
+        return max(state.heard_at, state.close_by + TERMINATE_S)
+    return state.heard_at + lease_s(state, state.heard_at) + release_s(state)
+
+
 def wake_at(state: State) -> float:
     """The next moment at which something is due, infinite if there is none."""
     if state.phase is RunPhase.CLOSING:
