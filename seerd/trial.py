@@ -237,6 +237,8 @@ class Trial:
             self._crashed = True
             sys.__excepthook__(*args)
 
+        if self._attempt is None and not self._ranks.own:
+            return
         leave = sys.exit
 
         def left(status: Any = None) -> None:
@@ -252,8 +254,7 @@ class Trial:
         unsaved = self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_at
         if self.rank == 0 and unsaved and not self._crashed:
             self._write([_rng_state(self._torch)])
-        self._ranks.close(together=not self._crashed)
-        if self.world > 1 and not self._crashed:
+        if self._ranks.close(together=not self._crashed) and not self._crashed:
             _leave_at_once(self._exit_status)
 
     # ------------------------------------------------------------ checkpoints
@@ -482,13 +483,19 @@ class _Ranks:
         self._torch.distributed.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
 
-    def close(self, *, together: bool) -> None:
-        """Leave the process group, if we made it: after all have come here, since gloo aborts those whose peer is gone."""
-        if not self._own or not self._torch.distributed.is_initialized():
-            return
+    @property
+    def own(self) -> bool:
+        """Whether we made the process group, and it is still there."""
+        return self._own and bool(self._torch.distributed.is_initialized())
+
+    def close(self, *, together: bool) -> bool:
+        """Leave the process group, if it is our own: after all have come here, since gloo aborts those whose peer is gone."""
+        if not self.own:
+            return False
         if together:
             self._torch.distributed.barrier(group=self._group)
         self._torch.distributed.destroy_process_group()
+        return True
 
 
 # ---------------------------------------------------------------- checkpoint files
@@ -626,7 +633,7 @@ def _leave_at_once(status: int) -> None:
     if "logging" in sys.modules:
         sys.modules["logging"].shutdown()
     for thing in gc.get_objects():
-        if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
             with contextlib.suppress(OSError, ValueError):
                 thing.flush()
     os._exit(status)
