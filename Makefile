@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
+GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
 .PHONY: help setup demo test check format bench soak docs clean
 
@@ -20,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: setup  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes
-	@$(BIN)/seerd run examples/digits/spec.toml
+	@$(BIN)/seerd run examples/digits/spec.toml $(if $(filter-out 0,$(GPUS)),--set cluster.gpus=$(GPUS))
 	@rm -rf build/demo && $(BIN)/seerd best last --to build/demo >/dev/null && cd examples/digits && ../../$(BIN)/python evaluate.py ../../build/demo
 
 test: setup  ## every test

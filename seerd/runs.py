@@ -60,6 +60,7 @@ def _cuda_devices() -> int:
 
 def create(spec: Spec, home: Home, origin: float) -> tuple[RunFolder, State]:
     """A new run's folder, ready to begin. Raises `UsageError` and `LimitsError` before anything is written."""
+    _check_runnable(spec)
     slots = local_slots(spec.cluster.gpus, this_machine())
     outline = outline_of(problem_of(spec, slots.gpus))
     folder = home.new(spec.name)
@@ -74,6 +75,20 @@ def create(spec: Spec, home: Home, origin: float) -> tuple[RunFolder, State]:
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return folder, state
+
+
+def _check_runnable(spec: Spec) -> None:
+    """Raise `UsageError` for what the spec may say but this version cannot do."""
+    if spec.cluster.provider != "local":
+        raise UsageError(
+            f"this version runs on this machine only; provider = {spec.cluster.provider!r} can be planned, not run"
+        )
+    if spec.cluster.store is not None and spec.cluster.store.startswith("s3://"):
+        raise UsageError(f"this version keeps checkpoints in a directory, not in {spec.cluster.store}")
+    if spec.train.data:
+        raise UsageError(
+            "train.data is for rented instances; on this machine, name the folder in the script or in train.args"
+        )
 
 
 def _job(spec: Spec, folder: RunFolder, store: Path, slots: Slots, allocations: list[int]) -> Job:

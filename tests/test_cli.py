@@ -261,6 +261,13 @@ def test_mistakes_are_told_all_at_once_and_never_as_a_traceback(seerd: Seerd) ->
     assert "Traceback" not in seerd("run", "missing.toml", code=2)
 
 
+def test_what_this_version_cannot_run_is_refused_and_not_run_otherwise(seerd: Seerd) -> None:
+    seerd.write_spec()
+    assert "can be planned, not run" in seerd("run", str(seerd.spec), "--set", "cluster={ provider = 'ec2' }", code=2)
+    assert "not in s3://" in seerd("run", str(seerd.spec), "--set", "cluster.store='s3://b/p'", code=2)
+    assert not seerd.home.exists()
+
+
 def test_limits_that_fit_nothing_say_which_would(seerd: Seerd) -> None:
     seerd.write_spec(deadline="3s")
     out = seerd("run", str(seerd.spec), code=3)
