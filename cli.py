@@ -13,6 +13,7 @@ STARTED = time.time() - time.process_time()
 import contextlib  # noqa: E402
 import json as jsonlib  # noqa: E402
 import os  # noqa: E402
+import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -133,10 +134,17 @@ def plan(
 def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
     """All runs, the newest last."""
     from seerd import runs, show
+    from seerd.errors import JournalError
     from seerd.tables import runs_table
 
-    found = [(folder, runs.read(folder)) for folder in _home(home).runs()]
-    rows = [show.result(state, _status(folder, state)) for folder, state in found]
+    rows = []
+    for folder in _home(home).runs():
+        try:
+            state = runs.read(folder)
+        except JournalError as error:
+            print(f"seerd: {error}", file=sys.stderr)
+        else:
+            rows.append(show.result(state, _status(folder, state)))
     _tell({"runs": rows}, None if json else runs_table(rows))
 
 
@@ -158,8 +166,7 @@ def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
     from seerd.watch import watch_run
 
     folder = _home(home).find(run)
-    with contextlib.suppress(KeyboardInterrupt):
-        watch_run(folder)
+    watch_run(folder)
 
 
 @app.command()
@@ -219,8 +226,6 @@ def best(
 @app.command()
 def stop(run: RunArg, home: HomeOpt = None) -> None:
     """End a run in order, as Ctrl-C in its terminal does."""
-    import signal
-
     folder = _home(home).find(run)
     owner = folder.owner()
     if owner is None:
@@ -246,6 +251,7 @@ def main() -> None:
     """The entry point: errors become one message on stderr and an exit code."""
     from seerd.errors import SeerdError
 
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         app()
     except SeerdError as error:
@@ -254,6 +260,12 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _interrupted(*_: object) -> None:
+    """Ctrl-C where nothing runs that would have to be ended in order; while a run goes on, its daemon handles it."""
+    print("seerd: interrupted", file=sys.stderr)
+    raise SystemExit(130)
 
 
 def _options(

@@ -20,7 +20,9 @@ def replay(journal: Journal) -> State:
     entries = journal.entries()
     first = next(entries, None)
     if first is None or not isinstance(first.event, RunStarted):
-        raise JournalError(f"{journal.path} does not begin with the start of a run")
+        raise JournalError(
+            f"{journal.path.parent.name} was ended before it began; start it anew and remove {journal.path.parent}"
+        )
     state = new_state(first.event.facts)
     follow(state, [first])
     follow(state, entries)

@@ -150,6 +150,6 @@ def _with_unit(value: Any, units: str) -> str:
 
 
 def _positive(value: float, what: str) -> float:
-    if value <= 0:
-        raise ValueError(f"{what} must be more than 0")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{what} must be more than 0, and finite")
     return value

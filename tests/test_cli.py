@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -259,6 +260,19 @@ def test_mistakes_are_told_all_at_once_and_never_as_a_traceback(seerd: Seerd) ->
     assert not seerd.home.exists()
     assert "there is no run" in seerd("show", "nothing", code=2)
     assert "Traceback" not in seerd("run", "missing.toml", code=2)
+
+
+def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seerd) -> None:
+    seerd.write_spec()
+    told = seerd.json("run", str(seerd.spec), "--deadline", "14s", "--budget", "40gpu-s", "--set", "policy.t_min=3s")
+    began = seerd.run_folder()
+    copy = began.with_name("quick-dead")
+    shutil.copytree(began, copy, ignore=shutil.ignore_patterns("*.sock"))
+    with sqlite3.connect(copy / "journal.db") as journal:
+        journal.execute("DELETE FROM events")
+    journal.close()
+    assert [row["run"] for row in seerd.json("list")["runs"]] == [told["run"]]
+    assert "was ended before it began" in seerd("resume", "quick-dead", code=1)
 
 
 def test_what_this_version_cannot_run_is_refused_and_not_run_otherwise(seerd: Seerd) -> None:
