@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import time
 from typing import Any, Coroutine, List, Optional, Set
 
@@ -43,10 +44,7 @@ class Agent:
     async def serve(self) -> None:
         """Until the end. Raises what went wrong unforeseen, with nothing left running."""
         await asyncio.to_thread(clean_up, self._here, self._journal)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET)
-        server = await asyncio.start_unix_server(self._converse, SOCKET, limit=MAX_LINE)
-        os.chmod(SOCKET, 0o600)
+        server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         self._beside(self._keep_looking())
         await self._ended.wait()
@@ -123,3 +121,16 @@ class Agent:
         if not task.cancelled() and task.exception() is not None:
             self._failure = task.exception()
             self._ended.set()
+
+
+def private_socket() -> socket.socket:
+    """The socket at its place in the working directory, open to its owner alone from the first moment on."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(SOCKET)
+    listener = socket.socket(socket.AF_UNIX)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(SOCKET)
+    finally:
+        os.umask(umask)
+    return listener

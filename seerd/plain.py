@@ -5,13 +5,17 @@ The one rule: words that a person understands who has never read this code; noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
+from itertools import groupby
 
+from planner.space import Config, Value
 from seerd.core.events import (
     AnyEvent,
     Event,
     InstanceLost,
     InstanceReady,
+    InstanceTerminated,
     LaunchRefused,
     ModelPublished,
     OrderRefused,
@@ -24,9 +28,8 @@ from seerd.core.events import (
     TrialReported,
     TrialTraining,
 )
-from seerd.core.incumbent import incumbent
-from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.state import State
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.state import State, Trial
 from seerd.units import format_duration, format_gpu_time
 
 ENDINGS = {
@@ -38,10 +41,14 @@ ENDINGS = {
 }
 
 
+LATE_S = 2.0
+"""A stage is said to begin when a timer fires at its start, or so much later on a machine that is busy."""
+
+
 def line_of(event: AnyEvent, state: State) -> str | None:
     """The line for an event; `state` is what was after it."""
     text = _text(event, state)
-    return None if text is None else f"{event.at:7.1f}s  {text}"
+    return None if text is None else "\n".join(map(printable, f"{event.at:7.1f}s  {text}".split("\n")))
 
 
 def stage_text(state: State) -> str:
@@ -52,6 +59,27 @@ def stage_text(state: State) -> str:
         for group in stage.groups
     )
     return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {format_duration(round(stage.end_s, 1))}: {groups}"
+
+
+def config_text(config: Config) -> str:
+    """A configuration on one line."""
+    return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
+
+
+def value_text(value: Value) -> str:
+    """One value of a configuration."""
+    return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def gpus_text(gpus: Sequence[int]) -> str:
+    """GPUs by their numbers, neighbours as a range: 0-3,6."""
+    runs = [[gpu for _, gpu in run] for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would obey: what scripts print must not paint over anything."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 @singledispatch
@@ -69,7 +97,7 @@ def _(event: RunStarted, state: State) -> str:
 
 @_text.register
 def _(event: RunResumed, state: State) -> str:
-    return f"resumed; {len(event.alive)} of the instances are still there"
+    return f"resumed; instances that are still there: {', '.join(event.alive) or 'none'}"
 
 
 @_text.register
@@ -81,14 +109,21 @@ def _(event: StopAsked, state: State) -> str:
 def _(event: TimerFired, state: State) -> str | None:
     if state.phase is RunPhase.CLOSING and state.ending is not None:
         return f"{ENDINGS[state.ending]}: trials save and exit"
-    if state.plan.stage and event.at - state.outline.stages[state.plan.stage].start_s < 0.5:
+    if state.plan.stage and event.at - state.outline.stages[state.plan.stage].start_s < LATE_S:
         return stage_text(state)
     return None
 
 
 @_text.register
 def _(event: InstanceReady, state: State) -> str:
-    return f"{event.instance} is ready with {event.gpus} GPU slots; {stage_text(state)}"
+    first = next(i.id for i in state.instances.values() if i.ready_at is not None)
+    stage = f"; {stage_text(state)}" if first == event.instance else ""
+    return f"{event.instance} is ready with {event.gpus} GPU slot{'s' * (event.gpus > 1)}{stage}"
+
+
+@_text.register
+def _(event: InstanceTerminated, state: State) -> str | None:
+    return f"{event.instance} has been given back" if state.facts.cluster.billing == "rented" else None
 
 
 @_text.register
@@ -109,21 +144,35 @@ def _(event: OrderRefused, state: State) -> str:
 @_text.register
 def _(event: TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
-    slots = "" if trial.held is None else f" on GPU {', '.join(str(g) for s in trial.held for g in s.gpus)}"
     since = f"goes on after report {event.epoch}" if event.epoch else "trains"
-    return f"{event.trial} {since}{slots}  {config_text(trial.config)}"
+    return f"{event.trial} {since}{_where(trial, state)}  {config_text(trial.config)}"
+
+
+def _where(trial: Trial, state: State) -> str:
+    """Names the instances only if there are several."""
+    several = sum(i.phase is InstancePhase.READY for i in state.instances.values()) > 1
+    parts = [f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()]
+    return f" on {' and '.join(parts)}" if parts else ""
 
 
 @_text.register
 def _(event: TrialReported, state: State) -> str:
     value = "not a finite number" if event.metric is None else f"{event.metric:.6g}"
-    best = max(
-        (t.metric * (1 if state.facts.mode == "max" else -1) for t in state.trials.values() if t.metric is not None),
-        default=None,
-    )
-    sign = 1 if state.facts.mode == "max" else -1
-    mark = "  (best)" if event.metric is not None and best == event.metric * sign else ""
+    mark = "  (best)" if _beats_all(event, state) else ""
     return f"{event.trial} report {event.epoch}: {state.facts.metric} {value}{mark}"
+
+
+def _beats_all(event: TrialReported, state: State) -> bool:
+    """Whether no other report of the run is as good. Last ones first: most reports fail there, and all are many."""
+    if event.metric is None:
+        return False
+    sign = 1 if state.facts.mode == "max" else -1
+    worth = sign * event.metric
+    others = [t for t in state.trials.values() if t.id != event.trial]
+    if any(t.metric is not None and sign * t.metric >= worth for t in others):
+        return False
+    earlier = (r for t in state.trials.values() for r in t.history if (t.id, r.epoch) != (event.trial, event.epoch))
+    return all(r.metric is None or sign * r.metric < worth for r in earlier)
 
 
 @_text.register
@@ -131,30 +180,40 @@ def _(event: TrialExited, state: State) -> str:
     trial = state.trials[event.trial]
     if trial.phase is TrialPhase.ELIMINATED:
         return f"{event.trial} is out: {trial.why}"
-    if event.cause == "finished":
-        return f"{event.trial} has finished" if trial.phase is TrialPhase.FINISHED else f"{event.trial} {trial.why}"
     if event.cause == "crashed":
         last = f": {event.tail[-1]}" if event.tail else ""
-        then = "has failed" if trial.phase is TrialPhase.FAILED else "will be restarted"
-        return f"{event.trial} {trial.why} and {then}{last}"
+        return f"{event.trial} {_ended(event)}{_then(trial)}{last}"
+    if trial.phase is TrialPhase.FAILED:
+        return f"{event.trial} has failed: {trial.why}"
+    if event.cause == "finished":
+        return f"{event.trial} has finished"
     if event.cause == "lost":
-        return f"{event.trial} was lost with its agent and will be restarted"
-    return f"{event.trial} has saved and stopped" if trial.checkpoints else f"{event.trial} has stopped"
+        return f"{event.trial} was lost with its agent{_then(trial)}"
+    saved = f"saved up to report {trial.checkpoints[0].epoch}" if trial.checkpoints else "nothing saved"
+    return f"{event.trial} has stopped, {saved}"
+
+
+def _ended(event: TrialExited) -> str:
+    rank = "" if event.rank is None else f" (rank {event.rank})"
+    killed = event.code is not None and event.code < 0
+    return f"was ended by signal {-(event.code or 0)}{rank}" if killed else f"ended with exit status {event.code}{rank}"
+
+
+def _then(trial: Trial) -> str:
+    """What follows; nothing does while the run is being closed."""
+    if trial.phase is TrialPhase.FAILED:
+        return " and has failed"
+    return " and will be restarted" if trial.gpus else ""
 
 
 @_text.register
 def _(event: ModelPublished, state: State) -> str:
-    best = state.published.incumbent if state.published else incumbent(state)
-    return f"the best model is that of {best.trial}: {event.path}" if best else event.path
+    if state.published is None:
+        return f"the best model is in {event.path}"
+    best = state.published.incumbent
+    return f"the best model is that of {best.trial}, {state.facts.metric} {best.metric:.6g}: {event.path}"
 
 
 @_text.register
 def _(event: PublishFailed, state: State) -> str:
     return f"a checkpoint cannot be used, trying the next best: {event.why}"
-
-
-def config_text(config: object) -> str:
-    """A configuration on one line."""
-    if not isinstance(config, dict):
-        return str(config)
-    return " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in config.items())

@@ -17,11 +17,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     finite = [value for value in picked if value is not None and math.isfinite(value)]
     if not finite:
         return " " * len(picked)
-    low, span = min(finite), (max(finite) - min(finite)) or 1.0
-    return "".join(_bar(value, low, span) for value in picked)
+    low, high = min(finite), max(finite)
+    return "".join(_bar(value, low, high) for value in picked)
 
 
-def _bar(value: float | None, low: float, span: float) -> str:
+def _bar(value: float | None, low: float, high: float) -> str:
     if value is None or not math.isfinite(value):
         return " "
-    return BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))]
+    span = high / 2 - low / 2  # halves, since the distance of two finite numbers need not be finite
+    share = (value / 2 - low / 2) / span if span else 0.0
+    return BARS[min(len(BARS) - 1, int(share * len(BARS)))]

@@ -10,8 +10,8 @@ from planner.ranking import rank
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
-from seerd.plain import ENDINGS, config_text
-from seerd.units import format_duration, format_gpu_time
+from seerd.plain import ENDINGS, config_text, printable
+from seerd.units import format_duration, format_gpu_time, format_money
 
 MOST_ROWS = 20
 
@@ -31,11 +31,14 @@ def summary(state: State) -> RenderableType:
 
 
 def _head(state: State) -> Text:
-    limits = state.facts.problem.limits
-    spent = format_gpu_time(state.ledger.spent_gpu_s(state.now))
+    limits, book = state.facts.problem.limits, state.ledger
+    spent_gpu_s = book.spent_gpu_s(state.now)
+    price = f", {format_money(book.usd(spent_gpu_s))}" if book.usd_per_gpu_h else ""
+    price += f" of {format_money(limits.cost_usd)}" if price and limits.cost_usd is not None else ""
     how = ENDINGS[state.ending] if state.ending else "not over"
     took = f"{format_duration(round(state.now, 1))} of {format_duration(limits.deadline_s)}"
-    return Text(f"{state.facts.run}: {how}; {took}, {spent} of {format_gpu_time(limits.budget_gpu_s)}")
+    spent = f"{format_gpu_time(spent_gpu_s)} of {format_gpu_time(limits.budget_gpu_s)}"
+    return Text(f"{state.facts.run}: {how}; {took}, {spent}{price}")
 
 
 def _trials(state: State) -> Table:
@@ -62,10 +65,15 @@ def _state(state: State, trial: Trial) -> str:
 
 def _failures(state: State) -> list[Text]:
     failed = [t for t in state.trials.values() if t.phase is TrialPhase.FAILED]
-    lines = [f"{t.id} failed: {t.why}" + "".join(f"\n    {line}" for line in t.tail[-8:]) for t in failed[:3]]
+    lines = [line for trial in failed[:3] for line in _failure(state, trial)]
     if len(failed) > 3:
         lines.append(f"and {len(failed) - 3} more failed")
     return [Text(), *map(Text, lines)] if lines else []
+
+
+def _failure(state: State, trial: Trial) -> list[str]:
+    last = [f"    {printable(line)}" for line in trial.tail[-8:]]
+    return [f"{trial.id} failed: {trial.why}", *last, f"    all of it: seerd logs {state.facts.run} {trial.id}"]
 
 
 def _best(state: State) -> list[Text]:
