@@ -7,13 +7,15 @@ needs to know of one; what holds GPUs where is the core's business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from planner.scaling import LINEAR, Scaling
 from planner.space import Config, Space
 
 Mode = Literal["max", "min"]
+BillingKind = Literal["held", "rented"]
 
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]
 """live: may run on; finished: its script ended by itself, its model counts; eliminated and failed: out for good."""
@@ -31,7 +33,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PolicyParams:
-    """The `[policy]` table of the spec. `p_*`: GPUs per trial; `t_min_s`: shortest first round, seconds."""
+    """The `[policy]` table of the spec.
+
+    p_min, p_max             GPUs per trial
+    t_min_s                  shortest first round of clock-based policies
+    trials                   how many configurations; None: as many as the policy's paper says, or as the limits allow
+    min_reports, max_reports r and R of progress-based policies: reports until the first decision, and of a whole training
+    stage_gpus               GPUs of each stage, as `planner.rubberband` chose them; None: the same number all the time
+    """
 
     name: str = "seer"
     eta: float = 4
@@ -40,15 +49,62 @@ class PolicyParams:
     p_max: int | None = None
     t_min_s: float = 60.0
     seed: int = 0
+    trials: int | None = None
+    min_reports: int | None = None
+    max_reports: int | None = None
+    stage_gpus: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What machines can be had, and how they are paid.
+
+    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": from running until terminated
+    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
+    max_instances   None: as many as the limits allow
+    instant         giving back takes no time at all: the papers' setting, in simulation only
+    """
+
+    billing: BillingKind
+    gpus_per_instance: int
+    max_instances: int | None = None
+    minimum_s: float = 60.0
+    usd_per_gpu_h: float = 0.0
+    instant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything that a policy is made from."""
+    """Everything that a policy is made from.
+
+    limits    those that are planned with: what the person allowed, or less of it where the cloud's costs have been set aside
+    start_s   when the first stage begins: until then instances boot
+    adjusted  what was set aside, and why, one sentence each
+    """
 
     limits: Limits
     space: Space
     params: PolicyParams
+    scaling: Scaling = LINEAR
+    gpus_per_instance: int = 8
+    start_s: float = 0.0
+    adjusted: tuple[str, ...] = ()
+
+
+class ReportView(Protocol):
+    """One report as a policy sees it."""
+
+    @property
+    def at_s(self) -> float:
+        """When it was made, seconds since the run began."""
+
+    @property
+    def epoch(self) -> int:
+        """How many reports the trial had made with it."""
+
+    @property
+    def metric(self) -> float | None:
+        """None if it was NaN or infinite."""
 
 
 class TrialView(Protocol):
@@ -70,6 +126,10 @@ class TrialView(Protocol):
     def metric(self) -> float | None:
         """The metric of its last report; None if that was NaN or infinite, or if there is no report yet."""
 
+    @property
+    def history(self) -> Sequence[ReportView]:
+        """Its reports, oldest first; epochs need not be without gaps."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -90,11 +150,12 @@ class NewTrial:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A trial that should be running now, on how many GPUs."""
+    """A trial that should be running now, on how many GPUs; `until`: ask again when it has made so many reports."""
 
     trial: str
     gpus: int
-    bracket: int
+    bracket: int = 0
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from planner.model import Impossible, Limits, Outline, Problem
 from planner.policy import POLICIES
-from seerd.core.events import ClusterFacts, RunFacts
+from planner.model import ClusterFacts
+from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.spec import Spec
 

@@ -98,6 +98,9 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "p_max": v.whole(1),
         "t_min": v.duration,
         "seed": v.whole(0),
+        "trials": v.whole(1),
+        "min_reports": v.whole(1),
+        "max_reports": v.whole(1),
     },
     "limits": {"deadline": v.duration, "budget": v.gpu_time, "cost": v.money, "max_gpus": v.whole(1)},
     "cluster": {"provider": v.one_of("local", "hosts", "ec2"), "store": v.text},
@@ -329,6 +332,9 @@ def _policy(get: Get, reader: _Reader) -> PolicyParams:
         p_max=p_max,
         t_min_s=get("policy.t_min", 60.0),
         seed=get("policy.seed", 0),
+        trials=get("policy.trials"),
+        min_reports=get("policy.min_reports"),
+        max_reports=get("policy.max_reports"),
     )
 
 

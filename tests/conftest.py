@@ -8,7 +8,8 @@ import pytest
 
 from planner.model import Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
-from seerd.core.events import ClusterFacts, RunFacts
+from planner.model import ClusterFacts
+from seerd.core.events import RunFacts
 
 MakeFacts = Callable[..., RunFacts]
 

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from planner.model import Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
-from seerd.core.events import ClusterFacts, RunFacts
+from planner.model import ClusterFacts
+from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.live import view
 from seerd.plain import line_of

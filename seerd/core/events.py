@@ -13,25 +13,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from planner.model import Mode, Problem
+from planner.model import ClusterFacts, Mode, Problem
 
-BillingKind = Literal["held", "rented"]
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
-
-
-class ClusterFacts(Struct, frozen=True, kw_only=True):
-    """What machines can be had, and how they are paid.
-
-    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": from running until terminated
-    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
-    max_instances   None: as many as the limits allow
-    """
-
-    billing: BillingKind
-    gpus_per_instance: int
-    max_instances: int | None = None
-    minimum_s: float = 60.0
-    usd_per_gpu_h: float = 0.0
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ import pytest
 from planner.model import Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.core.commands import SetTimer
-from seerd.core.events import ClusterFacts, RunFacts, RunStarted, StopAsked, TrialReported
+from planner.model import ClusterFacts
+from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.errors import JournalError, ReplayError
 from seerd.replay import replay
 from seerd.shell.journal import Entry, Journal

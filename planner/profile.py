@@ -1,0 +1,82 @@
+"""What planning and simulation assume of a training job and of a cloud: how long things take, as distributions.
+
+The one rule: facts and figures only; who draws from them brings the generator.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+
+from planner.scaling import LINEAR, Scaling
+
+Z95 = 1.6448536269514722
+"""The 95th percentile of the standard normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A time that varies: log-normal with this median and 95th percentile, both in seconds; constant if they are equal."""
+
+    p50_s: float
+    p95_s: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of its logarithm."""
+        if self.p50_s <= 0 or self.p95_s <= self.p50_s:
+            return 0.0
+        return math.log(self.p95_s / self.p50_s) / Z95
+
+    def draw(self, rng: random.Random) -> float:
+        """One such time."""
+        return self.p50_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)) if self.sigma else self.p50_s
+
+    def quantile(self, z: float) -> float:
+        """The time at `z` standard deviations: 0 is the median, `Z95` the 95th percentile."""
+        return self.p50_s * math.exp(self.sigma * z)
+
+
+NONE = Latency(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class JobProfile:
+    """One training script on one kind of GPU.
+
+    report        one report's worth of training on one GPU; on p GPUs it takes `scaling.speed(p)` times less
+    start         from the order to start until the training loop, restoring a checkpoint included
+    save          from being asked to stop until the checkpoint is in the store and no process is left
+    ingress_gb    what every instance fetches before its first trial
+    """
+
+    report: Latency = Latency(60.0, 60.0)
+    scaling: Scaling = LINEAR
+    start: Latency = NONE
+    save: Latency = NONE
+    ingress_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CloudProfile:
+    """How long a cloud takes for what it does with instances.
+
+    pending   from the request until the instance runs, which is not billed
+    boot      from running until its agent takes orders: billed
+    release   from the request to terminate until it is billed no more
+    """
+
+    pending: Latency = NONE
+    boot: Latency = NONE
+    release: Latency = NONE
+    usd_per_ingress_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Both. `source`: where the figures come from, in words."""
+
+    job: JobProfile = field(default_factory=JobProfile)
+    cloud: CloudProfile = field(default_factory=CloudProfile)
+    source: str = "assumed"
