@@ -21,7 +21,7 @@ class FixedCluster:
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     """The largest one; if the budget pays for fewer than `p_min` GPUs until the deadline, `p_min` for as long as it pays for."""
-    limits, p_min = problem.limits, problem.params.p_min
+    limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
     least_s = problem.params.t_min_s
     if most is not None and p_min > most:

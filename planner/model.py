@@ -77,7 +77,8 @@ class ClusterFacts:
 class Problem:
     """Everything that a policy is made from.
 
-    limits    those that are planned with: what the person allowed, or less of it where the cloud's costs have been set aside
+    limits    what the person allowed
+    within    what is planned with where the cloud's costs have been set aside, its deadline counted from `start_s`; None: `limits`
     start_s   when the first stage begins: until then instances boot
     adjusted  what was set aside, and why, one sentence each
     """
@@ -87,8 +88,14 @@ class Problem:
     params: PolicyParams
     scaling: Scaling = LINEAR
     gpus_per_instance: int = 8
+    within: Limits | None = None
     start_s: float = 0.0
     adjusted: tuple[str, ...] = ()
+
+    @property
+    def planned(self) -> Limits:
+        """The limits that a policy plans with."""
+        return self.limits if self.within is None else self.within
 
 
 class ReportView(Protocol):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.model import Impossible, Limits, Outline, Problem
+from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
 from planner.policy import POLICIES
-from planner.model import ClusterFacts
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.spec import Spec

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.model import Limits, PolicyParams, Problem
+from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
-from planner.model import ClusterFacts
 from seerd.core.events import RunFacts
 
 MakeFacts = Callable[..., RunFacts]

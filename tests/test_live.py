@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from planner.model import Limits, PolicyParams, Problem
+from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
-from planner.model import ClusterFacts
 from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.live import view

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.model import Limits, PolicyParams, Problem
+from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.core.commands import SetTimer
-from planner.model import ClusterFacts
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.errors import JournalError, ReplayError
 from seerd.replay import replay
