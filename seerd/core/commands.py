@@ -35,7 +35,10 @@ class Launch(Command, frozen=True, kw_only=True, tag="launch"):
 
 
 class Terminate(Command, frozen=True, kw_only=True, tag="terminate"):
-    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
+    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`.
+
+    `instance` is the id of its `Launch` if it is not ready yet: then whatever that launch has brought or will bring is given back.
+    """
 
     instance: str
 
