@@ -31,6 +31,7 @@ from planner.model import (
     Stage,
     View,
 )
+from planner.names import trial_name
 from planner.ranking import rank
 
 MOST_ROUNDS = 64
@@ -254,10 +255,10 @@ class Seer:
         """Lines 1 and 2: sample all trials; their order is that of their ids."""
         self._stage = 0
         rng = random.Random(self._problem.params.seed)
-        width = max(4, len(str(sum(made.trials))))
+        count = sum(made.trials)
         new = tuple(
-            NewTrial(f"t{number:0{width}d}", self._problem.space.sample(rng))
-            for number in range(1, sum(made.trials) + 1)
+            NewTrial(trial_name(number, len(str(count))), self._problem.space.sample(rng))
+            for number in range(1, count + 1)
         )
         self._order = [trial.id for trial in new]
         self._deal(made)

@@ -43,9 +43,10 @@ class Terminate(Command, frozen=True, kw_only=True, tag="terminate"):
     instance: str
 
 
-class StartTrial(Command, frozen=True, kw_only=True, tag="start-trial"):
+class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
     """Start an attempt on these GPUs, from the newest readable of `checkpoints` (newest first).
 
+    `beside`: the further instances of a trial that is larger than one, and its GPUs there.
     Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
     """
 
@@ -56,6 +57,7 @@ class StartTrial(Command, frozen=True, kw_only=True, tag="start-trial"):
     config: dict[str, Value]
     seed: int
     checkpoints: tuple[str, ...]
+    beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class StopTrial(Command, frozen=True, kw_only=True, tag="stop-trial"):

@@ -119,12 +119,14 @@ def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
             config=dict(trial.config),
             seed=trial.seed,
             checkpoints=tuple(c.name for c in trial.checkpoints),
+            beside=tuple((slots.node, slots.gpus) for slots in trial.held[1:]),
         )
     )
 
 
 def _worthwhile(state: State, trial: Trial) -> bool:
-    return affordable(state, trial.gpus) and state.now + SHORTEST_S <= close_at(state)
+    shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
+    return affordable(state, trial.gpus) and state.now + shortest_s <= close_at(state)
 
 
 def _free(state: State, target: Assignment) -> bool:

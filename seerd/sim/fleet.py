@@ -51,11 +51,12 @@ class Attempt:
     since: float = math.inf
     unit_s: float = math.inf
     share: float = 0.0
+    spans: tuple[Machine, ...] = ()
 
 
 @dataclass(slots=True)
 class Machine:
-    """A simulated instance with its agent."""
+    """A simulated instance with its agent. `guests`: attempts that span it and others, and the instance they were started on."""
 
     id: str
     gpus: int
@@ -67,6 +68,7 @@ class Machine:
     kept: list[AgentFact] = field(default_factory=list)
     orders: set[str] = field(default_factory=set)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    guests: dict[tuple[str, int], Machine] = field(default_factory=dict)
 
 
 class Fleet:
@@ -139,6 +141,8 @@ class Fleet:
         machine.ended = self._heap.now if ended is None else ended
         for attempt in list(machine.attempts.values()):
             self._end(machine, attempt)
+        for key, host in list(machine.guests.items()):
+            self._end(host, host.attempts[key])
 
     def lose(self, name: str, why: str = "power failure") -> None:
         """The machine dies, and the daemon notices."""
@@ -195,9 +199,13 @@ class Fleet:
         known = self.store.get(command.trial, {})
         epoch, share = next((known[name] for name in command.checkpoints if name in known), (0, 0.0))
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
-        gpus, now = len(command.gpus), self._heap.now
+        now = self._heap.now
+        gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
         attempt = Attempt(command.trial, command.attempt, command.config, gpus, epoch, epoch, pace, now, share=share)
+        attempt.spans = tuple(self.machines[name] for name, _ in command.beside)
         machine.attempts[command.trial, command.attempt] = attempt
+        for other in attempt.spans:
+            other.guests[command.trial, command.attempt] = machine
         self.started.append((command.trial, command.attempt))
         self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
         self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machine, attempt))
@@ -316,4 +324,6 @@ class Fleet:
     def _end(self, machine: Machine, attempt: Attempt) -> None:
         del machine.attempts[attempt.trial, attempt.number]
         self.running.remove(attempt.trial)
+        for other in attempt.spans:
+            del other.guests[attempt.trial, attempt.number]
         self.held_gpu_s += attempt.gpus * (self._heap.now - attempt.started)
