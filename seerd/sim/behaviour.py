@@ -30,16 +30,12 @@ def _never(trial: str, attempt: int, epoch: int) -> bool:
     return False
 
 
-def _early_and_every_fifth(epoch: int) -> bool:
-    return epoch == 1 or epoch % 5 == 0
-
-
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """One world.
 
     crashes         whether an attempt crashes instead of making this report
-    saves           whether a checkpoint follows this report
+    saves_every_s   a checkpoint follows a report if the last one is so old; None: it follows the first and every fifth report
     most_epochs     a trial's script ends by itself after so many reports
     pending, boot   from the request until an instance runs, and from there until its agent takes orders
     start, stop     from the order until an attempt trains, and from being asked to stop until it has saved and exited
@@ -54,7 +50,7 @@ class Behaviour:
     metric: Metric
     unit_s: UnitTime = lambda config, epoch, gpus: 1.0
     crashes: Callable[[str, int, int], bool] = _never
-    saves: Callable[[int], bool] = _early_and_every_fifth
+    saves_every_s: float | None = None
     most_epochs: int | None = None
     pending: Latency = NONE
     boot: Latency = BOOT

@@ -51,6 +51,7 @@ class Attempt:
     since: float = math.inf
     unit_s: float = math.inf
     share: float = 0.0
+    saved_at: float = 0.0
     spans: tuple[Machine, ...] = ()
 
 
@@ -201,7 +202,9 @@ class Fleet:
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
         now = self._heap.now
         gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
-        attempt = Attempt(command.trial, command.attempt, command.config, gpus, epoch, epoch, pace, now, share=share)
+        attempt = Attempt(
+            command.trial, command.attempt, command.config, gpus, epoch, epoch, pace, now, share=share, saved_at=now
+        )
         attempt.spans = tuple(self.machines[name] for name, _ in command.beside)
         machine.attempts[command.trial, command.attempt] = attempt
         for other in attempt.spans:
@@ -243,12 +246,18 @@ class Fleet:
         )
         if not self._runs(machine, attempt):
             return
-        if self.behaviour.saves(attempt.epoch):
+        if self._due(attempt):
             self._save(machine, attempt)
         if attempt.epoch == self.behaviour.most_epochs:
             self._exit(machine, attempt, "finished", 0)
         elif self._runs(machine, attempt):
             self._next_unit(machine, attempt)
+
+    def _due(self, attempt: Attempt) -> bool:
+        every_s = self.behaviour.saves_every_s
+        if every_s is None:
+            return attempt.epoch == 1 or attempt.epoch % 5 == 0
+        return self._heap.now - attempt.saved_at >= every_s
 
     def _dropped(self, attempt: Attempt) -> bool:
         rate = self.behaviour.drop_rate
@@ -264,6 +273,7 @@ class Fleet:
         if attempt.epoch == attempt.saved:
             return
         attempt.saved = attempt.epoch
+        attempt.saved_at = self._heap.now
         self._fact(
             machine,
             TrialCheckpointed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from seerd.core.codec import encode_commands
 from seerd.core.commands import (
@@ -65,6 +66,7 @@ class World:
         self.down_s = 1.0
         self.kills = 0
         self.events = 0
+        self.published_at: float | None = None
         self._checked = checked
         self._heap = Heap()
         self.fleet = Fleet(behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later)
@@ -184,9 +186,13 @@ class World:
                 self.fleet.terminate(command)
             case Publish():
                 wait_s = 0.0 if self._instant else PUBLISH_S
-                self._later(wait_s, lambda at: ModelPublished(at=at, command=command.id, path="best"))
+                self._later(wait_s, partial(self._published, command.id))
             case Finish():
                 pass
+
+    def _published(self, command: str, at: float) -> AnyEvent:
+        self.published_at = at
+        return ModelPublished(at=at, command=command, path="best")
 
     # ------------------------------------------------------------ what else may happen
 
