@@ -249,7 +249,7 @@ class Seer:
         stage = min(self._stage, made.rounds - 1)
         if self._stage == made.rounds or not running:
             return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True)
-        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]))
+        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]), ask_on_end=False)
 
     def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:
         """Lines 1 and 2: sample all trials; their order is that of their ids."""
