@@ -20,12 +20,14 @@ class WorkStage:
     trials       how many run in it
     iterations   reports that each makes in it
     gpus         GPUs in all, shared fairly: at least one each, or, if there are fewer than trials, trials run one after another
+    p_max        most GPUs that one trial can use; those beyond are idle
     groups       instead of a fair share: who has how many, side by side
     """
 
     trials: int
     iterations: int
     gpus: int = 1
+    p_max: int | None = None
     groups: tuple[Group, ...] = ()
 
 
@@ -86,13 +88,13 @@ def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
     return placed
 
 
-def share(trials: int, gpus: int, gpus_per_instance: int) -> int:
+def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
     """GPUs per trial when all `gpus` are shared fairly: the most with which every trial has its place on the instances that hold them.
 
     0: fewer GPUs than trials, so they take turns on one each.
     """
     held = -(-gpus // gpus_per_instance)
-    most = gpus // trials
+    most = gpus // trials if p_max is None else min(p_max, gpus // trials)
     if most >= gpus_per_instance:
         return most - most % gpus_per_instance
     fitting = (p for p in range(most, 0, -1) if held * per_instance(p, gpus_per_instance) >= trials)
@@ -103,7 +105,7 @@ def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
     """Who runs beside whom, and after whom."""
     if stage.groups:
         return tuple(Lanes(group.trials, group.gpus_per_trial, 1) for group in stage.groups)
-    each = share(stage.trials, stage.gpus, gpus_per_instance)
+    each = share(stage.trials, stage.gpus, gpus_per_instance, stage.p_max)
     if each:
         return (Lanes(stage.trials, each, 1),)
     turns, longer = divmod(stage.trials, stage.gpus)
