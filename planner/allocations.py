@@ -119,7 +119,7 @@ def option_gpus(stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = 
     Every factor of the number of trials is among these; numbers that give a trial no more than fewer GPUs do are not.
     """
     size, trials = cluster.gpus_per_instance, stage.trials
-    most = _most_gpus(cluster, max_gpus)
+    most = most_gpus(cluster, max_gpus)
     turns = {-(-trials // turn) for turn in range(1, trials + 1)}
     widest = min(WIDEST, stage.p_max or WIDEST)
     multiples = {
@@ -129,7 +129,8 @@ def option_gpus(stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = 
     return tuple(fitting)
 
 
-def _most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
+def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
+    """The most at one moment; None: any number."""
     by_instances = None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
     bounds = [bound for bound in (max_gpus, by_instances) if bound is not None]
     return min(bounds) if bounds else None

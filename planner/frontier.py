@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 
 WIDTH = 3000
 SLACK = 1e-9
+FAR = 1e15
+"""Seconds that no plan takes, where infinity times an exchange rate of 0 would be no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class _Bounds:
     def of(stages: Sequence[_Stage], aim: Aim) -> _Bounds:
         scale = sum(float(stage.cost.min()) for stage in stages) / sum(float(stage.work_s.max()) for stage in stages)
         broad = max(scale, 1e-12) * np.geomspace(1e-3, 1e5, 400)
-        value = _rest(stages, broad)[0] - broad * min(aim.limits.time_s, 1e18)
+        value = _rest(stages, broad)[0] - broad * min(aim.limits.time_s, FAR)
         if np.isfinite(aim.limits.time_s) and not aim.minimise_time:
             best = broad[int(np.argmax(value))]
             rates = np.concatenate([[0.0, broad[-1] * 1e3], best * np.geomspace(0.2, 5, 15)])
@@ -109,12 +111,16 @@ class _Bounds:
         """Which beginnings up to this stage may yet stay within both limits."""
         good = np.ones(time_s.shape, dtype=bool)
         for rate, rest in zip(self.rates, self.rest[stage + 1], strict=True):
-            most = limits.cost + rate * limits.time_s
+            most = limits.cost + rate * min(limits.time_s, FAR)
             good &= cost + rate * time_s + rest <= most + SLACK * (1 + abs(most))
         return good
 
     def promise(self, stage: int, labels: _Labels, aim: Aim) -> Floats:
         """A lower bound of what is minimised: less is more promising."""
+        other = aim.limits.cost if aim.minimise_time else aim.limits.time_s
+        if not np.isfinite(other):
+            row = -1 if aim.minimise_time else 0
+            return np.asarray(labels.cost + self.rates[row] * labels.time_s)
         rates, rest = self.rates[1:, None], self.rest[stage + 1][1:, None]
         both = labels.cost + rates * labels.time_s + rest
         if aim.minimise_time:
