@@ -88,7 +88,7 @@ def fastest(
 
 
 def improved(task: Task, table: Table, known: Known) -> tuple[Choice, bool] | None:
-    """What dynamic programming finds, at least as good as what is known: first narrowly, which bounds the search proper. And whether it is exact."""
+    """What dynamic programming finds, at least as good as what is known: first narrowly, which bounds the rest. And whether it is exact."""
     for width in (SCOUTS, WIDTH):
         found = search(table, task.terms, _aim(task, known and known[1]), width)
         if found is not None:
