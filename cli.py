@@ -47,6 +47,10 @@ PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="N
 ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
 MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N")]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
+IdealOpt = Annotated[
+    bool,
+    typer.Option("--ideal", help="To the letter of the paper: blind to boot, billing minimum and whole instances."),
+]
 SetOpt = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.", metavar="KEY=VALUE"),
@@ -64,6 +68,7 @@ def run(
     max_gpus: MaxGpusOpt = None,
     seed: SeedOpt = None,
     set_: SetOpt = None,
+    ideal: IdealOpt = False,
     home: HomeOpt = None,
     plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
     json: JsonOpt = False,
@@ -73,10 +78,13 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import runs
+    from seerd import planned, runs
 
-    options = _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_)
-    folder, state = runs.create(_spec(spec, options), _home(home), STARTED)
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
+    profiles = _home(home)
+    folder, state = runs.create(
+        loaded, profiles, STARTED, lambda spec, slots: planned.of_spec(spec, slots, profiles, ideal=ideal)
+    )
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
     _end(folder, state, json=json)
@@ -112,21 +120,19 @@ def plan(
     max_gpus: MaxGpusOpt = None,
     seed: SeedOpt = None,
     set_: SetOpt = None,
-    ideal: Annotated[
-        bool, typer.Option("--ideal", help="To the letter of the paper, on as many GPUs as it likes.")
-    ] = False,
+    ideal: IdealOpt = False,
+    home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """Show what would be run and what it would take. Starts nothing."""
-    from seerd import facts, runs, show
+    """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
+    from seerd import planned, runs, show
     from seerd.planview import plan_view
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
-    local = loaded.cluster.provider == "local"
-    slots = facts.local_slots(loaded.cluster.gpus, runs.this_machine()) if local else None
-    problem = facts.problem_of(loaded, None if ideal or slots is None else slots.gpus)
-    outline = facts.outline_of(problem)
-    told = show.plan(problem, outline, slots.gpus if slots else None, 0.0)
+    slots = None if ideal and loaded.cluster.gpus is None else runs.slots_of(loaded)
+    profiles = _home(home)
+    made = planned.of_spec(loaded, slots, profiles, ideal=ideal)
+    told = show.plan(made, planned.others_of(loaded, slots, profiles, ideal=ideal))
     _tell(told, None if json else plan_view(told))
 
 

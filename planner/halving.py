@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.fixed import FixedCluster, fixed_cluster, whole_instances
+from planner.fixed import FixedCluster, fixed_cluster
 from planner.model import (
     Allocation,
     Bracket,
@@ -29,6 +29,7 @@ from planner.model import (
 )
 from planner.names import trial_name
 from planner.ranking import Standing, standing_at
+from planner.stages import share
 
 REPORTS = 256
 RUNGS = 5
@@ -175,10 +176,8 @@ class Halving:
 
 def _share(problem: Problem, rung: Rung) -> tuple[int, int]:
     """(trials side by side, GPUs of each) on the GPUs of a rung."""
-    params = problem.params
-    most = rung.gpus if params.p_max is None else params.p_max
-    gpus = max(params.p_min, min(most, rung.gpus // rung.trials))
-    gpus = whole_instances(gpus, problem.gpus_per_instance)
+    params, size = problem.params, problem.gpus_per_instance
+    gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
     return max(1, min(rung.trials, rung.gpus // gpus)), gpus
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
+from planner.normal import above, below
 from planner.profile import Latency
 
 Samples = NDArray[np.float64]
@@ -53,7 +53,8 @@ def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
     """How long the slowest of each crowd takes; one row of uniform numbers per crowd."""
     mu, sigma, _ = _parameters(crowds)
     counts = np.array([[crowd.count] for crowd in crowds], dtype=float)
-    return np.asarray(np.exp(mu + sigma * ndtri(np.clip(uniform ** (1 / counts), 1e-300, 1 - 1e-16))))
+    share_above = -np.expm1(np.log(np.maximum(uniform, 1e-300)) / counts)
+    return np.asarray(np.exp(mu + sigma * above(share_above)))
 
 
 def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samples:
@@ -62,9 +63,9 @@ def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samp
     others = np.array([[crowd.count - 1] for crowd in crowds], dtype=float)
     safe = np.where(sigma > 0, sigma, 1.0)
     z = (np.log(longest) - mu) / safe
-    below = np.maximum(ndtr(z), 1e-300)
-    first = mean * ndtr(z - sigma) / below
-    second = mean**2 * np.exp(sigma**2) * ndtr(z - 2 * sigma) / below
+    share = below(z)
+    first = mean * below(z - sigma) / share
+    second = mean**2 * np.exp(sigma**2) * below(z - 2 * sigma) / share
     spread = np.sqrt(np.maximum(second - first**2, 0.0) * others)
     rest = np.where(sigma > 0, others * first + spread * normal, others * longest)
     return np.asarray(longest + np.clip(rest, 0.0, others * longest))

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
-from planner.policy import POLICIES
+from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S
+from planner.model import ClusterFacts, Limits, Problem
+from planner.profile import Profile
 from seerd.core.events import RunFacts
-from seerd.errors import LimitsError, UsageError
+from seerd.errors import UsageError
+from seerd.planning import Planned
 from seerd.spec import Spec
+
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +45,42 @@ def local_slots(wanted: int | None, machine: Machine) -> Slots:
     return Slots(gpus, cuda, max(1, machine.cores // gpus))
 
 
-def problem_of(spec: Spec, most_gpus: int | None) -> Problem:
-    """What the policy plans with. `most_gpus`: what the cluster can offer at one moment, None if it is not bounded."""
-    bounds = [n for n in (spec.limits.max_gpus, most_gpus) if n is not None]
+def cluster_of(spec: Spec, slots: Slots | None) -> ClusterFacts:
+    """What machines the spec's provider has, and what they cost. `slots`: this machine's, for the local provider."""
+    if slots is not None:
+        return ClusterFacts(billing="held", gpus_per_instance=slots.gpus, max_instances=1)
+    more = spec.cluster.more
+    if spec.cluster.provider == "hosts":
+        sizes = [int(host.get("gpus", 1)) for host in more.get("hosts", ())] or [1]
+        return ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes))
+    name = (more.get("instance_type") or [DEFAULT_TYPE])[0]
+    if name not in INSTANCE_TYPES:
+        raise UsageError(f"cluster.instance_type = {name!r} is not known; known are {', '.join(INSTANCE_TYPES)}")
+    kind = INSTANCE_TYPES[name]
+    price = more.get("price", kind.usd_per_h)
+    return ClusterFacts(
+        billing="rented",
+        gpus_per_instance=kind.gpus,
+        usd_per_gpu_h=price / kind.gpus,
+        terminate_s=RENTED_TERMINATE_S,
+    )
+
+
+def problem_of(spec: Spec, cluster: ClusterFacts, profile: Profile) -> Problem:
+    """What the policy plans with, before the cloud's costs are set aside."""
+    most = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
+    bounds = [n for n in (spec.limits.max_gpus, most) if n is not None]
+    cost_usd, price = spec.limits.cost_usd, cluster.usd_per_gpu_h
+    budget_gpu_s = spec.limits.budget_gpu_s
+    if budget_gpu_s is None and cost_usd is not None and price > 0:
+        budget_gpu_s = cost_usd / price * HOUR_S
     limits = Limits(
         deadline_s=_needed(spec.limits.deadline_s, "--deadline"),
-        budget_gpu_s=_needed(spec.limits.budget_gpu_s, "--budget"),
+        budget_gpu_s=_needed(budget_gpu_s, "--budget"),
         max_gpus=min(bounds) if bounds else None,
-        cost_usd=spec.limits.cost_usd,
+        cost_usd=cost_usd,
     )
-    return Problem(limits, spec.space, spec.policy)
+    return Problem(limits, spec.space, spec.policy, profile.job.scaling, cluster.gpus_per_instance)
 
 
 def _needed(value: float | None, option: str) -> float:
@@ -59,21 +89,13 @@ def _needed(value: float | None, option: str) -> float:
     return value
 
 
-def outline_of(problem: Problem) -> Outline:
-    """The policy's outline. Raises `LimitsError` if the limits fit nothing."""
-    outline = POLICIES[problem.params.name](problem).outline()
-    if isinstance(outline, Impossible):
-        raise LimitsError(outline.reason, outline.min_deadline_s, outline.min_budget_gpu_s)
-    return outline
-
-
-def facts_of(spec: Spec, run: str, slots: Slots) -> RunFacts:
-    """What the journal of a run on this machine begins with."""
+def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
+    """What the journal of a run begins with."""
     return RunFacts(
         run=run,
         name=spec.name,
         metric=spec.metric.name,
         mode=spec.metric.mode,
-        problem=problem_of(spec, slots.gpus),
-        cluster=ClusterFacts(billing="held", gpus_per_instance=slots.gpus, max_instances=1),
+        problem=planned.problem,
+        cluster=planned.cluster,
     )

@@ -24,7 +24,48 @@ def plan_view(told: Json) -> RenderableType:
         f"{format_duration(round(told['stages'][-1]['end_s']))} of {format_duration(told['deadline_s'])}"
     )
     notes = [Text(f"note: {sentence}") for sentence in told["adjusted"]]
-    return Group(Text(head), *notes, Text(), _stages(told["stages"]), Text(), Text(picture(told["stages"])))
+    warnings = [Text(f"warning: {sentence}", style="yellow") for sentence in told["warnings"]]
+    parts: list[RenderableType] = [
+        Text(head),
+        *notes,
+        *warnings,
+        Text(),
+        _stages(told["stages"]),
+        Text(),
+        Text(picture(told["stages"])),
+    ]
+    others: list[RenderableType] = [Text(), _others(told)] if told["others"] else []
+    return Group(*parts, Text(), _bill(told), *others)
+
+
+def _bill(told: Json) -> Table:
+    """What is planned beside what will be billed."""
+    forecast = told["forecast"]
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "ideal", "billed p50", "billed p95", "limit"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    times = (told["ideal_s"], forecast["time_s"]["p50"], forecast["time_s"]["p95"], told["deadline_s"])
+    table.add_row("time", *(format_duration(round(seconds)) for seconds in times))
+    gpu_min = (told["gpu_min"], forecast["gpu_min"]["p50"], forecast["gpu_min"]["p95"], told["budget_gpu_min"])
+    table.add_row("GPU-min", *(f"{figure:.1f}" for figure in gpu_min))
+    if forecast["usd"]["p95"]:
+        usd = (told["usd"], forecast["usd"]["p50"], forecast["usd"]["p95"])
+        table.add_row("money", *(f"${figure:.2f}" for figure in usd), "")
+    return table
+
+
+def _others(told: Json) -> Table:
+    """The same limits under each other policy."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("other policies", "trials", "stages", "peak GPUs", "GPU-min", "billed p95"):
+        table.add_column(name, justify="left" if name == "other policies" else "right", no_wrap=True)
+    for other in told["others"]:
+        if "impossible" in other:
+            table.add_row(other["policy"], "-", "-", "-", "-", "does not fit")
+            continue
+        counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+        table.add_row(other["policy"], *counts, f"{other['gpu_min']:.1f}", f"{other['forecast']['gpu_min']['p95']:.1f}")
+    return table
 
 
 def _stages(stages: list[Json]) -> Table:
@@ -53,8 +94,10 @@ def picture(stages: list[Json]) -> str:
 
 
 def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """What runs at this moment at this height: the GPUs per trial of that group."""
+    """What runs at this moment at this height: the GPUs per trial of that group, a dot while instances boot."""
     stage = next(stage for stage in stages if at_s < stage["end_s"])
+    if at_s < stage["start_s"]:
+        return "." if gpus < stage["gpus"] else " "
     for group in stage["groups"]:
         gpus -= group["gpus_per_trial"] * group["trials"]
         if gpus < 0:

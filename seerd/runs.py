@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,8 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import LEASE_S
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
-from seerd.facts import Machine, Slots, facts_of, local_slots, outline_of, problem_of
+from seerd.facts import Machine, Slots, facts_of, local_slots
+from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.daemon import Daemon, Watcher
@@ -58,18 +60,23 @@ def _cuda_devices() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
-def create(spec: Spec, home: Home, origin: float) -> tuple[RunFolder, State]:
+def slots_of(spec: Spec) -> Slots | None:
+    """What trials get of this machine, if they are to run here."""
+    return local_slots(spec.cluster.gpus, this_machine()) if spec.cluster.provider == "local" else None
+
+
+def create(spec: Spec, home: Home, origin: float, plan: Callable[[Spec, Slots], Planned]) -> tuple[RunFolder, State]:
     """A new run's folder, ready to begin. Raises `UsageError` and `LimitsError` before anything is written."""
     _check_runnable(spec)
     slots = local_slots(spec.cluster.gpus, this_machine())
-    outline = outline_of(problem_of(spec, slots.gpus))
+    planned = plan(spec, slots)
     folder = home.new(spec.name)
-    facts = facts_of(spec, folder.run, slots)
+    facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     store = Path(spec.cluster.store) / folder.run if spec.cluster.store else folder.store
-    allocations = sorted({bracket.gpus_per_trial for bracket in outline.brackets})
+    allocations = sorted({group.gpus_per_trial for stage in planned.outline.stages for group in stage.groups})
     job = _job(spec, folder, store, slots, allocations)
     folder.setup.write_bytes(msgspec.json.encode(Setup(job, slots, spec.metric.name)))
     state = new_state(facts)

@@ -5,14 +5,18 @@ The one rule: pure functions of the state; numbers in the units that their keys 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from planner.model import Outline, Problem, Stage
+from planner.forecast import Forecast
+from planner.model import Impossible, Stage
+from planner.stages import instances_for
 from seerd.core.incumbent import incumbent
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planning import Planned
 
 Json = dict[str, Any]
 
@@ -85,7 +89,7 @@ def details(state: State, status: str) -> Json:
             }
             for i in state.instances.values()
         ],
-        "all_stages": [stage_row(stage, None) for stage in state.outline.stages],
+        "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
         "adjusted": list(state.outline.adjusted),
         "notes": list(state.notes),
     }
@@ -143,11 +147,9 @@ def _charge(charge: Charge, now_s: float, usd: float) -> Json:
     }
 
 
-def plan(problem: Problem, outline: Outline, gpus_per_instance: int | None, usd_per_gpu_h: float) -> Json:
-    """The object of `plan --json`."""
-    gpu_min = outline.gpu_s / 60
-    usd = gpu_min / 60 * usd_per_gpu_h
-    end_s = outline.stages[-1].end_s
+def plan(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
+    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be billed."""
+    problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
         "policy": problem.params.name,
         "deadline_s": problem.limits.deadline_s,
@@ -159,25 +161,45 @@ def plan(problem: Problem, outline: Outline, gpus_per_instance: int | None, usd_
             {"gpus_per_trial": b.gpus_per_trial, "trials": b.trials, "budget_gpu_min": b.budget_gpu_s / 60}
             for b in outline.brackets
         ],
-        "stages": [stage_row(stage, gpus_per_instance) for stage in outline.stages],
-        "gpu_min": gpu_min,
-        "usd": usd,
-        "forecast": {
-            "time_s": {"p50": end_s, "p95": end_s},
-            "gpu_min": {"p50": gpu_min, "p95": gpu_min},
-            "usd": {"p50": usd, "p95": usd},
-        },
+        "stages": [stage_row(stage, size) for stage in outline.stages],
+        "gpu_min": outline.gpu_s / 60,
+        "usd": outline.gpu_s / 3600 * planned.cluster.usd_per_gpu_h,
+        "ideal_s": outline.stages[-1].end_s - outline.stages[0].start_s,
+        "forecast": _forecast(planned.forecast),
         "adjusted": list(outline.adjusted),
+        "warnings": list(planned.warnings),
+        "others": [_other(name, other) for name, other in others.items()],
     }
 
 
-def stage_row(stage: Stage, gpus_per_instance: int | None) -> Json:
+def _forecast(forecast: Forecast) -> Json:
+    return {
+        "time_s": {"p50": forecast.time_s.p50, "p95": forecast.time_s.p95},
+        "gpu_min": {"p50": forecast.gpu_s.p50 / 60, "p95": forecast.gpu_s.p95 / 60},
+        "usd": {"p50": forecast.usd.p50, "p95": forecast.usd.p95},
+    }
+
+
+def _other(name: str, other: Planned | Impossible) -> Json:
+    if isinstance(other, Impossible):
+        return {"policy": name, "impossible": other.reason}
+    return {
+        "policy": name,
+        "trials": other.outline.trials,
+        "stages": len(other.outline.stages),
+        "peak_gpus": other.outline.peak_gpus,
+        "gpu_min": other.outline.gpu_s / 60,
+        "forecast": _forecast(other.forecast),
+    }
+
+
+def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
     """One stage of a plan."""
     return {
         "start_s": stage.start_s,
         "end_s": stage.end_s,
         "groups": [{"gpus_per_trial": g.gpus_per_trial, "trials": g.trials} for g in stage.groups],
         "gpus": stage.gpus,
-        "instances": None if gpus_per_instance is None else -(-stage.gpus // gpus_per_instance),
+        "instances": instances_for(stage.groups, gpus_per_instance),
         "gpu_min": stage.gpu_s / 60,
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from planner.model import ClusterFacts
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 
@@ -25,12 +26,21 @@ def grace_s(state: State) -> float:
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
-    if state.facts.cluster.instant:
+    return _grace_s(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster)
+
+
+def _grace_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
+    if cluster.instant:
         return 0.0
-    wanted = max(GRACE_MIN_S, 2 * state.slowest_s + 2)
+    wanted = max(GRACE_MIN_S, 2 * slowest_s + 2)
     if wanted <= GRACE_MIN_S:
         return wanted
-    return min(wanted, max(GRACE_MIN_S, min(GRACE_MAX_S, state.facts.problem.limits.deadline_s / 10)))
+    return min(wanted, max(GRACE_MIN_S, min(GRACE_MAX_S, deadline_s / 10)))
+
+
+def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
+    """What will be set aside at the end of a run whose slowest unit of work or save takes so long."""
+    return _grace_s(deadline_s, slowest_s, cluster) + KILL_S + cluster.terminate_s + PUBLISH_S
 
 
 def terminate_s(state: State) -> float:

@@ -1,0 +1,104 @@
+"""From a problem to a plan that can be started: what the policy would do, what it would take, and what a person should know before.
+
+The one rule: pure functions; a plan whose bill does not fit is adjusted here, before anything else sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.forecast import Forecast, Spread, forecast_outline
+from planner.honest import Terms, honest
+from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
+from planner.policy import POLICIES
+from planner.profile import Profile
+from planner.stages import instances_for
+from seerd.core.limits import closing_s
+from seerd.errors import LimitsError
+
+BOOT_SHARE = 0.1
+"""A larger share of the budget is worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what it is expected to take. `warnings`: one sentence each, the most important first."""
+
+    problem: Problem
+    outline: Outline
+    cluster: ClusterFacts
+    forecast: Forecast
+    warnings: tuple[str, ...] = ()
+
+
+def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> Planned:
+    """The plan of a problem's policy; `ideal`: as published, whatever it is billed. Raises `LimitsError` if the limits fit nothing."""
+    planned = _planned(problem, cluster, profile, ideal=ideal)
+    if isinstance(planned, Impossible):
+        raise LimitsError(planned.reason, planned.min_deadline_s, planned.min_budget_gpu_s)
+    return replace(planned, warnings=tuple(warnings(planned, profile)))
+
+
+def others(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
+) -> dict[str, Planned | Impossible]:
+    """What the same limits give under each other policy."""
+    names = [name for name in POLICIES if name != problem.params.name]
+    problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
+    return {p.params.name: _planned(p, cluster, profile, ideal=ideal) for p in problems}
+
+
+def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+    if not ideal:
+        terms = Terms(cluster, profile, _closing_s(problem.limits, cluster, profile))
+        adjusted = honest(problem, terms, _outline)
+        if isinstance(adjusted, Impossible):
+            return adjusted
+        problem = adjusted
+    outline = _outline(problem)
+    if isinstance(outline, Impossible):
+        return outline
+    forecast = forecast_outline(outline, cluster, profile)
+    return Planned(problem, outline, cluster, _within_deadline(forecast, problem.limits))
+
+
+def _outline(problem: Problem) -> Outline | Impossible:
+    return POLICIES[problem.params.name](problem).outline()
+
+
+def _closing_s(limits: Limits, cluster: ClusterFacts, profile: Profile) -> float:
+    """What the core will set aside for the end, given how long a report and a checkpoint take."""
+    slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
+    return closing_s(limits.deadline_s, slowest_s, cluster)
+
+
+def _within_deadline(forecast: Forecast, limits: Limits) -> Forecast:
+    """The core ends the last stage early enough, whatever its wall."""
+    time_s = forecast.time_s
+    capped = (min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean))
+    return replace(forecast, time_s=Spread(*capped))
+
+
+def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
+    """What may surprise a person who pays for this plan."""
+    cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
+    first = outline.stages[0]
+    if cluster.billing == "rented":
+        instances = instances_for(first.groups, cluster.gpus_per_instance)
+        boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
+        if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
+            share = boot_gpu_s / limits.budget_gpu_s
+            yield f"booting {instances} instances takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
+    if limits.max_gpus is not None and outline.peak_gpus >= limits.max_gpus and outline.adjusted:
+        yield f"max_gpus (quota, or this machine) allows only {limits.max_gpus} GPUs at one moment"
+    if profile.source == "assumed":
+        yield "nothing was measured for this script yet: times are assumed; `seerd profile` measures them"
+        return
+    smallest = min(group.gpus_per_trial for group in first.groups)
+    report_s = profile.job.start.p50_s + profile.job.report.p50_s / profile.job.scaling.speed(smallest)
+    if first.end_s - first.start_s < report_s:
+        yield (
+            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report comes after about {report_s:.0f}s: trials would "
+            f"be judged without one; raise policy.t_min"
+        )
