@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from planner.measure import Measure
 from planner.model import Impossible, Outline, Plan, Problem, View
 from planner.seer import Seer
 
@@ -24,3 +25,12 @@ class Policy(Protocol):
 
 POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer}
 """Every policy by its name in the spec."""
+
+INTERNAL: dict[str, Callable[[Problem], Policy]] = {"profile": Measure}
+"""Policies of commands of their own, which a spec cannot name."""
+
+
+def make_policy(problem: Problem) -> Policy:
+    """The policy that the problem's parameters name."""
+    name = problem.params.name
+    return (POLICIES.get(name) or INTERNAL[name])(problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
-from planner.policy import POLICIES
+from planner.policy import make_policy
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.spec import Spec
@@ -16,10 +16,11 @@ from seerd.spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine: CUDA devices and CPU cores."""
+    """This machine: CUDA devices and CPU cores; `device`: what the first CUDA device calls itself."""
 
     cuda_devices: int
     cores: int
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _needed(value: float | None, option: str) -> float:
 
 def outline_of(problem: Problem) -> Outline:
     """The policy's outline. Raises `LimitsError` if the limits fit nothing."""
-    outline = POLICIES[problem.params.name](problem).outline()
+    outline = make_policy(problem).outline()
     if isinstance(outline, Impossible):
         raise LimitsError(outline.reason, outline.min_deadline_s, outline.min_budget_gpu_s)
     return outline

@@ -46,16 +46,19 @@ class Setup(msgspec.Struct, frozen=True):
 
 def this_machine() -> Machine:
     """What this machine has to train on."""
-    return Machine(_cuda_devices(), os.cpu_count() or 1)
+    devices = _cuda_devices()
+    return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
 
 
-def _cuda_devices() -> int:
-    """Devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
+def _cuda_devices() -> list[str]:
+    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return []
     listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
+    lines = (line for line in listed.stdout.splitlines() if line.startswith("GPU "))
+    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
 
 
 def create(spec: Spec, home: Home, origin: float) -> tuple[RunFolder, State]:

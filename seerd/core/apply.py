@@ -224,6 +224,9 @@ def _(event: TrialReported, state: State) -> None:
     _rewind(trial, event.epoch - 1)
     trial.history.append(Report(event.happened, event.epoch, event.metric))
     state.slowest_s = max(state.slowest_s, event.unit_s)
+    if trial.until is not None and event.epoch >= trial.until:
+        trial.until = None
+        state.replan = True
 
 
 @_apply.register

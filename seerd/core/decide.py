@@ -67,6 +67,7 @@ def _adopt(state: State, plan: Plan) -> Status | None:
         allocation = wanted.get(trial.id)
         trial.gpus = allocation.gpus if allocation else 0
         trial.bracket = allocation.bracket if allocation else trial.bracket
+        trial.until = allocation.until if allocation else None
     state.replace = True
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from planner.model import Impossible, Outline, Plan, TrialStatus
-from planner.policy import POLICIES, Policy
+from planner.policy import Policy, make_policy
 from planner.space import Config
 from seerd.core.commands import AnyCommand, SetTimer, Status
 from seerd.core.events import RunFacts
@@ -60,6 +60,7 @@ class Trial:
 
     gpus         how many GPUs are wanted for it now, 0 for none
     target       where it should run; `held`: where its present attempt holds GPUs; neither, one or both may be there
+    until        the policy wants to be asked when it has made so many reports
     history      its reports, without those that a later restart from an older checkpoint has taken back
     checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
     crashes      ends that were its own fault; losses: those that were the machine's
@@ -79,6 +80,7 @@ class Trial:
     stop_command: str | None = None
     pid: int | None = None
     training: bool = False
+    until: int | None = None
     history: list[Report] = field(default_factory=list)
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
@@ -215,7 +217,7 @@ class ImpossibleRunError(Exception):
 
 def new_state(facts: RunFacts) -> State:
     """The state before the first event is handled."""
-    policy = POLICIES[facts.problem.params.name](facts.problem)
+    policy = make_policy(facts.problem)
     outline = policy.outline()
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)
