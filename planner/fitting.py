@@ -46,7 +46,7 @@ class Fit:
 
     scaling    the measured points, and fitted ones at the powers of two beyond them
     error      the law's largest relative deviation from a measured point
-    one_gpu_s  seconds per report on one GPU, fitted if that was not measured
+    one_gpu_s  seconds per report on one GPU; fitted if that was not measured, and then not less than on the fewest that were
     measured   numbers of GPUs that were measured, ascending
     """
 
@@ -65,7 +65,7 @@ def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
     if not all(math.isfinite(seconds) and seconds > 0 and gpus > 0 for gpus, seconds in points.items()):
         raise ValueError(f"seconds per report must be positive numbers, not {points}")
     law = _law(points)
-    one_gpu_s = points.get(1) or law.seconds(1)
+    one_gpu_s = points.get(1) or max(law.seconds(1), points[min(points)])
     return Fit(Scaling(_speeds(points, law, one_gpu_s)), law, deviation(law, points), one_gpu_s, tuple(points))
 
 
