@@ -131,7 +131,9 @@ def test_through_faults_it_ends_in_time_and_never_goes_back(facts: MakeFacts, se
     assert bool(shown(world).report_s) == reported
 
 
-def problem(*, p_min: int = 1, p_max: int | None = None, max_gpus: int | None = 8, deadline_s: float = 300.0) -> Problem:
+def problem(
+    *, p_min: int = 1, p_max: int | None = None, max_gpus: int | None = 8, deadline_s: float = 300.0
+) -> Problem:
     space = Space((Parameter("lr", low=0.1, high=0.9),))
     limits = Limits(deadline_s, 8 * deadline_s, max_gpus)
     return Problem(limits, space, PolicyParams(name="profile", p_min=p_min, p_max=p_max))
