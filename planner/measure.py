@@ -45,7 +45,7 @@ class Measure:
         self._gpus = steps(problem)
         self._step = -1
         self._trial = ""
-        self._before = 0
+        self._since_s = 0.0
         self._ends_s = 0.0
 
     def outline(self) -> Outline | Impossible:
@@ -68,7 +68,7 @@ class Measure:
             new = self._next(view)
         if self._step == len(self._gpus):
             return Plan(stage=len(self._gpus) - 1, done=True)
-        until, ask_at_s = (self._before + SETTLING + STEADY, self._ends_s) if new else self._look_again(view)
+        until, ask_at_s = (SETTLING + STEADY, self._ends_s) if new else self._look_again(view)
         wanted = Allocation(self._trial, self._gpus[self._step], self._step, until)
         return Plan((wanted,), new, stage=self._step, ask_at_s=ask_at_s)
 
@@ -98,12 +98,13 @@ class Measure:
         made = self._made(view)
         if len(made) >= SETTLING + STEADY:
             return None, min(self._ends_s, made[SETTLING].at_s + STEADY_S)
-        if view.now_s >= self._ends_s:
-            return self._before + FEWEST, None
-        return self._before + SETTLING + STEADY, self._ends_s
+        late = view.now_s >= self._ends_s
+        missing = (FEWEST if late else SETTLING + STEADY) - len(made)
+        return view.trials[self._trial].reports + missing, None if late else self._ends_s
 
     def _made(self, view: View) -> list[ReportView]:
-        return [report for report in view.trials[self._trial].history if report.epoch > self._before]
+        """Reports of this step. Their numbers would not tell: after a crash a trial counts again from its last checkpoint."""
+        return [report for report in view.trials[self._trial].history if report.at_s > self._since_s]
 
     def _next(self, view: View) -> tuple[NewTrial, ...]:
         """Begin the next step, with another trial if there is none that can go on."""
@@ -112,12 +113,11 @@ class Measure:
         self._step = len(self._gpus) if failed else self._step + 1
         if self._step == len(self._gpus):
             return ()
+        self._since_s = view.now_s
         left_s = self._problem.planned.deadline_s * USED - view.now_s
         self._ends_s = view.now_s + max(0.0, left_s) / (len(self._gpus) - self._step)
         if trial is not None and trial.status == "live":
-            self._before = trial.reports
             return ()
-        self._before = 0
         self._trial = f"t{len(view.trials) + 1:04d}"
         return (NewTrial(self._trial, self._problem.space.defaults()),)
 

@@ -106,6 +106,24 @@ def test_a_step_that_crashes_ends_it_with_what_was_measured(facts: MakeFacts) ->
     assert state.trials["t0001"].status == "failed"
 
 
+def test_a_script_that_saves_nothing_is_measured_all_the_same(facts: MakeFacts) -> None:
+    world = World(profiled(facts), PLAIN)
+    world.store = Forgetful()
+    state = world.run()
+    found = shown(world)
+    assert state.ending == "done"
+    assert set(found.report_s) == {1, 2, 4}
+    assert len(found.start_s) == 3
+    assert not found.restore_s
+
+
+class Forgetful(dict):
+    """A store in which nothing is found again."""
+
+    def get(self, *_: object) -> list:
+        return []
+
+
 def test_a_script_that_cannot_run_fails(facts: MakeFacts) -> None:
     state = World(profiled(facts), replace(PLAIN, crashes=lambda *_: True)).run()
     assert state.ending == "failed"
