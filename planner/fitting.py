@@ -34,10 +34,18 @@ class Law:
     exchange_s: float = 0.0
     contention_s: float = 0.0
 
+    @property
+    def terms(self) -> int:
+        """How many of them there are."""
+        return sum(weight > 0 for weight in self._weights)
+
     def seconds(self, gpus: int) -> float:
         """One report on so many GPUs."""
-        terms = (self.serial_s, self.work_s, self.exchange_s, self.contention_s)
-        return sum(weight * feature for weight, feature in zip(terms, _features(gpus), strict=True))
+        return sum(weight * feature for weight, feature in zip(self._weights, _features(gpus), strict=True))
+
+    @property
+    def _weights(self) -> tuple[float, float, float, float]:
+        return self.serial_s, self.work_s, self.exchange_s, self.contention_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,8 @@ def _doubts(made: Fit, found: Measured) -> Iterator[str]:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
         yield f"no law fits within {made.error:.0%}: what lies beyond {made.measured[-1]} GPUs is a guess"
+    elif made.law.terms >= len(made.measured):
+        yield f"the law has as many terms as there are points: its error says nothing of more than {made.measured[-1]} GPUs"
     best = max((point for point in made.scaling.points if point[0] in made.measured), key=lambda point: point[1])
     if len(made.measured) > 1 and best[0] == made.measured[0]:
         yield f"more than {_gpus(made.measured[:1])} per trial made nothing faster here"

@@ -120,6 +120,7 @@ def test_doubts_are_told() -> None:
 
     assert "only 2 GPUs measured" in notes({2: [1.0]})
     assert "made nothing faster" in notes({1: [1.0], 2: [1.5]})
+    assert "as many terms as there are points" in notes({1: [1.0], 2: [0.6]})
     assert "no law fits" in notes({1: [1.0], 2: [0.2], 4: [2.0]})
     assert "on 1 and 2 GPUs" in notes({1: [1.0], 2: [0.5]}, {1, 2})
     assert notes({1: [1.0], 2: [0.5]}) == ""
