@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from planner.elastic_grid import elastic_grid
+from planner.elastic_hyperband import elastic_hyperband
+from planner.grid import grid_search
+from planner.halving import sha
+from planner.hyperband import hyperband
 from planner.measure import Measure
 from planner.model import Impossible, Outline, Plan, Problem, View
+from planner.random_search import random_search
 from planner.seer import Seer
 
 
@@ -23,7 +29,15 @@ class Policy(Protocol):
         """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer}
+POLICIES: dict[str, Callable[[Problem], Policy]] = {
+    "seer": Seer,
+    "random": random_search,
+    "grid": grid_search,
+    "sha": sha,
+    "hyperband": hyperband,
+    "e-hyperband": elastic_hyperband,
+    "e-grid": elastic_grid,
+}
 """Every policy by its name in the spec."""
 
 INTERNAL: dict[str, Callable[[Problem], Policy]] = {"profile": Measure}

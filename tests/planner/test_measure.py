@@ -16,7 +16,8 @@ from planner.space import Parameter, Space
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
 from seerd.measured import Measured, measured
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -32,7 +33,7 @@ def law(gpus: int) -> float:
     return 0.3 + 2 / gpus
 
 
-PLAIN = Behaviour(metric=lambda config, epoch: 0.5, epoch_s=law)
+PLAIN = Behaviour(metric=lambda config, epoch: 0.5, unit_s=lambda config, epoch, gpus: law(gpus))
 
 
 def started_on(world: World) -> list[int]:
@@ -57,20 +58,20 @@ def test_one_trial_of_the_defaults_goes_through_all_steps(facts: MakeFacts) -> N
     assert found.start_s == pytest.approx([2.0])
     assert found.restore_s == pytest.approx([2.0, 2.0])
     assert found.stop_s == pytest.approx([0.5] * 3)
-    assert found.save_s == pytest.approx([0.05] * len(found.save_s))
+    assert found.save_s == pytest.approx([0.5] * len(found.save_s))
     assert found.checkpoint_bytes == 1000
-    assert found.pending_s == pytest.approx([0.2])
+    assert found.boot_s == pytest.approx([0.2])
     assert state.now < 60.0, "it ends when it has seen enough, long before the deadline"
 
 
 def test_quick_reports_are_watched_for_a_while(facts: MakeFacts) -> None:
-    world = World(profiled(facts, p_max=1), replace(PLAIN, epoch_s=lambda gpus: 0.05))
+    world = World(profiled(facts, p_max=1), replace(PLAIN, unit_s=lambda config, epoch, gpus: 0.05))
     world.run()
     assert len(shown(world).report_s[1]) > 20
 
 
 def test_slow_reports_leave_time_for_every_step(facts: MakeFacts) -> None:
-    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, epoch_s=lambda gpus: 24 / gpus))
+    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, unit_s=lambda config, epoch, gpus: 24 / gpus))
     state = world.run()
     assert started_on(world) == [1, 2, 4]
     assert set(shown(world).report_s) == {1, 2, 4}
@@ -78,7 +79,7 @@ def test_slow_reports_leave_time_for_every_step(facts: MakeFacts) -> None:
 
 
 def test_a_single_slow_report_is_better_than_none_and_said_to_be_rough(facts: MakeFacts) -> None:
-    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, epoch_s=lambda gpus: 70.0))
+    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, unit_s=lambda config, epoch, gpus: 70.0))
     state = world.run()
     found = shown(world)
     assert found.report_s == {1: pytest.approx([70.0])}
@@ -108,7 +109,7 @@ def test_a_step_that_crashes_ends_it_with_what_was_measured(facts: MakeFacts) ->
 
 def test_a_script_that_saves_nothing_is_measured_all_the_same(facts: MakeFacts) -> None:
     world = World(profiled(facts), PLAIN)
-    world.store = Forgetful()
+    world.fleet.store = Forgetful()
     state = world.run()
     found = shown(world)
     assert state.ending == "done"
@@ -120,8 +121,8 @@ def test_a_script_that_saves_nothing_is_measured_all_the_same(facts: MakeFacts) 
 class Forgetful(dict):
     """A store in which nothing is found again."""
 
-    def get(self, *_: object) -> list:
-        return []
+    def get(self, *_: object) -> dict:
+        return {}
 
 
 def test_a_script_that_cannot_run_fails(facts: MakeFacts) -> None:
@@ -134,10 +135,10 @@ def test_through_faults_it_ends_in_time_and_never_goes_back(facts: MakeFacts, se
     rng = random.Random(seed)
     behaviour = replace(
         PLAIN,
-        epoch_s=lambda gpus: rng.uniform(0.1, 3.0),
+        unit_s=lambda config, epoch, gpus: rng.uniform(0.1, 3.0),
         crashes=lambda *_: rng.random() < 0.02,
-        start_s=rng.uniform(0.5, 10.0),
-        stop_s=rng.choice([0.2, 2.0, 50.0]),
+        start=exactly(rng.uniform(0.5, 10.0)),
+        stop=exactly(rng.choice([0.2, 2.0, 50.0])),
         most_epochs=rng.choice([None, 3, 12]),
     )
     kills = frozenset(rng.randrange(1, 120) for _ in range(rng.randrange(4)))
