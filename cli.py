@@ -81,10 +81,9 @@ def run(
     from seerd import planned, runs
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
-    profiles = _home(home)
-    folder, state = runs.create(
-        loaded, profiles, STARTED, lambda spec, slots: planned.of_spec(spec, slots, profiles, ideal=ideal)
-    )
+    place = runs.place_of(loaded, _home(home))
+    made = planned.of_spec(loaded, place, ideal=ideal)
+    folder, state = runs.create(loaded, made, _home(home), STARTED)
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
     _end(folder, state, json=json)
@@ -129,11 +128,44 @@ def plan(
     from seerd.planview import plan_view
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
-    slots = None if ideal and loaded.cluster.gpus is None else runs.slots_of(loaded)
-    profiles = _home(home)
-    made = planned.of_spec(loaded, slots, profiles, ideal=ideal)
-    told = show.plan(made, planned.others_of(loaded, slots, profiles, ideal=ideal))
+    place = runs.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
+    made = planned.of_spec(loaded, place, ideal=ideal)
+    told = show.plan(made, planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
+
+
+@app.command()
+def profile(
+    spec: SpecArg,
+    deadline: Annotated[
+        str | None, typer.Option(help="Until everything is measured.", metavar="TIME", show_default="5m")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="GPU time, e.g. 20gpu-min.", metavar="GPU-TIME", show_default="all of the time")
+    ] = None,
+    provider: ProviderOpt = None,
+    max_gpus: MaxGpusOpt = None,
+    set_: SetOpt = None,
+    home: HomeOpt = None,
+    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
+    json: JsonOpt = False,
+) -> None:
+    """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take. Plans count with it from then on.
+
+    One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
+    """
+    from seerd import planned, profiling, runs
+    from seerd.spec import load_spec
+
+    options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
+    machine = runs.this_machine()
+    measuring = profiling.profiling_spec(load_spec(spec, options), machine, budget_given=budget is not None)
+    made = planned.of_spec(measuring, runs.place_of(measuring, _home(home)), ideal=True)
+    folder, state = runs.create(measuring, made, _home(home), STARTED)
+    profiling.aim(folder, measuring, machine)
+    with _watcher(folder, plain=plain, json=json) as watcher:
+        state = runs.begin(folder, state, watcher)
+    _end(folder, state, json=json)
 
 
 @app.command(name="list")
@@ -341,9 +373,15 @@ def _watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
 
 def _end(folder: RunFolder, state: State, *, json: bool) -> None:
     """Print the result, and exit as it deserves."""
-    from seerd import show
+    from seerd import profiling, show
     from seerd.summary import summary
 
+    if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
+        from seerd.profileview import profile_view
+
+        told = profiling.finish(folder, state)
+        _tell(told, None if json else profile_view(told))
+        return
     _tell(show.result(state, _status(folder, state)), None if json else summary(state))
     raise typer.Exit(show.exit_code(state))
 

@@ -13,6 +13,7 @@ from planner.elastic_hyperband import elastic_hyperband
 from planner.grid import grid_search
 from planner.halving import sha
 from planner.hyperband import hyperband
+from planner.measure import Measure
 from planner.model import Impossible, Outline, Plan, Problem, View
 from planner.random_search import random_search
 from planner.seer import Seer
@@ -38,3 +39,12 @@ POLICIES: dict[str, Callable[[Problem], Policy]] = {
     "e-grid": elastic_grid,
 }
 """Every policy by its name in the spec."""
+
+INTERNAL: dict[str, Callable[[Problem], Policy]] = {"profile": Measure}
+"""Policies of commands of their own, which a spec cannot name."""
+
+
+def make_policy(problem: Problem) -> Policy:
+    """The policy that the problem's parameters name."""
+    name = problem.params.name
+    return (POLICIES.get(name) or INTERNAL[name])(problem)

@@ -94,6 +94,12 @@ class LimitsError(SeerdError):
         )
 
 
+class NothingMeasuredError(SeerdError):
+    """A profile's run has ended without one report."""
+
+    exit_code = 4
+
+
 class NoModelError(SeerdError):
     """There is no model to hand back."""
 

@@ -20,10 +20,11 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine: CUDA devices and CPU cores."""
+    """This machine: CUDA devices, CPU cores, and the name of the first device."""
 
     cuda_devices: int
     cores: int
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,9 @@ def _text(event: Event, state: State) -> str | None:
 def _(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
+    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}"
     budget = format_gpu_time(limits.budget_gpu_s)
-    return f"{state.outline.trials} trials, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
+    return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
 @_text.register
@@ -109,7 +110,7 @@ def _(event: StopAsked, state: State) -> str:
 def _(event: TimerFired, state: State) -> str | None:
     if state.phase is RunPhase.CLOSING and state.ending is not None:
         return f"{ENDINGS[state.ending]}: trials save and exit"
-    if state.plan.stage and event.at - state.outline.stages[state.plan.stage].start_s < LATE_S:
+    if state.plan.stage and 0 <= event.at - state.outline.stages[state.plan.stage].start_s < LATE_S:
         return stage_text(state)
     return None
 

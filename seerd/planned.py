@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
-from seerd.facts import Slots, cluster_of, problem_of
+from seerd.facts import Machine, Slots, cluster_of, problem_of
 from seerd.planning import Planned, others, plan_for
-from seerd.shell.home import Home
+from seerd.profiles import load_profile
 from seerd.spec import Spec
 
 UNBOUNDED = 8
 """GPUs of an instance where nothing says how many: those of the papers' machines."""
 
 
-def of_spec(spec: Spec, slots: Slots | None, home: Home, *, ideal: bool) -> Planned:
-    """What `run` would start. `slots` None with the local provider: the papers' setting, on as many GPUs as the plan likes."""
-    cluster, profile = _setting(spec, slots, home)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where planning happens: the folder of all runs, this machine, and what trials get of it, if they are to run here."""
+
+    home: Path
+    machine: Machine
+    slots: Slots | None
+
+
+def of_spec(spec: Spec, place: Place, *, ideal: bool) -> Planned:
+    """What `run` would start. No slots with the local provider: the papers' setting, on as many GPUs as the plan likes."""
+    cluster, profile = _setting(spec, place)
     return plan_for(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 
 
-def others_of(spec: Spec, slots: Slots | None, home: Home, *, ideal: bool) -> dict[str, Planned | Impossible]:
+def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
     """What the same limits give under each other policy."""
-    cluster, profile = _setting(spec, slots, home)
+    cluster, profile = _setting(spec, place)
     return others(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 
 
-def _setting(spec: Spec, slots: Slots | None, home: Home) -> tuple[ClusterFacts, Profile]:
-    rented = spec.cluster.provider == "ec2"
-    profile = assumed(rented=rented)
-    if slots is None and spec.cluster.provider == "local":
+def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
+    profile = load_profile(place.home, spec, place.machine) or assumed(rented=spec.cluster.provider == "ec2")
+    if place.slots is None and spec.cluster.provider == "local":
         return ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED), profile
-    return cluster_of(spec, slots), profile
+    return cluster_of(spec, place.slots), profile

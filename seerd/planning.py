@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from planner.forecast import Forecast, Spread, forecast_outline
 from planner.honest import Terms, honest
 from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
-from planner.policy import POLICIES
+from planner.policy import POLICIES, make_policy
 from planner.profile import Profile
 from planner.stages import instances_for
 from seerd.core.limits import closing_s
@@ -64,7 +64,7 @@ def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
-    return POLICIES[problem.params.name](problem).outline()
+    return make_policy(problem).outline()
 
 
 def _closing_s(limits: Limits, cluster: ClusterFacts, profile: Profile) -> float:

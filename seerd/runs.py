@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from seerd.core.limits import LEASE_S
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
 from seerd.facts import Machine, Slots, facts_of, local_slots
+from seerd.planned import Place
 from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -48,28 +48,32 @@ class Setup(msgspec.Struct, frozen=True):
 
 def this_machine() -> Machine:
     """What this machine has to train on."""
-    return Machine(_cuda_devices(), os.cpu_count() or 1)
+    devices = _cuda_devices()
+    return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
 
 
-def _cuda_devices() -> int:
-    """Devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
+def _cuda_devices() -> list[str]:
+    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return []
     listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
+    lines = (line for line in listed.stdout.splitlines() if line.startswith("GPU "))
+    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
 
 
-def slots_of(spec: Spec) -> Slots | None:
-    """What trials get of this machine, if they are to run here."""
-    return local_slots(spec.cluster.gpus, this_machine()) if spec.cluster.provider == "local" else None
+def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
+    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes."""
+    machine = this_machine()
+    here = spec.cluster.provider == "local" and not unbounded
+    return Place(home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None)
 
 
-def create(spec: Spec, home: Home, origin: float, plan: Callable[[Spec, Slots], Planned]) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin. Raises `UsageError` and `LimitsError` before anything is written."""
+def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[RunFolder, State]:
+    """A new run's folder, ready to begin. Raises `UsageError` before anything is written."""
     _check_runnable(spec)
     slots = local_slots(spec.cluster.gpus, this_machine())
-    planned = plan(spec, slots)
     folder = home.new(spec.name)
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)

@@ -65,13 +65,14 @@ def _state(state: State, trial: Trial) -> str:
 
 def _failures(state: State) -> list[Text]:
     failed = [t for t in state.trials.values() if t.phase is TrialPhase.FAILED]
-    lines = [line for trial in failed[:3] for line in _failure(state, trial)]
+    lines = [line for trial in failed[:3] for line in failure_lines(state, trial)]
     if len(failed) > 3:
         lines.append(f"and {len(failed) - 3} more failed")
     return [Text(), *map(Text, lines)] if lines else []
 
 
-def _failure(state: State, trial: Trial) -> list[str]:
+def failure_lines(state: State, trial: Trial) -> list[str]:
+    """Why a trial failed, and its last words."""
     last = [f"    {printable(line)}" for line in trial.tail[-8:]]
     return [f"{trial.id} failed: {trial.why}", *last, f"    all of it: seerd logs {state.facts.run} {trial.id}"]
 

@@ -309,3 +309,53 @@ def test_help_is_instant() -> None:
     subprocess.run([sys.executable, "-c", "import cli; cli.main()", "--help"], check=True, capture_output=True)
     ended = psutil.Process().cpu_times()
     assert ended.children_user + ended.children_system - began.children_user - began.children_system < 0.5
+
+
+def test_a_profile_measures_each_number_of_gpus_and_is_kept(seerd: Seerd) -> None:
+    seerd.write_spec(env='SEERD_TEST_EPOCH_S = "0.1"')
+    told = seerd.json("profile", str(seerd.spec), "--set", "cluster.gpus=2")
+    assert told["status"] == "done"
+    measured = {point["gpus"]: point for point in told["points"] if point["measured"]}
+    assert set(measured) == {1, 2}
+    for point in measured.values():
+        assert 0.1 <= point["report_s"] < 0.2, "the trainer takes a tenth of a second on any number of slots"
+        assert point["samples"] >= 2
+    assert [point["gpus"] for point in told["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert 0 <= told["fit_error"] < 0.5
+    assert told["start_s"]["samples"] == told["restore_s"]["samples"] == 1
+    assert 0 < told["start_s"]["p50"] < 5
+    assert told["checkpoint_bytes"] < 100
+    assert json.loads(Path(told["kept"]).read_text())["key"] == told["key"]
+    shown = seerd.json("show", "last")
+    assert [(t["config"], t["attempts"]) for t in shown["all_trials"]] == [({"lr": 0.5}, 2)]
+    assert seerd.json("replay", "last")["same"]
+
+
+def test_an_interrupted_profile_is_kept_when_it_has_been_resumed(seerd: Seerd) -> None:
+    seerd.write_spec()
+    run = seerd.start("profile", str(seerd.spec), "--plain", "--max-gpus", "1")
+    seerd.wait_for(reports=2)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate()
+    assert run.returncode == 130
+    assert "seerd resume" in out
+    assert not (seerd.home / "profiles").exists()
+    out = seerd("resume", "last", "--plain")
+    assert "measured" in out
+    assert len(list((seerd.home / "profiles").iterdir())) == 1
+
+
+def test_a_profile_of_a_script_that_crashes_shows_its_last_words(seerd: Seerd) -> None:
+    seerd.write_spec(env='SEERD_TEST_CRASH = "t0001"')
+    out = seerd("profile", str(seerd.spec), "--json", code=4)
+    assert "nothing was measured" in out
+    assert "out of luck" in out
+    assert not (seerd.home / "profiles").exists()
+
+
+def test_a_profile_that_cannot_be_is_refused_before_anything_is_started(seerd: Seerd) -> None:
+    seerd.write_spec()
+    assert "cannot be read" in seerd("profile", "missing.toml", code=2)
+    assert "--deadline" in seerd("profile", str(seerd.spec), "--deadline", "12s", code=3)
+    assert "this version has: seer" in seerd("profile", str(seerd.spec), "--set", "policy.name=profile", code=2)
+    assert not seerd.home.exists()

@@ -41,6 +41,19 @@ def test_links_lead_somewhere() -> None:
 
 def test_every_command_says_what_it_does() -> None:
     listed = CliRunner().invoke(cli.app, ["--help"]).output
-    for command in ("run", "resume", "plan", "list", "show", "watch", "logs", "ledger", "best", "stop", "replay"):
+    for command in (
+        "run",
+        "resume",
+        "plan",
+        "profile",
+        "list",
+        "show",
+        "watch",
+        "logs",
+        "ledger",
+        "best",
+        "stop",
+        "replay",
+    ):
         assert re.search(rf"^\s+{command}\s+\S", listed, re.MULTILINE), command
         assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0

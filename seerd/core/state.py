@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from planner.model import Allocation, Impossible, Outline, Plan, TrialStatus
-from planner.policy import POLICIES, Policy
+from planner.policy import Policy, make_policy
 from planner.space import Config
 from seerd.core.commands import AnyCommand, SetTimer, Status
 from seerd.core.events import RunFacts
@@ -247,7 +247,7 @@ class ImpossibleRunError(Exception):
 
 def new_state(facts: RunFacts) -> State:
     """The state before the first event is handled."""
-    policy = POLICIES[facts.problem.params.name](facts.problem)
+    policy = make_policy(facts.problem)
     outline = policy.outline()
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)

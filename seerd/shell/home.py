@@ -44,6 +44,11 @@ class RunFolder:
         return self.path / "setup.json"
 
     @property
+    def target(self) -> Path:
+        """What the run measures, if `seerd profile` began it (JSON)."""
+        return self.path / "target.json"
+
+    @property
     def source(self) -> Path:
         """The user's source as it was when the run began."""
         return self.path / "source"

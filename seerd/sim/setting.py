@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import POLICIES
+from planner.policy import make_policy
 from planner.profile import NONE, Profile
 from planner.scaling import Scaling
 from planner.space import Config
@@ -76,7 +76,7 @@ def problem_of(setting: Setting, params: PolicyParams) -> Problem:
 def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False) -> Outcome | Impossible:
     """One run of a problem's policy. `checked`: with the invariants after every event."""
     problem = replace(problem, params=replace(problem.params, seed=seed))
-    outline = POLICIES[problem.params.name](problem).outline()
+    outline = make_policy(problem).outline()
     if isinstance(outline, Impossible):
         return outline
     facts = RunFacts(
