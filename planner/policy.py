@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from planner.asha import Asha
 from planner.model import Impossible, Outline, Plan, Problem, View
 from planner.seer import Seer
 
@@ -22,5 +23,5 @@ class Policy(Protocol):
         """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer}
+POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha}
 """Every policy by its name in the spec."""
