@@ -130,9 +130,13 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """Whether there will be no new configurations."""
-        hopeless = not self._heard and self._lost >= max(HOPELESS, self._places)
-        return hopeless or (self._most is not None and sum(self._drawn) >= self._most)
+        """Whether all configurations that were asked for have been drawn."""
+        return self._most is not None and sum(self._drawn) >= self._most
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it seems to be the script that fails, and not its configurations."""
+        return not self._heard and self._lost >= max(HOPELESS, self._places)
 
     def settle(self, view: View) -> None:
         """Take note of who has come to a rung, and of who has failed."""
@@ -145,7 +149,7 @@ class Search:
         while len(self.running) < self._places:
             if self._ladders.promote(view):
                 self._tell(view.mode)
-            elif not self.exhausted:
+            elif not (self.exhausted or self.hopeless):
                 new.append(self._draw())
             else:
                 break

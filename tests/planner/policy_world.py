@@ -85,6 +85,7 @@ class World:
     trials: dict[str, FakeTrial] = field(default_factory=dict)
     held: dict[str, Allocation] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
+    asked_s: list[float] = field(default_factory=list)
     started: list[tuple[float, str, int]] = field(default_factory=list)
     _events: list[tuple[float, int, str, int, int | None]] = field(default_factory=list)
     _attempts: dict[str, int] = field(default_factory=dict)
@@ -108,9 +109,10 @@ class World:
         view = View(self.now_s, self.mode, self.trials)
         plan = self.policy.plan(view)
         self.plans.append(plan)
+        self.asked_s.append(self.now_s)
         for new in plan.new:
             assert new.id not in self.trials
-            assert new.id > max(self.trials, default="")
+            assert new.id > next(reversed(self.trials), "")
             self.trials[new.id] = FakeTrial(new.id, new.config)
         for name in plan.eliminated:
             self.trials[name].status = "eliminated"
