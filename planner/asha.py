@@ -138,10 +138,16 @@ class Search:
         """Whether it seems to be the script that fails, and not its configurations."""
         return not self._heard and self._lost >= max(HOPELESS, self._places)
 
-    def settle(self, view: View) -> None:
+    def settle(self, view: View) -> Sequence[Arrival]:
         """Take note of who has come to a rung, and of who has failed."""
         self._ladders.settle(view)
-        self._tell(view.mode)
+        return self._tell(view.mode)
+
+    def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Whoever has just come to a rung goes on if it is among the best 1/eta; nobody else does."""
+        while arrivals:
+            self._ladders.carry_on(view, arrivals)
+            arrivals = self._tell(view.mode)
 
     def fill(self, view: View) -> tuple[NewTrial, ...]:
         """Give every free place to somebody, as far as there is anybody."""
@@ -168,12 +174,13 @@ class Search:
         self._ladders.enter(name, bracket)
         return NewTrial(name, self._source.draw(name))
 
-    def _tell(self, mode: Mode) -> None:
+    def _tell(self, mode: Mode) -> Sequence[Arrival]:
         arrivals, lost = self._ladders.take_news()
         self._heard = self._heard or bool(arrivals)
         self._lost += len(lost)
         if arrivals or lost:
             self._source.told(arrivals, lost, mode)
+        return arrivals
 
 
 class Asha:

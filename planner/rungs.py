@@ -62,9 +62,7 @@ class Rung:
         self.reports = reports
         self._arrived: list[Place] = []
         self._waiting: list[Place] = []
-
-    def __len__(self) -> int:
-        return len(self._arrived)
+        self._gone: set[str] = set()
 
     def arrive(self, trial: str, metric: float | None, mode: Mode, *, waits: bool = True) -> None:
         """`waits`: whether it can go on at all."""
@@ -73,19 +71,24 @@ class Rung:
         if waits:
             heapq.heappush(self._waiting, place)
 
+    def among_the_best(self, place: Place, eta: Fraction) -> bool:
+        """Whether fewer than 1/eta of all that have arrived are better."""
+        return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
+
     def promotable(self, eta: Fraction) -> str | None:
         """The best that waits, if it is among the best 1/eta of those that have arrived."""
-        if self._waiting and bisect_left(self._arrived, self._waiting[0]) < int(len(self._arrived) / eta):
-            return self._waiting[0][2]
-        return None
+        name = self.best_waiting()
+        return name if name is not None and self.among_the_best(self._waiting[0], eta) else None
 
     def best_waiting(self) -> str | None:
         """The best that waits, promotable or not."""
+        while self._waiting and self._waiting[0][2] in self._gone:
+            self._gone.remove(heapq.heappop(self._waiting)[2])
         return self._waiting[0][2] if self._waiting else None
 
-    def leave(self) -> None:
-        """The best that waits does so no more: it goes on, or cannot."""
-        heapq.heappop(self._waiting)
+    def leave(self, trial: str) -> None:
+        """It waits no more: it goes on, or cannot."""
+        self._gone.add(trial)
 
 
 def _place(trial: str, metric: float | None, mode: Mode) -> Place:
@@ -146,6 +149,16 @@ class Ladders:
         """The best that waits on the highest rung where one does goes on, among the best 1/eta or not. False: none waits."""
         return self._go_on(view, Rung.best_waiting)
 
+    def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Those of the arrivals go on that are among the best 1/eta; whoever was paused before stays so."""
+        for job in (arrival.job for arrival in arrivals):
+            rungs = self._brackets[job.bracket]
+            rung, trial = rungs[job.rung], view.trials[job.trial]
+            place = _place(job.trial, metric_at(trial, job.until), view.mode)
+            if rung is not rungs[-1] and trial.status == "live" and rung.among_the_best(place, self._eta):
+                rung.leave(job.trial)
+                self._send(job.trial, job.bracket, job.rung + 1, view)
+
     def take_news(self) -> tuple[list[Arrival], list[str]]:
         """Who has come to a rung since this was last asked, in order, and who has failed on the way."""
         news = self._arrivals, self._lost
@@ -156,15 +169,18 @@ class Ladders:
         for bracket, number in self._highest_first:
             rung = self._brackets[bracket][number]
             while (name := choose(rung)) is not None:
-                rung.leave()
-                trial = view.trials[name]
-                if trial.status == "live":
-                    job = Job(name, bracket, number + 1, self._brackets[bracket][number + 1].reports)
-                    self.running[name] = job
-                    if trial.reports >= job.until:
-                        self._settle(job, trial, view.mode)
+                rung.leave(name)
+                if view.trials[name].status == "live":
+                    self._send(name, bracket, number + 1, view)
                     return True
         return False
+
+    def _send(self, name: str, bracket: int, number: int, view: View) -> None:
+        job = Job(name, bracket, number, self._brackets[bracket][number].reports)
+        self.running[name] = job
+        trial = view.trials[name]
+        if trial.reports >= job.until:
+            self._settle(job, trial, view.mode)
 
     def _settle(self, job: Job, trial: TrialView, mode: Mode) -> None:
         del self.running[job.trial]

@@ -155,7 +155,7 @@ def test_only_the_best_of_a_rung_go_on(metrics: list[int | None], eta: int, mode
         while (promoted := rung.promotable(Fraction(eta))) is not None:
             assert promoted == next(name for name in best if name not in gone)
             gone.add(promoted)
-            rung.leave()
+            rung.leave(promoted)
         assert set(best) <= gone
 
 
