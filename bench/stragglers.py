@@ -1,7 +1,9 @@
 """How many configurations SHA and ASHA train to the end when trials straggle and drop out (Li et al., MLSys '20, appendix A.1); prints JSON.
 
 A unit of time is 60 s. A job takes as long as the resource of its rung, times (1 + |z|) with z ~ N(0, sd) drawn for each job, and is dropped
-with probability p in each unit. 25 workers, eta 4, r 1, R 256, n 256; SHA begins another bracket when no job is left in those that there are.
+with probability p in each unit: SHA runs it again, ASHA does without it. 25 workers, eta 4, r 1, R 256, n 256; SHA begins another bracket when
+no job is left in those that there are.
+
 What should hold is the paper's ordering: ASHA trains more to the end, and has its first one earlier, when trials straggle and drop.
 """
 
@@ -25,6 +27,7 @@ from planner.model import Allocation, Impossible, NewTrial, Outline, Plan, Probl
 from planner.policy import Policy  # noqa: E402
 from planner.ranking import rank  # noqa: E402
 from planner.rungs import rung_reports  # noqa: E402
+from planner.space import Config  # noqa: E402
 from tests.planner.policy_world import World, problem  # noqa: E402
 
 WORKERS, N, R, ETA = 25, 256, 256, 4
@@ -46,7 +49,7 @@ class Cohort:
 
 
 class Synchronous:
-    """SHA as section 3.1 of the paper runs it in parallel: a rung ends when all its jobs have ended, dropped ones too."""
+    """SHA as section 3.1 of the paper runs it in parallel: every configuration of a rung must be through, so a dropped job is run again."""
 
     def __init__(self, made: Problem) -> None:
         self._rungs = rung_reports(made.params)
@@ -54,6 +57,7 @@ class Synchronous:
         self._rng = random.Random(made.params.seed)
         self._drawn = 0
         self._cohorts: list[Cohort] = []
+        self._configs: dict[str, Config] = {}
 
     def outline(self) -> Outline | Impossible:
         """The same as ASHA's: the same cluster."""
@@ -65,7 +69,7 @@ class Synchronous:
             return Plan(done=True)
         new: list[NewTrial] = []
         for cohort in self._cohorts:
-            self._settle(cohort, view)
+            self._settle(cohort, view, new)
         self._cohorts = [cohort for cohort in self._cohorts if cohort.waiting or cohort.running]
         for _ in range(WORKERS - sum(len(cohort.running) for cohort in self._cohorts)):
             cohort = next((cohort for cohort in self._cohorts if cohort.waiting), None) or self._begin(new)
@@ -73,19 +77,26 @@ class Synchronous:
         return Plan(tuple(self._allocations()), tuple(new), ask_at_s=self._problem.limits.deadline_s)
 
     def _begin(self, new: list[NewTrial]) -> Cohort:
-        names = [f"t{self._drawn + i:06}" for i in range(1, N + 1)]
-        self._drawn += N
-        new += [NewTrial(name, self._problem.space.sample(self._rng)) for name in names]
+        names = [self._new(self._problem.space.sample(self._rng), new) for _ in range(N)]
         self._cohorts.append(Cohort(0, deque(names)))
         return self._cohorts[-1]
 
-    def _settle(self, cohort: Cohort, view: View) -> None:
+    def _new(self, config: Config, new: list[NewTrial]) -> str:
+        self._drawn += 1
+        name = f"t{self._drawn:06}"
+        self._configs[name] = config
+        new.append(NewTrial(name, config))
+        return name
+
+    def _settle(self, cohort: Cohort, view: View, new: list[NewTrial]) -> None:
         until = self._rungs[cohort.rung]
-        for name in sorted(cohort.running):
-            trial = view.trials[name]
-            if trial.status == "failed" or trial.reports >= until:
-                cohort.running.remove(name)
-                cohort.arrived += [name] * (trial.status != "failed")
+        for trial in [view.trials[name] for name in sorted(cohort.running)]:
+            if trial.status == "failed":
+                cohort.running.remove(trial.id)
+                cohort.waiting.append(self._new(self._configs[trial.id], new))
+            elif trial.reports >= until:
+                cohort.running.remove(trial.id)
+                cohort.arrived.append(trial.id)
         if not cohort.waiting and not cohort.running and cohort.rung + 1 < len(self._rungs):
             best = rank((view.trials[name] for name in cohort.arrived), view.mode)
             cohort.rung += 1
@@ -113,7 +124,7 @@ def study(method: str, sd: float, drop: float, seed: int, limit_units: int = LIM
 
     def unit_s(trial: str, until: int, gpus: int) -> float:
         """A job costs its rung's whole resource, though the trial trains only what it has not yet."""
-        whole = until / (until - (until // ETA if until > 1 else 0))
+        whole = until / (until - world.trials[trial].reports)
         return UNIT_S * whole * (1 + abs(rng.gauss(0.0, sd)))
 
     world = World(
@@ -124,7 +135,8 @@ def study(method: str, sd: float, drop: float, seed: int, limit_units: int = LIM
         lives_s=lambda: UNIT_S * rng.expovariate(-math.log1p(-drop)) if drop else math.inf,
         leaps=True,
         checks=False,
-    ).run()
+    )
+    world.run()
     ends = [trial.history[-1].at_s for trial in world.trials.values() if trial.reports >= R]
     return len(ends), min(ends, default=math.inf) / UNIT_S
 

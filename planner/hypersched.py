@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from planner.asha import AtRandom, Search, fixed_outline, places
@@ -35,15 +35,16 @@ RESULTS_BETWEEN = 5
 class Run:
     """A trial's time on one number of GPUs.
 
-    last          its latest report in this time; None: there is none yet
-    resized_at    reports that it had made when its GPUs were last changed; None: never
+    before_s   how long it had run before
+    last       its latest report in this time; None: there is none yet
+    grows_at   it may be given more GPUs when it has made so many reports
     """
 
     gpus: int
     since_s: float
     before_s: float
     last: ReportView | None = None
-    resized_at: int | None = None
+    grows_at: int = 0
 
 
 class Pace:
@@ -104,15 +105,22 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
     if p_min > gpus_per_instance:
         return [p_min] * trials
     free = [gpus_per_instance] * whole + [rest] * (rest > 0)
-    dealt, home = [p_min] * trials, []
-    for _ in range(trials):
-        node = max(range(len(free)), key=free.__getitem__)
-        free[node] -= p_min
-        home.append(node)
+    dealt, home = [p_min] * trials, _homes(trials, free, p_min)
     growing = list(range(trials))
     while growing:
         growing = [i for i in growing if _grow(i, dealt, home[i], free, p_max, gpus_per_instance)]
     return dealt
+
+
+def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
+    """An instance for each, evenly; the better a trial, the fewer it shares one with. Takes p_min from `free` for each."""
+    latest, homes = [-1] * len(free), []
+    for trial in range(trials):
+        node = max(range(len(free)), key=lambda i: (free[i], latest[i], -i))
+        free[node] -= p_min
+        latest[node] = trial
+        homes.append(node)
+    return homes
 
 
 def _grow(trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int) -> bool:
@@ -127,6 +135,14 @@ def _grow(trial: int, dealt: list[int], node: int, free: list[int], p_max: int, 
     free[empty] = 0
     dealt[trial] += gpus_per_instance
     return True
+
+
+def _best_first(names: Collection[str], view: View) -> list[str]:
+    """In the order of `rank`; a trial that has not started is not in the view yet, and will stand there as one without a report."""
+    new = [name for name in names if name not in view.trials]
+    ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
+    last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
+    return [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
 
 
 class HyperSched:
@@ -192,9 +208,7 @@ class HyperSched:
 
     def _allocations(self, view: View, cluster: FixedCluster, left_s: float) -> Sequence[Allocation]:
         """Everyone that runs, best first."""
-        running = self._search.running
-        seen = [trial.id for trial in rank((view.trials[name] for name in running if name in view.trials), view.mode)]
-        order = [*seen, *(name for name in running if name not in view.trials)]
+        order = _best_first(self._search.running, view)
         p_max = cluster.gpus if self._problem.params.p_max is None else self._problem.params.p_max
         dealt = deal(len(order), cluster.gpus, self._problem.params.p_min, p_max, self._problem.gpus_per_instance)
         now_s = max(view.now_s, cluster.start_s)
@@ -207,12 +221,12 @@ class HyperSched:
         run = self._runs.get(name)
         if run is None:
             run = self._runs[name] = Run(gpus, now_s, self._trained_s.get(name, 0.0))
+        elif gpus > run.gpus and reports < run.grows_at and self._worth(run, gpus, left_s):
+            until = min(until, run.grows_at)
         elif gpus < run.gpus or (gpus > run.gpus and self._worth(run, gpus, left_s)):
-            if gpus > run.gpus and run.resized_at is not None and reports < run.resized_at + RESULTS_BETWEEN:
-                until = min(until, run.resized_at + RESULTS_BETWEEN)
-            else:
-                self._end_run(name, now_s)
-                run = self._runs[name] = Run(gpus, now_s, self._trained_s[name], resized_at=reports)
+            self._end_run(name, now_s)
+            grows_at = reports + RESULTS_BETWEEN
+            run = self._runs[name] = Run(gpus, now_s, self._trained_s[name], grows_at=grows_at)
         return Allocation(name, run.gpus, until=until)
 
     def _worth(self, run: Run, gpus: int, left_s: float) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from planner.asha import Asha
+from planner.hypersched import HyperSched
 from planner.model import Impossible, Outline, Plan, Problem, View
 from planner.seer import Seer
 
@@ -23,5 +24,5 @@ class Policy(Protocol):
         """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha}
+POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha, "hypersched": HyperSched}
 """Every policy by its name in the spec."""
