@@ -24,5 +24,12 @@ class Policy(Protocol):
         """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha, "hypersched": HyperSched}
+def _bohb(problem: Problem) -> Policy:
+    """Imported when it is asked for: with it comes Optuna, which is an extra."""
+    from planner.bohb import Bohb
+
+    return Bohb(problem)
+
+
+POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha, "hypersched": HyperSched, "bohb": _bohb}
 """Every policy by its name in the spec."""
