@@ -29,6 +29,7 @@ from planner.model import (
     Stage,
     View,
 )
+from planner.names import trial_name
 from planner.rungs import Arrival, Job, Ladders, rung_reports
 from planner.space import Config
 
@@ -121,7 +122,7 @@ class Search:
         self._lost = 0
         self._heard = False
         expected = most_places * int(problem.planned.deadline_s / TRAINS_S)
-        self._width = max(4, len(str(expected if self._most is None else self._most)))
+        self._width = len(str(expected if self._most is None else self._most))
 
     @property
     def running(self) -> dict[str, Job]:
@@ -170,7 +171,7 @@ class Search:
     def _draw(self) -> NewTrial:
         bracket = next_bracket(self._drawn, self._shares)
         self._drawn[bracket] += 1
-        name = f"t{sum(self._drawn):0{self._width}d}"
+        name = trial_name(sum(self._drawn), self._width)
         self._ladders.enter(name, bracket)
         return NewTrial(name, self._source.draw(name))
 

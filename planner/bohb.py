@@ -14,6 +14,7 @@ import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from planner.asha import Asha
@@ -23,6 +24,9 @@ from planner.space import Config, Parameter, Space, Value
 
 AT_RANDOM = 1 / 3
 """rho of the paper."""
+
+QUANTILE = 0.15
+"""q of the paper: so many of the results count as good."""
 
 Point = Mapping[str, Value]
 """A configuration as the model knows it: a share of the range for each parameter that has one, else the choice's number."""
@@ -71,12 +75,23 @@ def _quietly() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
+def _good(parameters: int, results: int) -> int:
+    """How many count as good: N_b,l of the paper, equation 3.
+
+    At least d + 1: on a high rung there are few results, all of them good, and a model of the single best would lead away from the others.
+    """
+    return min(results, max(parameters + 1, int(QUANTILE * results)))
+
+
 class Estimator:
     """What is known of configurations after one number of reports. `results`: how many of them have a metric."""
 
     def __init__(self, space: Space, mode: Mode, seed: int) -> None:
         optuna = _optuna()
-        sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)
+        good = partial(_good, len(space.parameters))
+        sampler = optuna.samplers.TPESampler(
+            n_startup_trials=1, multivariate=True, constant_liar=True, gamma=good, seed=seed
+        )
         direction = "maximize" if mode == "max" else "minimize"
         self._worst = float("-inf") if mode == "max" else float("inf")
         self._study = optuna.create_study(sampler=sampler, direction=direction)
@@ -135,15 +150,14 @@ def _distribution(parameter: Parameter) -> Any:
 
 
 class FromModel:
-    """The source of configurations. A trial is pending until its first result; `rows`: if there are any, only they may be tried."""
+    """The source of configurations. A trial is pending until its first result."""
 
-    def __init__(self, problem: Problem, rows: Sequence[Config] = ()) -> None:
+    def __init__(self, problem: Problem) -> None:
         _optuna()
         self._space = problem.space
         self._seed = problem.params.seed
         self._rng = random.Random(self._seed)
-        self._rows = tuple(rows)
-        self._untried = list(rows)
+        self._untried = list(problem.space.table)
         self._estimators: dict[int, Estimator] = {}
         self._points: dict[str, Point] = {}
         self._pending: dict[str, Point] = {}
@@ -182,24 +196,24 @@ class FromModel:
 
     def _best_estimator(self) -> Estimator | None:
         enough = len(self._space.parameters) + 2
-        known = [reports for reports, estimator in self._estimators.items() if estimator.results >= enough]
+        known = [reports for reports, estimator in self._estimators.items() if estimator.results >= enough > 2]
         return self._estimators[max(known)] if known else None
 
     def _allowed(self, config: Config) -> Config:
-        """The nearest row that has not been tried; of all, when all have been."""
-        if not self._rows:
+        """If there is a table: the nearest row that has not been tried; of all, when all have been."""
+        if not self._space.table:
             return config
-        self._untried = self._untried or list(self._rows)
+        self._untried = self._untried or list(self._space.table)
         row = nearest(config, self._untried, self._space)
-        self._untried.remove(row)
+        self._untried = [other for other in self._untried if other is not row]
         return row
 
 
 class Bohb:
     """ASHA with the model as its source. Raises `ValueError` if Optuna is missing."""
 
-    def __init__(self, problem: Problem, rows: Sequence[Config] = ()) -> None:
-        self._asha = Asha(problem, FromModel(problem, rows))
+    def __init__(self, problem: Problem) -> None:
+        self._asha = Asha(problem, FromModel(problem))
 
     def outline(self) -> Outline | Impossible:
         """As ASHA's."""

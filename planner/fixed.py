@@ -37,3 +37,8 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         )
         return Impossible(reason, problem.start_s + least_s, least_s * p_min)
     return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s)
+
+
+def whole_instances(gpus: int, gpus_per_instance: int) -> int:
+    """So many GPUs for one trial, or fewer: a trial that is larger than an instance takes whole ones."""
+    return gpus if gpus <= gpus_per_instance else gpus - gpus % gpus_per_instance

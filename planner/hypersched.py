@@ -13,7 +13,8 @@ When nobody may start and the last running trial stands at a rung, the best of t
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ WORTH = 1.1
 
 RESULTS_BETWEEN = 5
 """A trial is given more GPUs at most once in so many reports."""
+
+
+REMEMBERED = 1000
+"""So many of the latest reports and startups tell how long they take."""
 
 
 @dataclass(slots=True)
@@ -47,24 +52,43 @@ class Run:
     grows_at: int = 0
 
 
+class Recent:
+    """The latest values of something, in order of size."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque()
+        self._ordered: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Forgets the oldest one, if there are enough."""
+        if len(self._latest) == REMEMBERED:
+            del self._ordered[bisect_left(self._ordered, self._latest.popleft())]
+        self._latest.append(value)
+        insort(self._ordered, value)
+
+    def at(self, share: float) -> float | None:
+        """The value that this share of all do not exceed."""
+        return self._ordered[math.ceil(share * len(self._ordered)) - 1] if self._ordered else None
+
+
 class Pace:
     """How long things have taken so far, seconds."""
 
     def __init__(self, scaling: Scaling) -> None:
         self._scaling = scaling
-        self._reports_s: list[float] = []
-        self._startups_s: list[float] = []
+        self._reports_s = Recent()
+        self._startups_s = Recent()
         self._first: list[tuple[float, int]] = []
 
     @property
-    def report_s(self) -> float:
-        """Median seconds per report on one GPU; infinite as long as nothing is known."""
-        return self._reports_s[len(self._reports_s) // 2] if self._reports_s else math.inf
+    def report_s(self) -> float | None:
+        """Median seconds per report on one GPU; None as long as nothing is known."""
+        return self._reports_s.at(0.5)
 
     @property
     def startup_s(self) -> float:
         """The 90th percentile; 0 as long as nothing is known."""
-        return self._startups_s[math.ceil(0.9 * len(self._startups_s)) - 1] if self._startups_s else 0.0
+        return self._startups_s.at(0.9) or 0.0
 
     def observe(self, run: Run, trial: TrialView) -> None:
         """Take note of the reports that a run has made since it was last looked at. A trial that restarted by itself begins anew."""
@@ -74,11 +98,12 @@ class Pace:
                 self._first.append((report.at_s - run.since_s, run.gpus))
             elif report.epoch > run.last.epoch:
                 each_s = (report.at_s - run.last.at_s) / (report.epoch - run.last.epoch)
-                insort(self._reports_s, each_s * self._scaling.speed(run.gpus))
+                self._reports_s.add(each_s * self._scaling.speed(run.gpus))
             run.last = report
-        while self._first and self._reports_s:
+        report_s = self.report_s
+        while self._first and report_s is not None:
             waited_s, gpus = self._first.pop(0)
-            insort(self._startups_s, max(0.0, waited_s - self.report_s / self._scaling.speed(gpus)))
+            self._startups_s.add(max(0.0, waited_s - report_s / self._scaling.speed(gpus)))
 
 
 def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
@@ -93,7 +118,8 @@ def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
 
 def worth_starting(left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float) -> bool:
     """Whether a trial that starts or resumes now can still come to something."""
-    return left_s >= min((longest_s - pace.startup_s) * eta, most_reports * pace.report_s)
+    as_long_s = (longest_s - pace.startup_s) * eta
+    return left_s >= (as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s))
 
 
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:

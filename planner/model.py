@@ -62,6 +62,7 @@ class ClusterFacts:
     billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": from running until terminated
     minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
     max_instances   None: as many as the limits allow
+    terminate_s     from asking to give an instance back until it costs no more, at most
     instant         giving back takes no time at all: the papers' setting, in simulation only
     """
 
@@ -70,6 +71,7 @@ class ClusterFacts:
     max_instances: int | None = None
     minimum_s: float = 60.0
     usd_per_gpu_h: float = 0.0
+    terminate_s: float = 0.5
     instant: bool = False
 
 

@@ -9,8 +9,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from planner.asha import Asha
+from planner.elastic_grid import elastic_grid
+from planner.elastic_hyperband import elastic_hyperband
+from planner.grid import grid_search
+from planner.halving import sha
+from planner.hyperband import hyperband
 from planner.hypersched import HyperSched
 from planner.model import Impossible, Outline, Plan, Problem, View
+from planner.random_search import random_search
 from planner.seer import Seer
 
 
@@ -31,5 +37,16 @@ def _bohb(problem: Problem) -> Policy:
     return Bohb(problem)
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {"seer": Seer, "asha": Asha, "hypersched": HyperSched, "bohb": _bohb}
+POLICIES: dict[str, Callable[[Problem], Policy]] = {
+    "seer": Seer,
+    "random": random_search,
+    "grid": grid_search,
+    "sha": sha,
+    "hyperband": hyperband,
+    "e-hyperband": elastic_hyperband,
+    "e-grid": elastic_grid,
+    "asha": Asha,
+    "hypersched": HyperSched,
+    "bohb": _bohb,
+}
 """Every policy by its name in the spec."""

@@ -31,6 +31,7 @@ from planner.model import (
     Stage,
     View,
 )
+from planner.names import trial_name
 from planner.ranking import rank
 
 MOST_ROUNDS = 64
@@ -48,6 +49,7 @@ class Schedule:
     budgets: tuple[Fraction, ...]
     gpus: tuple[int, ...]
     trials: tuple[int, ...]
+    start: Fraction = Fraction(0)
     adjusted: tuple[str, ...] = ()
 
     def members(self, bracket: int, stage: int) -> int:
@@ -62,7 +64,8 @@ class Schedule:
     @property
     def ends(self) -> tuple[Fraction, ...]:
         """When each stage ends, seconds since the run began."""
-        return tuple(accumulate(self.first_round * self.eta**stage for stage in range(self.rounds)))
+        rounds = (self.first_round * self.eta**stage for stage in range(self.rounds))
+        return tuple(accumulate(rounds, initial=self.start))[1:]
 
 
 def schedule(problem: Problem) -> Schedule | Impossible:
@@ -72,14 +75,14 @@ def schedule(problem: Problem) -> Schedule | Impossible:
         return impossible
     rounds, first_round = _rounds(limits, params)
     made = _brackets(limits, params, rounds, first_round)
-    if limits.max_gpus is None or made.peak_gpus <= limits.max_gpus:
-        return made
-    return _lengthened(limits, params, made)
+    if limits.max_gpus is not None and made.peak_gpus > limits.max_gpus:
+        made = _lengthened(limits, params, made)
+    return replace(made, start=Fraction(problem.start_s), adjusted=(*problem.adjusted, *made.adjusted))
 
 
 def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
     """No trial can have more GPUs than there may be."""
-    limits, params = problem.limits, problem.params
+    limits, params = problem.planned, problem.params
     bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
     p_max = max(params.p_min, min(bounds)) if bounds else None
     return limits, replace(params, p_max=p_max)
@@ -252,10 +255,10 @@ class Seer:
         """Lines 1 and 2: sample all trials; their order is that of their ids."""
         self._stage = 0
         rng = random.Random(self._problem.params.seed)
-        width = max(4, len(str(sum(made.trials))))
+        count = sum(made.trials)
         new = tuple(
-            NewTrial(f"t{number:0{width}d}", self._problem.space.sample(rng))
-            for number in range(1, sum(made.trials) + 1)
+            NewTrial(trial_name(number, len(str(count))), self._problem.space.sample(rng))
+            for number in range(1, count + 1)
         )
         self._order = [trial.id for trial in new]
         self._deal(made)
@@ -294,7 +297,7 @@ class Seer:
 
 
 def _stages(made: Schedule) -> Iterator[Stage]:
-    start = Fraction(0)
+    start = made.start
     for number, end in enumerate(made.ends):
         groups = tuple(Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number))
         yield Stage(float(start), float(end), groups)

@@ -5,9 +5,10 @@ The one rule: randomness comes from the generator that is passed in, one draw pe
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 Value = float | int | str | bool
@@ -60,6 +61,19 @@ class Parameter:
         low, high = scale(self.low), scale(self.high)
         return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)
 
+    def values(self, most: int) -> tuple[Value, ...]:
+        """All values if there are at most `most`, or so many evenly spread ones (choices: all, whatever their number)."""
+        if self.choices:
+            return self.choices
+        shares = [i / (most - 1) if most > 1 else 0.5 for i in range(most)]
+        if self.step is None and not self.integer:
+            return tuple(self._between(share) for share in shares)
+        step = 1.0 if self.step is None else self.step
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        if count <= most:
+            return tuple(self._on_grid(self.low + step * i) for i in range(count))
+        return tuple(dict.fromkeys(self._on_grid(self._between(share)) for share in shares))
+
     def _between(self, share: float) -> float:
         if self.log:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
@@ -77,14 +91,30 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All dimensions, in the order of the spec."""
+    """All dimensions, in the order of the spec.
+
+    `table`: if it is not empty, only these configurations exist (those that a file of recorded curves has); they may have more keys than
+    there are parameters.
+    """
 
     parameters: tuple[Parameter, ...] = ()
+    table: tuple[Config, ...] = ()
 
     def sample(self, rng: random.Random) -> Config:
         """One configuration."""
+        if self.table:
+            return self.table[rng.randrange(len(self.table))]
         return {parameter.name: parameter.sample(rng) for parameter in self.parameters}
 
     def defaults(self) -> Config:
         """What a script gets that is started by hand."""
         return {parameter.name: parameter.default() for parameter in self.parameters}
+
+    def grid(self, most: int) -> Iterator[Config]:
+        """Every combination, ranges by at most `most` values each."""
+        if self.table:
+            yield from self.table
+            return
+        names = [parameter.name for parameter in self.parameters]
+        for values in itertools.product(*(parameter.values(most) for parameter in self.parameters)):
+            yield dict(zip(names, values, strict=True))

@@ -15,7 +15,8 @@ from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.live import view
 from seerd.plain import line_of
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
 from seerd.sparkline import sparkline
 from seerd.summary import summary
 
@@ -64,7 +65,7 @@ def test_a_frame_of_a_large_run_is_cheap() -> None:
     )
     cluster = ClusterFacts(billing="held", gpus_per_instance=600, max_instances=1)
     facts = RunFacts(run="large", name="large", metric="accuracy", mode="max", problem=problem, cluster=cluster)
-    made = World(facts, Behaviour(metric=metric, epoch_s=lambda gpus: 20.0))
+    made = World(facts, Behaviour(metric=metric, unit_s=lambda config, epoch, gpus: 20.0))
     made.begin()
     while made.now < 30:
         made.turn()

@@ -23,7 +23,8 @@ from seerd.core.events import (
 from seerd.core.state import new_state
 from seerd.core.step import step
 from seerd.plain import config_text, gpus_text, line_of, printable
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -33,7 +34,7 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def slow(facts: RunFacts, **behaviour: object) -> World:
-    return World(facts, Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus, **behaviour))  # type: ignore[arg-type]
+    return World(facts, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, **behaviour))  # type: ignore[arg-type]
 
 
 def said(world: World) -> list[str]:
@@ -71,7 +72,9 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
 def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
     assert sum("stage 1 of 2" in line for line in said(slow(facts()))) == 1
     rented = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0)
-    lines = said(World(rented, Behaviour(metric=curve, epoch_s=lambda gpus: 20.0 / gpus, boot_s=30.0)))
+    lines = said(
+        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+    )
     assert sum("is ready" in line for line in lines) == 2
     assert sum("stage 1 of 2" in line for line in lines) == 1
     assert sum("stage 2 of 2" in line for line in lines) == 1
@@ -79,7 +82,9 @@ def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
 
 def test_with_several_instances_a_trial_says_which_is_its_own(facts: MakeFacts) -> None:
     rented = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0)
-    lines = said(World(rented, Behaviour(metric=curve, epoch_s=lambda gpus: 20.0 / gpus, boot_s=30.0)))
+    lines = said(
+        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+    )
     assert any("t0001 trains on m1.0 GPU 0-1" in line for line in lines)
     assert any("has been given back" in line for line in lines)
 
@@ -164,7 +169,9 @@ def test_a_budget_that_ends_a_run_is_named(facts: MakeFacts) -> None:
     rented = facts(
         billing="rented", deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0, usd_per_gpu_h=3.06, cost_usd=1.0
     )
-    lines = said(World(rented, Behaviour(metric=curve, epoch_s=lambda gpus: 10.0 / gpus, boot_s=20.0)))
+    lines = said(
+        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 10.0 / gpus, boot=exactly(20.0)))
+    )
     assert any("the budget is used up: trials save and exit" in line for line in lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from seerd.core.commands import Publish, StartTrial, StopTrial, Terminate
+from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
@@ -84,6 +84,7 @@ def _reopen(state: State) -> None:
     state.hard = False
     state.finished = False
     state.published = None
+    state.no_model = False
     state.close_by = None
     state.replan = True
 
@@ -112,17 +113,18 @@ def _(event: TimerFired, state: State) -> None:
 def _(event: InstanceReady, state: State) -> None:
     if state.under_way.pop(event.command, None) is None:
         return
-    requested = state.instances.pop(event.command)
-    instance = Instance(event.instance, event.gpus)
-    instance.go(InstancePhase.READY)
+    instance = state.instances.pop(event.command)
+    requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
+    state.go_instance(instance, InstancePhase.READY)
     instance.ready_at = event.at
     state.instances[event.instance] = instance
     state.refusals = 0
-    state.replace = True
+    state.fresh.append(instance.id)
     cluster = state.facts.cluster
     if cluster.billing == "rented":
+        state.ledger.void(event.command)
         state.ledger.start(
-            Charge(instance.id, instance.id, requested.gpus, event.running_since, minimum_s=cluster.minimum_s)
+            Charge(instance.id, instance.id, requested_gpus, event.running_since, minimum_s=cluster.minimum_s)
         )
 
 
@@ -131,7 +133,9 @@ def _(event: LaunchRefused, state: State) -> None:
     if state.under_way.pop(event.command, None) is None:
         return
     instance = state.instances[event.command]
-    instance.go(InstancePhase.REFUSED)
+    state.go_instance(instance, InstancePhase.REFUSED)
+    if instance.id in state.ledger.open:
+        state.ledger.void(instance.id)
     instance.why = event.why
     instance.ended_at = event.at
     state.refusals += 1 if event.retry else MAX_REFUSALS
@@ -155,17 +159,16 @@ def _lose(state: State, instance: Instance, at: float, why: str) -> None:
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
     """The instance and all that ran there are gone; what was asked of it has no outcome any more."""
-    instance.go(InstancePhase.TERMINATED)
+    state.go_instance(instance, InstancePhase.TERMINATED)
     instance.ended_at = at
+    instance.claims.clear()
     if instance.id in state.ledger.open:
         state.ledger.end(instance.id, at)
     for name in dict.fromkeys(instance.busy.values()):
         trial = state.trials[name]
         _release(state, trial, at)
         _end_by_loss(state, trial, why)
-    for command in list(state.under_way.values()):
-        if isinstance(command, Terminate | StartTrial | StopTrial) and command.instance == instance.id:
-            del state.under_way[command.id]
+    state.under_way.pop(instance.terminate_command or "", None)
 
 
 @_apply.register
@@ -174,7 +177,17 @@ def _(event: InstanceTerminated, state: State) -> None:
     instance = state.instances.get(event.instance)
     if instance is None or instance.phase is InstancePhase.TERMINATED:
         return
+    if instance.ready_at is None and instance.id in state.ledger.open:
+        _settle_unready(state, instance.id, event.running_since)
     _end_instance(state, instance, event.at, f"{instance.id} was given back")
+
+
+def _settle_unready(state: State, instance: str, running_since: float | None) -> None:
+    """An instance that was given back before it was ready costs from when it ran, if it ever did."""
+    if running_since is None:
+        state.ledger.void(instance)
+    else:
+        state.ledger.begin_at(instance, running_since)
 
 
 @_apply.register
@@ -224,6 +237,9 @@ def _(event: TrialReported, state: State) -> None:
     _rewind(trial, event.epoch - 1)
     trial.history.append(Report(event.happened, event.epoch, event.metric))
     state.slowest_s = max(state.slowest_s, event.unit_s)
+    if trial.until is not None and event.epoch >= trial.until:
+        trial.until = None
+        state.replan = True
 
 
 @_apply.register
@@ -233,6 +249,7 @@ def _(event: TrialCheckpointed, state: State) -> None:
         return
     new = Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size)
     trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
+    state.no_model = False
     state.slowest_s = max(state.slowest_s, event.save_s)
 
 
@@ -306,10 +323,12 @@ def _release(state: State, trial: Trial, at: float) -> None:
         instance = state.instances[slots.node]
         for gpu in slots.gpus:
             del instance.busy[gpu]
-            state.refit = state.refit or not instance.busy
-            claimant = state.claims.get((slots.node, gpu))
+            claimant = instance.claims.get(gpu)
             if claimant is not None:
                 state.touch(claimant)
+        if not instance.busy:
+            state.idle[instance.id] = None
+            state.refit = True
     if trial.key in state.ledger.open:
         state.ledger.end(trial.key, at)
     trial.held = None

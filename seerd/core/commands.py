@@ -35,14 +35,18 @@ class Launch(Command, frozen=True, kw_only=True, tag="launch"):
 
 
 class Terminate(Command, frozen=True, kw_only=True, tag="terminate"):
-    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
+    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`.
+
+    `instance` is the id of its `Launch` if it is not ready yet: then whatever that launch has brought or will bring is given back.
+    """
 
     instance: str
 
 
-class StartTrial(Command, frozen=True, kw_only=True, tag="start-trial"):
+class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
     """Start an attempt on these GPUs, from the newest readable of `checkpoints` (newest first).
 
+    `beside`: the further instances of a trial that is larger than one, and its GPUs there.
     Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
     """
 
@@ -53,6 +57,7 @@ class StartTrial(Command, frozen=True, kw_only=True, tag="start-trial"):
     config: dict[str, Value]
     seed: int
     checkpoints: tuple[str, ...]
+    beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class StopTrial(Command, frozen=True, kw_only=True, tag="stop-trial"):

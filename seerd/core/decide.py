@@ -5,7 +5,11 @@ The one rule: it only writes down what is wanted (`plan`, `gpus`, `target`, `pha
 
 from __future__ import annotations
 
-from planner.model import Plan, View
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+
+from planner.model import Allocation, ClusterFacts, Plan, View
 from seerd.core.apply import MAX_REFUSALS
 from seerd.core.commands import Status
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
@@ -30,7 +34,10 @@ def _run_on(state: State, woken: bool) -> None:
         ending = _adopt(state, state.policy.plan(View(state.now, state.facts.mode, state.trials)))
     if ending is not None:
         _close(state, ending)
-    elif state.replace:
+        return
+    if state.fresh and not state.replace:
+        _fill(state)
+    if state.replace:
         _place(state)
 
 
@@ -48,8 +55,7 @@ def _in_last_stage(state: State) -> bool:
 
 def _nothing_to_run_on(state: State) -> Status | None:
     """Refused again and again without any instance: nothing will come of waiting."""
-    some = any(i.phase in (InstancePhase.REQUESTED, InstancePhase.READY) for i in state.instances.values())
-    return "failed" if state.refusals >= MAX_REFUSALS and not some else None
+    return "failed" if state.refusals >= MAX_REFUSALS and not state.live else None
 
 
 def _adopt(state: State, plan: Plan) -> Status | None:
@@ -62,13 +68,21 @@ def _adopt(state: State, plan: Plan) -> Status | None:
         _eliminate(state, state.trials[name])
     if plan.done:
         return "done" if any(trial.history for trial in state.trials.values()) else "failed"
-    wanted = {allocation.trial: allocation for allocation in plan.allocations}
-    for trial in state.trials.values():
-        allocation = wanted.get(trial.id)
-        trial.gpus = allocation.gpus if allocation else 0
-        trial.bracket = allocation.bracket if allocation else trial.bracket
-    state.replace = True
+    before = state.wanted
+    state.wanted = {allocation.trial: allocation for allocation in plan.allocations}
+    for name in before:
+        if name not in state.wanted:
+            state.trials[name].gpus = 0
+            state.trials[name].until = None
+    for allocation in plan.allocations:
+        trial = state.trials[allocation.trial]
+        trial.gpus, trial.bracket, trial.until = allocation.gpus, allocation.bracket, allocation.until
+    state.replace = state.replace or _demands(before) != _demands(state.wanted)
     return None
+
+
+def _demands(wanted: dict[str, Allocation]) -> list[tuple[str, int]]:
+    return [(name, allocation.gpus) for name, allocation in wanted.items()]
 
 
 def _eliminate(state: State, trial: Trial) -> None:
@@ -86,7 +100,10 @@ def _close(state: State, ending: Status) -> None:
     state.close_by = quiet_by(state)
     state.go(RunPhase.CLOSING)
     state.ending = ending
-    state.claims.clear()
+    state.wanted = {}
+    state.waiting = {}
+    for instance in state.instances.values():
+        instance.claims.clear()
     for trial in state.trials.values():
         trial.gpus = 0
         trial.target = None
@@ -102,26 +119,71 @@ def _place(state: State) -> None:
     """Give every wanted trial its GPUs, moving as few as possible; whoever is affected is looked at."""
     state.replace = False
     state.refit = True
+    state.fresh = []
     nodes = [Node(i.id, i.gpus) for i in state.instances.values() if i.phase is InstancePhase.READY]
-    demands = [Demand(a.trial, a.gpus) for a in state.plan.allocations if state.trials[a.trial].status == "live"]
+    demands = [Demand(a.trial, a.gpus) for a in state.wanted.values() if state.trials[a.trial].status == "live"]
     rented = state.facts.cluster.billing == "rented"
-    placed = place(demands, _present(state, nodes), nodes, pack=rented).assignments
-    state.claims.clear()
-    for trial in state.trials.values():
-        _aim(state, trial, placed.get(trial.id))
+    placed = place(demands, _present(state, demands, nodes), nodes, pack=rented)
+    state.needed = instances_needed([demand.gpus for demand in demands], state.facts.cluster)
+    state.waiting = {demand.trial: demand for demand in demands if demand.trial not in placed.assignments}
+    for node in nodes:
+        state.instances[node.id].claims.clear()
+        state.idle[node.id] = None
+    before, state.aimed = state.aimed, {}
+    for name in sorted({*before, *placed.assignments}):
+        _aim(state, state.trials[name], placed.assignments.get(name))
 
 
-def _present(state: State, nodes: list[Node]) -> dict[str, Assignment]:
+def _fill(state: State) -> None:
+    """Place waiting trials on instances that have just become ready; nobody else is looked at."""
+    fresh, state.fresh = state.fresh, []
+    state.refit = True
+    for name in fresh:
+        node = Node(name, state.instances[name].gpus)
+        state.idle[name] = None
+        first = _first(state.waiting, node.gpus)
+        if any(demand.gpus > node.gpus for demand in first):
+            state.replace = True
+            return
+        for trial, assignment in sorted(place(first, {}, [node]).assignments.items()):
+            del state.waiting[trial]
+            _aim(state, state.trials[trial], assignment)
+
+
+def _first(waiting: dict[str, Demand], gpus: int) -> list[Demand]:
+    """The most valuable ones: as many as could share so many GPUs."""
+    return list(islice(waiting.values(), gpus))
+
+
+def _present(state: State, demands: list[Demand], nodes: list[Node]) -> dict[str, Assignment]:
     """Where trials are or are already going to be, on the instances that are there."""
     there = {node.id for node in nodes}
-    where = {trial.id: trial.target or trial.held for trial in state.trials.values() if not trial.out}
+    trials = (state.trials[demand.trial] for demand in demands)
+    where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
     return {name: a for name, a in where.items() if a is not None and all(slots.node in there for slots in a)}
 
 
 def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
     for slots in target or ():
-        for gpu in slots.gpus:
-            state.claims[slots.node, gpu] = trial.id
+        state.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, trial.id))
+    if target is not None:
+        state.aimed[trial.id] = None
     trial.target = target
     if target != trial.held:
         state.touch(trial.id)
+
+
+def instances_needed(gpus: Sequence[int], cluster: ClusterFacts) -> int:
+    """Instances that hold all these trials without splitting one that fits: first fit, largest first."""
+    size = cluster.gpus_per_instance
+    whole, free = 0, Counter[int]()
+    for wanted in sorted(gpus, reverse=True):
+        whole += wanted // size
+        rest = wanted % size
+        if not rest:
+            continue
+        room = min((room for room, count in free.items() if count and room >= rest), default=size)
+        whole += room == size
+        free[room] -= room != size
+        free[room - rest] += 1
+    return whole if cluster.max_instances is None else min(whole, cluster.max_instances)

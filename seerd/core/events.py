@@ -84,10 +84,14 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
-    """Outcome of `Terminate`: nothing of it runs or costs any more."""
+    """Outcome of `Terminate`: nothing of it runs or costs any more.
+
+    `running_since`: of an instance that was never ready: since when it ran, None if it never did.
+    """
 
     command: str
     instance: str
+    running_since: float | None = None
 
 
 class AgentFact(Event, frozen=True, kw_only=True):

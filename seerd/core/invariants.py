@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import State
+from seerd.core.state import LIVE, State
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
 EPSILON_S = 1e-6
@@ -57,10 +57,17 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
     if state.facts.cluster.billing == "held":
         costs = {trial.key for trial in state.trials.values() if trial.held is not None}
     else:
-        paid = (InstancePhase.READY, InstancePhase.RELEASING)
+        paid = (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.RELEASING)
         costs = {instance.id for instance in state.instances.values() if instance.phase in paid}
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
+
+
+def instances_are_counted(state: State) -> Iterator[str]:
+    """The number of live instances that is kept is theirs."""
+    live = sum(instance.phase in LIVE for instance in state.instances.values())
+    if live != state.live:
+        yield f"{live} instances are live, {state.live} are counted"
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
@@ -95,6 +102,7 @@ CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
     a_trial_that_fits_is_not_split,
     phases_and_gpus_agree,
     what_is_held_is_paid,
+    instances_are_counted,
     the_budget_is_kept,
     nothing_is_left_at_the_end,
     the_result_is_confirmed,

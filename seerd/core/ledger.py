@@ -44,6 +44,9 @@ class Ledger:
     _closed_gpu_s: float = 0.0
     _open_gpus: int = 0
     _open_gpu_since: float = 0.0
+    _young: dict[str, Charge] = field(default_factory=dict)
+    _floor_gpu_s: float = 0.0
+    _grown_by: float = -math.inf
 
     def start(self, charge: Charge) -> None:
         """Open a charge; what it is for must not be open already."""
@@ -52,21 +55,33 @@ class Ledger:
         self.open[charge.what] = charge
         self._open_gpus += charge.gpus
         self._open_gpu_since += charge.gpus * charge.since_s
+        if charge.minimum_s:
+            self._young[charge.what] = charge
+            self._floor_gpu_s += charge.gpus * charge.minimum_s
+            self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
     def end(self, what: str, at_s: float) -> None:
         """Close the charge for `what`, never before it began."""
-        charge = self.open.pop(what)
-        self._open_gpus -= charge.gpus
-        self._open_gpu_since -= charge.gpus * charge.since_s
+        charge = self._take(what)
         ended = replace(charge, until_s=max(at_s, charge.since_s))
         self.closed.append(ended)
         self._closed_gpu_s += ended.gpu_s(at_s)
 
+    def void(self, what: str) -> None:
+        """What was charged never cost anything."""
+        self._take(what)
+
     def begin_at(self, what: str, since_s: float) -> None:
         """An open charge began at another time than was thought."""
-        charge = self.open[what]
-        self._open_gpu_since += charge.gpus * (since_s - charge.since_s)
-        self.open[what] = replace(charge, since_s=since_s)
+        self.start(replace(self._take(what), since_s=since_s))
+
+    def _take(self, what: str) -> Charge:
+        charge = self.open.pop(what)
+        if self._young.pop(what, None):
+            self._floor_gpu_s -= charge.gpus * charge.minimum_s
+        self._open_gpus -= charge.gpus
+        self._open_gpu_since -= charge.gpus * charge.since_s
+        return charge
 
     def charges(self) -> Iterable[Charge]:
         """Every charge, ended ones first."""
@@ -75,11 +90,20 @@ class Ledger:
 
     def spent_gpu_s(self, now_s: float) -> float:
         """GPU-seconds billed up to now."""
-        return self._closed_gpu_s + self._open_gpus * now_s - self._open_gpu_since + self._shortfall(now_s)
+        return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
         """GPU-seconds billed if everything that costs were given back from now on, which takes `release_s`."""
         return self.spent_gpu_s(now_s + release_s)
+
+    def within(self, budget_gpu_s: float, at_s: float) -> bool:
+        """Whether what is billed up to `at_s` stays within the budget. As exact as `spent_gpu_s`, and cheap where the answer is clear."""
+        linear = self._linear_gpu_s(at_s)
+        if at_s >= self._grown_by:
+            return linear <= budget_gpu_s
+        if linear + self._floor_gpu_s <= budget_gpu_s:
+            return True
+        return linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
         """The last moment (seconds since the run began) at which giving everything back still stays within the budget.
@@ -89,9 +113,10 @@ class Ledger:
         """
         if self._open_gpus == 0:
             return math.inf
-        floors = sum(c.gpus * c.minimum_s for c in self.open.values() if c.minimum_s)
         past_minimum = (budget_gpu_s - self._closed_gpu_s + self._open_gpu_since) / self._open_gpus - release_s
-        if floors == 0.0 or self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
+        if past_minimum + release_s >= self._grown_by:
+            return past_minimum
+        if self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
             return past_minimum
         return self._last_affordable(budget_gpu_s, release_s)
 
@@ -99,9 +124,15 @@ class Ledger:
         """Money for so many GPU-seconds."""
         return gpu_s / 3600 * self.usd_per_gpu_h
 
+    def _linear_gpu_s(self, now_s: float) -> float:
+        """What would have been billed without a minimum for what is still open."""
+        return self._closed_gpu_s + self._open_gpus * now_s - self._open_gpu_since
+
     def _shortfall(self, now_s: float) -> float:
         """What the open charges under their minimum cost beyond the time they have run."""
-        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self.open.values() if c.minimum_s)
+        if now_s >= self._grown_by:
+            return 0.0
+        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values())
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
         """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the sum is piecewise linear."""

@@ -58,7 +58,7 @@ TRIAL_MOVES: dict[TrialPhase, frozenset[TrialPhase]] = {
 }
 
 INSTANCE_MOVES: dict[InstancePhase, frozenset[InstancePhase]] = {
-    InstancePhase.REQUESTED: frozenset({InstancePhase.READY, InstancePhase.REFUSED, InstancePhase.TERMINATED}),
+    InstancePhase.REQUESTED: frozenset({InstancePhase.READY, InstancePhase.REFUSED, InstancePhase.RELEASING}),
     InstancePhase.READY: frozenset({InstancePhase.RELEASING, InstancePhase.TERMINATED}),
     InstancePhase.RELEASING: frozenset({InstancePhase.TERMINATED}),
     InstancePhase.TERMINATED: frozenset(),

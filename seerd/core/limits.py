@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 
-from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 
 GRACE_MIN_S = 4.0
 GRACE_MAX_S = 30.0
-KILL_S = 2.0
+KILL_S = 1.5
 """From the end of the grace period until no process of an attempt is left, however loaded the machine."""
-TERMINATE_S = 0.5
-"""The last part of that: an instance that has not confirmed the end of its trials by then is given back as it is."""
 PUBLISH_S = 1.0
 """From the last checkpoint until the best model is in its place."""
 LEASE_S = 60.0
@@ -27,18 +25,31 @@ def grace_s(state: State) -> float:
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
+    if state.facts.cluster.instant:
+        return 0.0
     most = max(GRACE_MIN_S, min(GRACE_MAX_S, state.facts.problem.limits.deadline_s / 10))
     return min(most, max(GRACE_MIN_S, 2 * state.slowest_s + 2))
 
 
+def terminate_s(state: State) -> float:
+    """From asking to give an instance back until it costs no more: one that has not confirmed the end of its trials is asked for as it is."""
+    return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
+
+
+def end_s(state: State) -> float:
+    """From the end of the grace period until nothing costs any more."""
+    return 0.0 if state.facts.cluster.instant else KILL_S + state.facts.cluster.terminate_s
+
+
 def release_s(state: State) -> float:
     """From the decision to stop until the GPUs are free."""
-    return grace_s(state) + KILL_S
+    return grace_s(state) + end_s(state)
 
 
 def close_at(state: State) -> float:
     """When everything must be asked to stop so that the best model is in the store by the deadline."""
-    return state.facts.problem.limits.deadline_s - release_s(state) - PUBLISH_S
+    publish_s = 0.0 if state.facts.cluster.instant else PUBLISH_S
+    return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
 
 
 def exhausted_at(state: State) -> float:
@@ -58,30 +69,28 @@ def budget_gpu_s(state: State) -> float:
 def quiet_by(state: State) -> float:
     """When, if everything is asked to stop now, no attempt may be left: a late daemon leaves less time to save, but keeps the limits."""
     last = min(close_at(state), exhausted_at(state)) + release_s(state)
-    return min(state.now + release_s(state), max(last, state.now + KILL_S)) - TERMINATE_S
+    return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(state)
 
 
 def closing_grace_s(state: State) -> float:
     """What is left of the grace period while everything is being stopped."""
-    return max(0.0, min(grace_s(state), (state.close_by or 0.0) + TERMINATE_S - KILL_S - state.now))
+    return max(0.0, min(grace_s(state), (state.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Whether so many more GPUs may be held, even if only until they can be given back."""
+    """Whether a trial may hold so many more GPUs, even if only until they can be given back; on rented ones that costs no more."""
     wait_s = release_s(state)
-    after = state.ledger.committed_gpu_s(state.now, wait_s) + gpus * wait_s
-    return after <= budget_gpu_s(state)
+    more = gpus * wait_s if state.facts.cluster.billing == "held" else 0.0
+    return state.ledger.within(budget_gpu_s(state) - more, state.now + wait_s)
 
 
 def affordable_launch(state: State, gpus: int) -> bool:
-    """Whether one more rented instance may be asked for: it and those that are on their way cost their minimum at least."""
+    """Whether one more rented instance may be asked for: it costs its minimum at least."""
     cluster = state.facts.cluster
     if cluster.billing == "held":
         return True
     wait_s = release_s(state)
-    coming = sum(i.gpus for i in state.instances.values() if i.phase is InstancePhase.REQUESTED) + gpus
-    after = state.ledger.committed_gpu_s(state.now, wait_s) + coming * max(cluster.minimum_s, wait_s)
-    return after <= budget_gpu_s(state)
+    return state.ledger.within(budget_gpu_s(state) - gpus * max(cluster.minimum_s, wait_s), state.now + wait_s)
 
 
 def lease_s(state: State, now: float) -> float:
@@ -91,13 +100,13 @@ def lease_s(state: State, now: float) -> float:
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.close_by or 0.0) - now)
-    return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + KILL_S / 2))
+    return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
 
 
 def gone_by(state: State) -> float:
     """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended."""
     if state.close_by is not None:
-        return max(state.heard_at, state.close_by + TERMINATE_S)
+        return max(state.heard_at, state.close_by + terminate_s(state))
     return state.heard_at + lease_s(state, state.heard_at) + release_s(state)
 
 

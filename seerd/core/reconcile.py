@@ -6,7 +6,6 @@ The one rule: what is under way counts as done, so reconciling twice asks for no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TypeVar
 
 from seerd.core.commands import (
@@ -120,12 +119,14 @@ def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
             config=dict(trial.config),
             seed=trial.seed,
             checkpoints=tuple(c.name for c in trial.checkpoints),
+            beside=tuple((slots.node, slots.gpus) for slots in trial.held[1:]),
         )
     )
 
 
 def _worthwhile(state: State, trial: Trial) -> bool:
-    return affordable(state, trial.gpus) and state.now + SHORTEST_S <= close_at(state)
+    shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
+    return affordable(state, trial.gpus) and state.now + shortest_s <= close_at(state)
 
 
 def _free(state: State, target: Assignment) -> bool:
@@ -142,74 +143,76 @@ def _fit_instances(state: State, orders: Orders) -> None:
     if not state.refit:
         return
     state.refit = False
-    live = [i for i in state.instances.values() if i.phase in (InstancePhase.REQUESTED, InstancePhase.READY)]
-    missing = instances_needed(state) - len(live)
-    for _ in range(missing):
+    idle, state.idle = state.idle, {}
+    for _ in range(state.needed - state.live):
         if not affordable_launch(state, state.facts.cluster.gpus_per_instance):
             break
-        launch = Launch(id=orders.next_id(), gpus=state.facts.cluster.gpus_per_instance)
-        state.instances[launch.id] = Instance(launch.id, launch.gpus)
-        orders.give(launch)
-    if missing < 0 and state.facts.cluster.billing == "rented":
-        for instance in _idle(state, live):
-            _terminate(instance, orders)
+        _launch(state, orders)
+    if state.facts.cluster.billing == "rented":
+        for name in idle:
+            if state.live > state.needed and _unused(state.instances[name]):
+                _terminate(state, state.instances[name], orders)
 
 
-def instances_needed(state: State) -> int:
-    """Instances that hold all wanted trials without splitting one that fits: first fit, largest first."""
-    size = state.facts.cluster.gpus_per_instance
-    wanted = sorted((t.gpus for t in state.trials.values() if t.gpus and t.status == "live"), reverse=True)
-    rooms: list[int] = []
-    for gpus in wanted:
-        whole, rest = divmod(gpus, size)
-        room = next((i for i, free in enumerate(rooms) if free >= rest), None)
-        rooms.extend([0] * whole)
-        if not rest:
-            continue
-        if room is None:
-            rooms.append(size - rest)
-        else:
-            rooms[room] -= rest
-    most = state.facts.cluster.max_instances
-    return len(rooms) if most is None else min(len(rooms), most)
+def _launch(state: State, orders: Orders) -> None:
+    launch = Launch(id=orders.next_id(), gpus=state.facts.cluster.gpus_per_instance)
+    state.instances[launch.id] = Instance(launch.id, launch.gpus)
+    state.live += 1
+    state.present += 1
+    if state.facts.cluster.billing == "rented":
+        # It may run any moment, and its start is known only when it is ready: until then it counts from now on.
+        minimum_s = state.facts.cluster.minimum_s
+        state.ledger.start(Charge(launch.id, launch.id, launch.gpus, state.now, minimum_s=minimum_s))
+    orders.give(launch)
 
 
-def _idle(state: State, live: list[Instance]) -> Iterator[Instance]:
-    claimed = {node for node, _ in state.claims}
-    for instance in live:
-        if instance.phase is InstancePhase.READY and not instance.busy and instance.id not in claimed:
-            yield instance
+def _unused(instance: Instance) -> bool:
+    return instance.phase is InstancePhase.READY and not instance.busy and not instance.claims
 
 
-def _terminate(instance: Instance, orders: Orders) -> None:
-    instance.go(InstancePhase.RELEASING)
+def _terminate(state: State, instance: Instance, orders: Orders) -> None:
+    if instance.phase is InstancePhase.REQUESTED:
+        del state.under_way[instance.id]
+    state.go_instance(instance, InstancePhase.RELEASING)
+    instance.terminate_command = orders.next_id()
     orders.give(Terminate(id=orders.next_id(), instance=instance.id))
 
 
 def _release_and_publish(state: State, orders: Orders) -> None:
     """Everything is given back, the best model is put in its place, and when both have happened the run is over."""
-    for instance in state.instances.values():
-        if instance.phase is InstancePhase.READY:
-            _terminate(instance, orders)
-    best = incumbent(state)
-    if state.published is None and state.publishing is None and best is not None:
-        state.publishing = best
-        orders.give(
-            Publish(
-                id=orders.next_id(),
-                trial=best.trial,
-                config=dict(state.trials[best.trial].config),
-                checkpoint=best.checkpoint.name,
-                sha256=best.checkpoint.sha256,
-                metric=best.metric,
-            )
-        )
-        return
-    done = InstancePhase.TERMINATED, InstancePhase.REFUSED
-    if state.publishing is None and all(i.phase in done for i in state.instances.values()):
+    if state.live:
+        _release_all(state, orders)
+    if state.published is None and state.publishing is None and not state.no_model:
+        _publish(state, orders)
+    elif state.publishing is None and not state.present:
         state.go(RunPhase.OVER)
         state.finished = True
         orders.commands.append(Finish(id=orders.next_id(), status=state.ending or "failed"))
+
+
+def _release_all(state: State, orders: Orders) -> None:
+    rented = state.facts.cluster.billing == "rented"
+    for instance in state.instances.values():
+        if instance.phase is InstancePhase.READY or (rented and instance.phase is InstancePhase.REQUESTED):
+            _terminate(state, instance, orders)
+
+
+def _publish(state: State, orders: Orders) -> None:
+    best = state.publishing = incumbent(state)
+    state.no_model = best is None
+    if best is None:
+        _release_and_publish(state, orders)
+        return
+    orders.give(
+        Publish(
+            id=orders.next_id(),
+            trial=best.trial,
+            config=dict(state.trials[best.trial].config),
+            checkpoint=best.checkpoint.name,
+            sha256=best.checkpoint.sha256,
+            metric=best.metric,
+        )
+    )
 
 
 def _set_timer(state: State, orders: Orders) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from planner.model import Impossible, Outline, Plan, TrialStatus
+from planner.model import Allocation, Impossible, Outline, Plan, TrialStatus
 from planner.policy import POLICIES, Policy
 from planner.space import Config
 from seerd.core.commands import AnyCommand, SetTimer, Status
@@ -22,10 +22,14 @@ from seerd.core.lifecycle import (
     TrialPhase,
     move,
 )
-from seerd.core.placement import Assignment
+from seerd.core.placement import Assignment, Demand
 
 KEPT_CHECKPOINTS = 2
 """So many of a trial's newest checkpoints stay in the store: a damaged newest one falls back to the one before it."""
+
+LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
+"""Instances that are there or will be, and have not been given back."""
+GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
 STATUS: dict[TrialPhase, TrialStatus] = {
     TrialPhase.FINISHED: "finished",
@@ -59,6 +63,7 @@ class Trial:
     """One configuration and what became of it.
 
     gpus         how many GPUs are wanted for it now, 0 for none
+    until        the policy wants to be asked when it has made so many reports
     target       where it should run; `held`: where its present attempt holds GPUs; neither, one or both may be there
     history      its reports, without those that a later restart from an older checkpoint has taken back
     checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
@@ -72,6 +77,7 @@ class Trial:
     phase: TrialPhase = TrialPhase.WAITING
     gpus: int = 0
     bracket: int = 0
+    until: int | None = None
     target: Assignment | None = None
     held: Assignment | None = None
     attempt: int = 0
@@ -116,7 +122,11 @@ class Trial:
 
 @dataclass(slots=True)
 class Instance:
-    """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own. `seen`: its agent's last fact."""
+    """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own.
+
+    seen    its agent's last fact
+    busy    which trial holds each GPU; `claims`: which one is to get it
+    """
 
     id: str
     gpus: int
@@ -125,11 +135,9 @@ class Instance:
     ended_at: float | None = None
     seen: int = 0
     busy: dict[int, str] = field(default_factory=dict)
+    claims: dict[int, str] = field(default_factory=dict)
+    terminate_command: str | None = None
     why: str = ""
-
-    def go(self, phase: InstancePhase) -> None:
-        """Change phase along the table."""
-        self.phase = move(INSTANCE_MOVES, f"instance {self.id}", self.phase, phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +166,13 @@ class State:
     under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
     timer      the one timer that is set
     holding    attempts that hold GPUs
-    claims     which trial is to get a GPU, by (instance, GPU)
+    wanted     the plan's allocations by trial; `aimed`: trials that have a target
+    waiting    wanted trials without a target, most valuable first
+    fresh      instances that have become ready since trials were last placed
+    live       instances that are asked for or ready; `present`: those being given back too; `needed`: how many the wanted trials need
+    idle       instances on which nothing may run any more
     touched    trials whose wanted and real place may differ since the last `reconcile`
+    no_model   the run is being ended, and no checkpoint can be its result
     woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
                ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
     replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
@@ -186,12 +199,20 @@ class State:
     under_way: dict[str, AnyCommand] = field(default_factory=dict)
     timer: SetTimer | None = None
     holding: int = 0
-    claims: dict[tuple[str, int], str] = field(default_factory=dict)
+    wanted: dict[str, Allocation] = field(default_factory=dict)
+    aimed: dict[str, None] = field(default_factory=dict)
+    waiting: dict[str, Demand] = field(default_factory=dict)
+    fresh: list[str] = field(default_factory=list)
+    live: int = 0
+    present: int = 0
+    needed: int = 0
+    idle: dict[str, None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     slowest_s: float = 0.0
     refusals: int = 0
     unreadable: set[str] = field(default_factory=set)
     publishing: Incumbent | None = None
+    no_model: bool = False
     published: Published | None = None
     finished: bool = False
     notes: list[str] = field(default_factory=list)
@@ -199,6 +220,12 @@ class State:
     def go(self, phase: RunPhase) -> None:
         """Change phase along the table."""
         self.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+
+    def go_instance(self, instance: Instance, phase: InstancePhase) -> None:
+        """Change an instance's phase along the table."""
+        old, instance.phase = instance.phase, move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase)
+        self.live += (phase in LIVE) - (old in LIVE)
+        self.present -= phase in GONE
 
     def touch(self, trial: str) -> None:
         """Have `reconcile` look at this trial."""

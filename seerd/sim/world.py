@@ -1,19 +1,16 @@
-"""Instances, agents, trials and a daemon that can be killed, all simulated, around the real core.
+"""The core in a simulated world: time is a heap, the cloud and the agents are a `Fleet`, and a run takes milliseconds.
 
-The one rule: the core cannot tell it from the real thing. Agents number their facts, keep them until they are committed and carry out an
-order's id once; a killed daemon loses everything but its journal.
+The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event counts once it is there. A killed daemon
+loses everything else, and the next one rebuilds its state by stepping through the journal, which must give the same commands again.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import random
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from planner.space import Config
 from seerd.core.codec import encode_commands
 from seerd.core.commands import (
     AnyCommand,
@@ -27,92 +24,63 @@ from seerd.core.commands import (
 )
 from seerd.core.events import (
     AnyEvent,
-    InstanceLost,
-    InstanceReady,
-    InstanceTerminated,
-    LaunchRefused,
     ModelPublished,
     RunFacts,
     RunResumed,
     RunStarted,
     StopAsked,
     TimerFired,
-    TrialCheckpointed,
-    TrialExited,
-    TrialReported,
-    TrialStarted,
-    TrialTraining,
 )
 from seerd.core.invariants import violations
 from seerd.core.limits import lease_s
 from seerd.core.state import State, new_state
 from seerd.core.step import step
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.fleet import Fleet
+from seerd.sim.heap import Heap
 
-
-@dataclass(frozen=True)
-class Behaviour:
-    """How the simulated parts behave; seconds.
-
-    metric     the metric after so many reports (None: NaN)
-    epoch_s    from report to report, on so many GPUs
-    deaf       agents do not answer orders to stop
-    crashes    whether this attempt ends with an error at this report
-    """
-
-    metric: Callable[[Config, int], float | None]
-    epoch_s: Callable[[int], float] = lambda gpus: 1.0
-    crashes: Callable[[str, int, int], bool] = lambda trial, attempt, epoch: False
-    boot_s: float = 0.2
-    start_s: float = 2.0
-    save_s: float = 0.05
-    stop_s: float = 0.5
-    most_epochs: int | None = None
-    deaf: bool = False
-
-
-@dataclass
-class Attempt:
-    """A simulated attempt."""
-
-    trial: str
-    number: int
-    config: Config
-    gpus: int
-    epoch: int
-    saved: int
-
-
-@dataclass
-class Machine:
-    """A simulated instance with its agent."""
-
-    id: str
-    alive: bool = True
-    facts: int = 0
-    kept: list[tuple[int, Callable[[float], AnyEvent]]] = field(default_factory=list)
-    orders: set[str] = field(default_factory=set)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+START_S = 0.05
+PUBLISH_S = 0.05
 
 
 class World:
-    """Runs a run to its end. After every step the invariants are checked; a violation raises `AssertionError`."""
+    """Runs a run to its end.
 
-    def __init__(self, facts: RunFacts, behaviour: Behaviour, *, kill_after: frozenset[int] = frozenset()) -> None:
+    With `checked`, the journal is kept, the daemon may be killed, and after every step the invariants must hold: a violation raises
+    `AssertionError`. Without, only what `simulate` needs is kept, which is many times as fast.
+    """
+
+    def __init__(
+        self,
+        facts: RunFacts,
+        behaviour: Behaviour,
+        *,
+        seed: int = 0,
+        kill_after: frozenset[int] = frozenset(),
+        checked: bool = True,
+    ) -> None:
         self.facts = facts
-        self.behaviour = behaviour
-        self.now = 0.0
         self.journal: list[tuple[AnyEvent, list[AnyCommand]]] = []
         self.state = new_state(facts)
-        self.machines: dict[str, Machine] = {}
-        self.store: dict[str, list[tuple[str, int]]] = {}
         self.up = True
         self.down_s = 1.0
         self.kills = 0
-        self.started: list[tuple[str, int]] = []
+        self.events = 0
+        self.published_at: float | None = None
+        self._checked = checked
+        self._heap = Heap()
+        self.fleet = Fleet(behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later)
+        self.fleet.keep_facts = checked
+        self._instant = facts.cluster.instant
         self._kill_after = set(kill_after)
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
         self._incarnation = 0
+        self._inbox: deque[tuple[AnyEvent, ...]] = deque()
+        self._busy = False
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self._heap.now
 
     def run(self) -> State:
         """From the start to the end of the run."""
@@ -121,32 +89,43 @@ class World:
 
     def begin(self) -> None:
         """The person starts the run."""
-        self.at(0.05, lambda: self.tell(RunStarted(at=self.now, facts=self.facts)))
+        start_s = 0.0 if self._instant else START_S
+        self.at(start_s, lambda: self.tell(RunStarted(at=self.now, facts=self.facts)))
 
     def run_on(self) -> State:
         """From here to the end of the run."""
         while not self.state.finished:
-            self.turn()
+            self._heap.turn()
         return self.state
 
     def turn(self) -> None:
         """Let the next thing happen."""
-        self.now, _, action = heapq.heappop(self._heap)
-        action()
+        self._heap.turn()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Let something happen at a moment, after what was put there before."""
-        heapq.heappush(self._heap, (when, next(self._order), action))
+        self._heap.at(when, action)
 
     # ------------------------------------------------------------ the daemon
 
-    def tell(self, event: AnyEvent) -> None:
-        """An event reaches the daemon; lost if there is none."""
-        self._tell([event])
+    def tell(self, *events: AnyEvent) -> None:
+        """A batch reaches the daemon, after what is waiting there; lost if there is no daemon."""
+        self._inbox.append(events)
+        if self._busy:
+            return
+        self._busy = True
+        while self._inbox:
+            self._handle(self._inbox.popleft())
+        self._busy = False
 
-    def _tell(self, events: list[AnyEvent]) -> None:
-        """A batch, as the real daemon handles it: all committed first, then all commands carried out."""
+    def _handle(self, events: tuple[AnyEvent, ...]) -> None:
+        """As the real daemon does it: all committed first, then all commands carried out."""
         if not self.up:
+            return
+        self.events += len(events)
+        if not self._checked:
+            for command in step(self.state, events[0]):
+                self._carry_out(command)
             return
         batch: list[AnyCommand] = []
         for event in events:
@@ -171,17 +150,9 @@ class World:
         self._incarnation += 1
         lease_end = self.now + lease_s(self.state, self.now)
         if lease_end < self.now + self.down_s:
-            self.at(lease_end, self._end_lease)
+            rented = self.facts.cluster.billing == "rented"
+            self.at(lease_end, lambda: self.fleet.end_leases(power_off=rented))
         self.at(self.now + self.down_s, self.resume)
-
-    def _end_lease(self) -> None:
-        """Nobody renewed it: every agent lets its trials save and exit."""
-        for machine in self.machines.values():
-            for attempt in list(machine.attempts.values()):
-                self._save(machine, attempt)
-                self._exit(machine, attempt, "lease", 0)
-            if self.facts.cluster.billing == "rented":
-                self.power_off(machine.id)
 
     def resume(self) -> None:
         """A new daemon reads the journal, looks at what is there, and goes on."""
@@ -194,9 +165,8 @@ class World:
         if not self.journal:
             self.tell(RunStarted(at=self.now, facts=self.facts))
             return
-        alive = tuple(m.id for m in self.machines.values() if m.alive)
-        missed = [make(self.now) for m in self.machines.values() if m.alive for _, make in m.kept]
-        self._tell([RunResumed(at=self.now, alive=alive), *missed])
+        alive = tuple(machine.id for machine in self.fleet.machines.values() if machine.alive)
+        self.tell(RunResumed(at=self.now, alive=alive), *self.fleet.missed())
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
         """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
@@ -205,158 +175,31 @@ class World:
 
     def _carry_out(self, command: AnyCommand) -> None:
         match command:
+            case StartTrial() | StopTrial():
+                self.fleet.order(command)
             case SetTimer():
                 wait_s = max(0.0, command.due - self.now)
                 self._later(wait_s, lambda at: TimerFired(at=at, command=command.id))
             case Launch():
-                self._launch(command)
+                self.fleet.launch(command)
             case Terminate():
-                self.power_off(command.instance)
-                self._later(0.1, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance))
-            case StartTrial() | StopTrial():
-                self._order_to(command)
+                self.fleet.terminate(command)
             case Publish():
-                self._later(0.05, lambda at: ModelPublished(at=at, command=command.id, path="best"))
+                wait_s = 0.0 if self._instant else PUBLISH_S
+                self._later(wait_s, partial(self._published, command.id))
             case Finish():
                 pass
 
-    def _launch(self, command: Launch) -> None:
-        name = f"m{command.id}"
-        machine = self.machines.setdefault(name, Machine(name))
-        since = self.now + self.behaviour.boot_s
+    def _published(self, command: str, at: float) -> AnyEvent:
+        self.published_at = at
+        return ModelPublished(at=at, command=command, path="best")
 
-        def outcome(at: float) -> AnyEvent:
-            if not machine.alive:
-                return LaunchRefused(at=at, command=command.id, why="it died while it booted", retry=True)
-            return InstanceReady(
-                at=at, command=command.id, instance=machine.id, gpus=command.gpus, running_since=min(at, since)
-            )
-
-        self._later(self.behaviour.boot_s, outcome)
-
-    # ------------------------------------------------------------ machines
-
-    def power_off(self, name: str) -> None:
-        """All that ran there is gone."""
-        machine = self.machines[name]
-        machine.alive = False
-        machine.attempts.clear()
+    # ------------------------------------------------------------ what else may happen
 
     def lose(self, name: str) -> None:
         """The machine dies, and the daemon notices."""
-        self.power_off(name)
-        self.tell(InstanceLost(at=self.now, instance=name, why="power failure"))
+        self.fleet.lose(name)
 
     def interrupt(self, *, hard: bool = False) -> None:
         """The person presses Ctrl-C."""
         self.tell(StopAsked(at=self.now, hard=hard))
-
-    def _fact(self, machine: Machine, kind: type[Any], **fields: Any) -> None:
-        machine.facts += 1
-        number, happened = machine.facts, self.now
-
-        def make(at: float) -> AnyEvent:
-            event: AnyEvent = kind(at=at, instance=machine.id, fact=number, happened=happened, **fields)
-            return event
-
-        machine.kept.append((number, make))
-        self.tell(make(self.now))
-
-    def _order_to(self, command: StartTrial | StopTrial) -> None:
-        machine = self.machines[command.instance]
-        if not machine.alive or command.id in machine.orders:
-            return
-        machine.orders.add(command.id)
-        if isinstance(command, StartTrial):
-            self._start(machine, command)
-        else:
-            self._stop(machine, command)
-
-    def _start(self, machine: Machine, command: StartTrial) -> None:
-        known = dict(self.store.get(command.trial, []))
-        epoch = next((known[name] for name in command.checkpoints if name in known), 0)
-        attempt = Attempt(command.trial, command.attempt, command.config, len(command.gpus), epoch, epoch)
-        running = [a for m in self.machines.values() for a in m.attempts.values() if a.trial == command.trial]
-        assert not running, f"{command.trial} runs twice"
-        machine.attempts[f"{command.trial}/{command.attempt}"] = attempt
-        self.started.append((command.trial, command.attempt))
-        self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
-        self.at(self.now + self.behaviour.start_s, partial(self._begin, machine, attempt))
-
-    def _runs(self, machine: Machine, attempt: Attempt) -> bool:
-        return machine.alive and machine.attempts.get(f"{attempt.trial}/{attempt.number}") is attempt
-
-    def _begin(self, machine: Machine, attempt: Attempt) -> None:
-        if self._runs(machine, attempt):
-            self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, epoch=attempt.epoch)
-            self.at(self.now + self.behaviour.epoch_s(attempt.gpus), partial(self._epoch, machine, attempt))
-
-    def _epoch(self, machine: Machine, attempt: Attempt) -> None:
-        if not self._runs(machine, attempt):
-            return
-        if self.behaviour.crashes(attempt.trial, attempt.number, attempt.epoch + 1):
-            self._exit(machine, attempt, "crashed", 1)
-            return
-        attempt.epoch += 1
-        metric = self.behaviour.metric(attempt.config, attempt.epoch)
-        self._fact(
-            machine,
-            TrialReported,
-            trial=attempt.trial,
-            attempt=attempt.number,
-            epoch=attempt.epoch,
-            metric=metric,
-            unit_s=self.behaviour.epoch_s(attempt.gpus),
-        )
-        if attempt.epoch == 1 or attempt.epoch % 5 == 0:
-            self._save(machine, attempt)
-        if attempt.epoch == self.behaviour.most_epochs:
-            self._exit(machine, attempt, "finished", 0)
-            return
-        self.at(self.now + self.behaviour.epoch_s(attempt.gpus), partial(self._epoch, machine, attempt))
-
-    def _save(self, machine: Machine, attempt: Attempt) -> None:
-        if attempt.epoch in (attempt.saved, 0):
-            return
-        attempt.saved = attempt.epoch
-        name = f"{attempt.epoch:06d}-{attempt.number:08d}"
-        self.store.setdefault(attempt.trial, []).append((name, attempt.epoch))
-        self._fact(
-            machine,
-            TrialCheckpointed,
-            trial=attempt.trial,
-            attempt=attempt.number,
-            name=name,
-            epoch=attempt.epoch,
-            metric=self.behaviour.metric(attempt.config, attempt.epoch),
-            sha256="0" * 64,
-            size=1000,
-            save_s=self.behaviour.save_s,
-        )
-
-    def _stop(self, machine: Machine, command: StopTrial) -> None:
-        attempt = machine.attempts.get(f"{command.trial}/{command.attempt}")
-        if attempt is None or self.behaviour.deaf:
-            return
-        if not command.checkpoint:
-            self._exit(machine, attempt, "asked", None)
-            return
-        wait_s = min(self.behaviour.stop_s, command.grace_s)
-        self.at(self.now + wait_s, partial(self._stopped, machine, attempt))
-
-    def _stopped(self, machine: Machine, attempt: Attempt) -> None:
-        if self._runs(machine, attempt):
-            self._save(machine, attempt)
-            self._exit(machine, attempt, "asked", 0)
-
-    def _exit(self, machine: Machine, attempt: Attempt, cause: str, code: int | None) -> None:
-        del machine.attempts[f"{attempt.trial}/{attempt.number}"]
-        self._fact(
-            machine,
-            TrialExited,
-            trial=attempt.trial,
-            attempt=attempt.number,
-            cause=cause,
-            code=code,
-            tail=("last line",),
-        )

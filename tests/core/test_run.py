@@ -13,7 +13,8 @@ from seerd.core.events import RunFacts, TrialExited, TrialReported, TrialTrainin
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.reconcile import reconcile
 from seerd.core.state import State
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -75,7 +76,7 @@ def test_a_moved_trial_goes_on_from_where_it_saved(facts: MakeFacts) -> None:
 
 
 def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
-    slow_to_stop = Behaviour(metric=curve, stop_s=100.0)
+    slow_to_stop = Behaviour(metric=curve, stop=exactly(100.0))
     state = World(facts(budget_gpu_s=320.0), slow_to_stop).run()
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.published is not None
@@ -136,10 +137,10 @@ def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
 
 def test_trials_of_a_lost_instance_run_again_from_their_checkpoints(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
-    world.at(12.0, lambda: world.lose(next(iter(world.machines))))
+    world.at(12.0, lambda: world.lose(next(iter(world.fleet.machines))))
     state = world.run()
     assert state.published is not None
-    assert len(world.machines) == 2
+    assert len(world.fleet.machines) == 2
     assert all(t.losses == 1 for t in state.trials.values())
 
 
@@ -166,7 +167,7 @@ def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
 
 
 def test_a_second_interrupt_kills(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, stop_s=50.0))
+    world = World(facts(), Behaviour(metric=curve, stop=exactly(50.0)))
     world.at(10.0, world.interrupt)
     world.at(10.5, lambda: world.interrupt(hard=True))
     state = world.run()
@@ -212,5 +213,5 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
         state = world.run()
         assert state.published is not None, seq
         assert [t.config for t in state.trials.values()] == configs
-        assert len(world.started) == len(set(world.started)), seq
+        assert len(world.fleet.started) == len(set(world.fleet.started)), seq
         assert state.ledger.spent_gpu_s(state.now) <= 320.0

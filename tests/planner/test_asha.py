@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.stragglers import METHODS, study
 from planner.asha import Asha, brackets_of, next_bracket, places, shares, sizes
 from planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
 from planner.rungs import Rung, metric_at, rung_reports
@@ -291,6 +292,12 @@ def test_gpus_that_nobody_needs_go_to_those_that_are_left() -> None:
     assert held[-1] == [4]
     endless = World(Asha(problem(8, 200.0, max_reports=64)), 8, by_lr).run()
     assert {a.gpus for plan in endless.plans for a in plan.allocations} == {1}
+
+
+def test_stragglers_and_dropped_jobs_hold_up_sha_more_than_asha() -> None:
+    """Appendix A.1, with fewer repeats and half the time; `bench/stragglers.py` has the whole table."""
+    trained = {method: sum(study(method, 1.33, 0.001, seed, 1000)[0] for seed in range(3)) for method in METHODS}
+    assert trained["asha"] > trained["sha"] > 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from itertools import pairwise
 
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.hypersched import HyperSched, Pace, Run, deal, worth_starting
+from planner import hypersched
+from planner.hypersched import HyperSched, Pace, Recent, Run, deal, worth_starting
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from planner.scaling import BUNDLED, LINEAR, Scaling
 from tests.planner.policy_world import FakeReport, FakeTrial, World, problem
@@ -36,7 +36,7 @@ def test_startup_is_what_the_first_report_took_longer() -> None:
     assert pace.report_s == 2.0
     assert pace.startup_s == 10.0
     assert Pace(LINEAR).startup_s == 0.0
-    assert Pace(LINEAR).report_s == math.inf
+    assert Pace(LINEAR).report_s is None
 
 
 def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None:
@@ -50,6 +50,18 @@ def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None
     assert pace.startup_s == 9.0
 
 
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
+def test_the_oldest_are_forgotten(values: list[float]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hypersched, "REMEMBERED", 20)
+        recent = Recent()
+        for value in values:
+            recent.add(value)
+    kept = sorted(values[-20:])
+    assert recent.at(0.5) == kept[(len(kept) + 1) // 2 - 1]
+    assert recent.at(1.0) == kept[-1]
+
+
 def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
     pace, trial, run = Pace(BUNDLED["resnet18"]), FakeTrial("t0001"), Run(4, 0.0, 0.0)
     trial.history = [FakeReport(5.0, 3, 0.0), FakeReport(6.0, 4, 0.0)]
@@ -58,7 +70,7 @@ def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
     pace.observe(run, trial)
     pace.observe(run, trial)
     assert pace.report_s == pytest.approx(3.426)
-    assert len(pace._reports_s) == 2
+    assert len(pace._reports_s._latest) == 2
 
 
 def test_a_restart_from_an_older_checkpoint_is_no_time_per_report() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from planner.space import Config
 from seerd.core.events import RunFacts
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
 
 SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "200"))
 MakeFacts = Callable[..., RunFacts]
@@ -36,11 +37,11 @@ def faulty_world(seed: int, make: MakeFacts) -> World:
 
     behaviour = Behaviour(
         metric=metric,
-        epoch_s=lambda gpus: rng.uniform(0.3, 3.0) / gpus,
+        unit_s=lambda config, epoch, gpus: rng.uniform(0.3, 3.0) / gpus,
         crashes=lambda trial, attempt, epoch: rng.random() < unlucky,
-        boot_s=rng.uniform(0.1, 8.0),
-        start_s=rng.uniform(0.5, 6.0),
-        stop_s=rng.choice([0.2, 1.0, 20.0]),
+        boot=exactly(rng.uniform(0.1, 8.0)),
+        start=exactly(rng.uniform(0.5, 6.0)),
+        stop=exactly(rng.choice([0.2, 1.0, 20.0])),
         most_epochs=rng.choice([None, None, 30]),
         deaf=rng.random() < 0.1,
     )
@@ -55,7 +56,7 @@ def faulty_world(seed: int, make: MakeFacts) -> World:
 
 
 def lose_one(world: World, rng: random.Random) -> None:
-    alive = [machine.id for machine in world.machines.values() if machine.alive]
+    alive = [machine.id for machine in world.fleet.machines.values() if machine.alive]
     if alive and world.up:
         world.lose(rng.choice(alive))
 

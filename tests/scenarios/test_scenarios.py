@@ -13,7 +13,8 @@ import pytest
 from planner.space import Config
 from seerd.core.commands import AnyCommand, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
 from seerd.core.events import AnyEvent, RunFacts, TrialCheckpointed, TrialExited, TrialReported, TrialTraining
-from seerd.sim.world import Behaviour, World
+from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
 
 FOLDER = Path(__file__).parent
 MakeFacts = Callable[..., RunFacts]
@@ -24,25 +25,27 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def plain(facts: MakeFacts) -> World:
-    return World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus))
+    return World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus))
 
 
 def crash(facts: MakeFacts) -> World:
     def crashes(trial: str, _attempt: int, epoch: int) -> bool:
         return trial == "t0001" and epoch == 2
 
-    return World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus, crashes=crashes))
+    return World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, crashes=crashes))
 
 
 def killed_daemon(facts: MakeFacts) -> World:
-    world = World(facts(), Behaviour(metric=curve, epoch_s=lambda gpus: 4.0 / gpus), kill_after=frozenset({30}))
+    world = World(
+        facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus), kill_after=frozenset({30})
+    )
     world.down_s = 6.0
     return world
 
 
 def lost_instance(facts: MakeFacts) -> World:
     world = plain(facts)
-    world.at(12.0, lambda: world.lose(next(iter(world.machines))))
+    world.at(12.0, lambda: world.lose(next(iter(world.fleet.machines))))
     return world
 
 
@@ -54,7 +57,7 @@ def interrupted(facts: MakeFacts) -> World:
 
 def rented(facts: MakeFacts) -> World:
     made = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0, usd_per_gpu_h=3.06)
-    return World(made, Behaviour(metric=curve, epoch_s=lambda gpus: 20.0 / gpus, boot_s=30.0))
+    return World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
 
 
 SCENARIOS = {make.__name__: make for make in (plain, crash, killed_daemon, lost_instance, interrupted, rented)}

@@ -1,0 +1,62 @@
+"""What is assumed of a cloud before anything was measured there.
+
+The one rule: every figure has its source and its date beside it; what was measured replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.profile import CloudProfile, JobProfile, Latency, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """GPUs of one instance, and what it costs for an hour."""
+
+    gpus: int
+    usd_per_h: float
+
+    @property
+    def usd_per_gpu_h(self) -> float:
+        """Price of one of its GPUs."""
+        return self.usd_per_h / self.gpus
+
+
+INSTANCE_TYPES: Mapping[str, InstanceType] = {
+    "p3.2xlarge": InstanceType(1, 3.06),
+    "p3.8xlarge": InstanceType(4, 12.24),
+    "p3.16xlarge": InstanceType(8, 24.48),
+    "p4d.24xlarge": InstanceType(8, 32.7726),
+    "g4dn.xlarge": InstanceType(1, 0.526),
+    "g4dn.12xlarge": InstanceType(4, 3.912),
+    "g5.xlarge": InstanceType(1, 1.006),
+    "g5.12xlarge": InstanceType(4, 5.672),
+    "g5.48xlarge": InstanceType(8, 16.288),
+}
+"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand in 2024. A `price` in the spec replaces them."""
+
+DEFAULT_TYPE = "p3.8xlarge"
+"""What `simulate` rents where nothing else is said: the instance of RubberBand's evaluation (EuroSys '21, section 6)."""
+
+EC2 = CloudProfile(
+    pending=Latency(12.0, 25.0),
+    boot=Latency(50.0, 90.0),
+    release=Latency(1.0, 3.0),
+)
+"""Assumed, in seconds: from the request until `running` (not billed), from there until an agent takes orders, until a termination is accepted."""
+
+JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
+"""Assumed of a training script nobody has measured: `seerd profile` replaces it."""
+
+LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
+"""On this machine an instance is an agent's process."""
+
+RENTED_TERMINATE_S = 4.0
+"""Longer than nearly every termination takes to be accepted: set aside by the budget guard."""
+
+
+def assumed(*, rented: bool) -> Profile:
+    """The profile that is planned with until something was measured."""
+    return Profile(JOB, EC2 if rented else LOCAL, "assumed")

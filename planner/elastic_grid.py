@@ -1,0 +1,36 @@
+"""E-Grid: half of the time for looking, half for the best one (Dunlap et al., SEER, section 6.3, "E-Grid Search").
+
+The one rule: until T/2 as many configurations as the budget pays for train on `p_min` GPUs each, from then on the best of them alone on `p_max`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from planner.clocked import Clocked, Round, Track
+from planner.fixed import whole_instances
+from planner.model import Impossible, Problem
+
+P_MAX = 4
+"""The paper's, where the spec has none."""
+
+
+def elastic_grid(problem: Problem) -> Clocked:
+    """The policy."""
+    return Clocked(problem, _tracks(problem))
+
+
+def _tracks(problem: Problem) -> list[Track] | Impossible:
+    limits, params = problem.planned, problem.params
+    half_s, most = Fraction(limits.deadline_s) / 2, limits.max_gpus
+    p_max = max(params.p_min, params.p_max or P_MAX)
+    p_max = whole_instances(p_max if most is None else min(p_max, most), problem.gpus_per_instance)
+    trials = int((Fraction(limits.budget_gpu_s) / half_s - p_max) / params.p_min)
+    trials = trials if most is None else min(trials, most // params.p_min)
+    trials = trials if params.trials is None else min(trials, params.trials)
+    if trials < 1 or half_s < Fraction(params.t_min_s) or p_max < params.p_min:
+        reason = f"half of the time for one trial on {params.p_min}, half on {p_max} GPUs: that does not fit"
+        return Impossible(reason, problem.start_s + 2 * params.t_min_s, params.t_min_s * (params.p_min + p_max))
+    start, half = problem.start_s, float(half_s)
+    look = Round(start, start + half, trials, params.p_min)
+    return [Track((look, Round(start + half, start + 2 * half, 1, p_max)))]

@@ -1,0 +1,65 @@
+"""E-Hyperband: all brackets of Hyperband at the same time, on a cluster that shrinks (Dunlap et al., SEER, section 6.3; brackets as in
+Li et al., "Hyperband", JMLR 2018, Algorithm 1).
+
+The one rule: a unit of resource is `t_min` on `p_min` GPUs; R is the largest for which all brackets fit into the deadline and the budget.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from planner.clocked import Clocked, Round, Track
+from planner.hyperband import most_brackets, rungs_of
+from planner.model import Impossible, Limits, PolicyParams, Problem
+
+
+def elastic_hyperband(problem: Problem) -> Clocked:
+    """The policy."""
+    return Clocked(problem, _tracks(problem))
+
+
+def _tracks(problem: Problem) -> list[Track] | Impossible:
+    limits, params = problem.planned, problem.params
+    largest = _largest(limits, params)
+    if largest is None:
+        least_s = params.t_min_s
+        reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
+        return Impossible(reason, problem.start_s + least_s, least_s * params.p_min)
+    most, resource = largest
+    return [_track(problem, most, resource, bracket) for bracket in range(most, -1, -1)]
+
+
+def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Track:
+    params = problem.params
+    unit_s = Fraction(params.t_min_s)
+    rounds, begin = [], Fraction(0)
+    for trials, until in rungs_of(most, bracket, resource, Fraction(params.eta)):
+        end = until * unit_s
+        rounds.append(Round(problem.start_s + float(begin), problem.start_s + float(end), trials, params.p_min))
+        begin = end
+    return Track(tuple(rounds))
+
+
+def _largest(limits: Limits, params: PolicyParams) -> tuple[int, Fraction] | None:
+    """(s_max, R): between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R."""
+    eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
+    longest = Fraction(limits.deadline_s) / unit_s
+    if longest < 1:
+        return None
+    for most in range(most_brackets(longest, eta), -1, -1):
+        tracks = [rungs_of(most, bracket, Fraction(1), eta) for bracket in range(most + 1)]
+        peak = sum(rungs[0][0] for rungs in tracks) * params.p_min
+        if limits.max_gpus is not None and peak > limits.max_gpus:
+            continue
+        units = sum(_units(rungs) for rungs in tracks)
+        affordable = Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units)
+        resource = min(longest, affordable, eta ** (most + 1))
+        if resource >= eta**most:
+            return most, resource
+    return None
+
+
+def _units(rungs: list[tuple[int, Fraction]]) -> Fraction:
+    """Units of resource that a bracket takes."""
+    untils = [Fraction(0), *(until for _, until in rungs)]
+    return sum((n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)), Fraction(0))

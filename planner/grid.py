@@ -1,0 +1,48 @@
+"""Grid search: every combination of the space's values, each trained for an equal share of the time on a cluster of one size.
+
+The one rule: nobody is stopped early. If the grid has more points than rounds of `t_min` can take, as many of them as fit are drawn at random.
+A range counts with five values, evenly spread. `policy.trials` takes fewer points, for longer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import islice
+
+from planner.clocked import Clocked, Round, Track
+from planner.fixed import fixed_cluster
+from planner.model import Impossible, Problem
+from planner.space import Config
+
+VALUES = 5
+MOST_POINTS = 100_000
+
+
+def grid_search(problem: Problem) -> Clocked:
+    """The policy."""
+    return Clocked(problem, _tracks(problem), _points)
+
+
+def _grid(problem: Problem) -> list[Config]:
+    return list(islice(problem.space.grid(VALUES), MOST_POINTS))
+
+
+def _points(problem: Problem, rng: random.Random, count: int) -> Iterable[Config]:
+    points = _grid(problem)
+    return points if len(points) == count else rng.sample(points, count)
+
+
+def _tracks(problem: Problem) -> list[Track] | Impossible:
+    cluster, params = fixed_cluster(problem), problem.params
+    if isinstance(cluster, Impossible):
+        return cluster
+    beside = cluster.gpus // params.p_min
+    points = min(len(_grid(problem)), params.trials or MOST_POINTS)
+    time_s = cluster.end_s - cluster.start_s
+    waves = max(1, min(-(-points // beside), int(time_s / params.t_min_s)))
+    points = min(points, waves * beside)
+    ends = [cluster.start_s + time_s * (i + 1) / waves for i in range(waves)]
+    starts = [cluster.start_s, *ends[:-1]]
+    counts = [points // waves + (i < points % waves) for i in range(waves)]
+    return [Track((Round(s, e, n, params.p_min),)) for s, e, n in zip(starts, ends, counts, strict=True) if n]

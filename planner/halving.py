@@ -1,0 +1,200 @@
+"""Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra et al., RubberBand, section 2).
+
+The one rule: a rung ends when all of its trials have made its number of reports; then the best go on to the next rung, and the others are out.
+On GPUs that never change in number unless `policy.stage_gpus` (chosen by `planner.rubberband`) gives each rung its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.fixed import FixedCluster, fixed_cluster, whole_instances
+from planner.model import (
+    Allocation,
+    Bracket,
+    Group,
+    Impossible,
+    NewTrial,
+    Outline,
+    Plan,
+    PolicyParams,
+    Problem,
+    Stage,
+    TrialView,
+    View,
+)
+from planner.names import trial_name
+from planner.ranking import Standing, standing_at
+
+REPORTS = 256
+RUNGS = 5
+"""R and the number of rungs of ASHA's defaults (MLSys '20, section 4): r = R / eta^4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """`trials` trials train until each has made `until` reports in all, on `gpus` GPUs in all."""
+
+    trials: int
+    until: int
+    gpus: int
+
+
+def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
+    """SHA(n, r, R, eta): (trials, reports in all) of each rung. Rung i adds r * eta^i reports, the last one goes on to R."""
+    most, eta = params.max_reports or REPORTS, Fraction(params.eta)
+    least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
+    trials = params.trials or _trials(most, least, eta)
+    rungs: list[tuple[int, int]] = []
+    until = Fraction(0)
+    while trials >= eta ** len(rungs) and until < most:
+        until += least * eta ** len(rungs)
+        rungs.append((int(trials / eta ** len(rungs)), min(most, round(until))))
+    return [*rungs[:-1], (rungs[-1][0], most)]
+
+
+def _trials(most: int, least: int, eta: Fraction) -> int:
+    """So many that one is left to be trained to the end."""
+    trials = Fraction(1)
+    while trials * eta * least <= most:
+        trials *= eta
+    return int(trials)
+
+
+class Halving:
+    """Brackets of rungs, one after the other."""
+
+    def __init__(self, problem: Problem, brackets: Iterator[list[Rung]], cluster: FixedCluster | Impossible) -> None:
+        self._problem = problem
+        self._cluster = cluster
+        self._brackets = brackets
+        self._first = next(brackets)
+        self._rungs: list[Rung] = []
+        self._rung = -1
+        self._asked = 0
+        self._rng = random.Random(problem.params.seed)
+        self._waiting: deque[str] = deque()
+        self._running: dict[str, None] = {}
+        self._standings: list[Standing] = []
+
+    def outline(self) -> Outline | Impossible:
+        """The first bracket's rungs as stages, each with the share of the time that its reports have at a linear scaling."""
+        if isinstance(self._cluster, Impossible):
+            return self._cluster
+        brackets = (Bracket(_share(self._problem, self._first[0])[1], self._first[0].trials, self._gpu_s()),)
+        stages = tuple(self._stages(self._cluster))
+        return Outline(brackets, stages, stages[0].end_s - stages[0].start_s, adjusted=self._problem.adjusted)
+
+    def plan(self, view: View) -> Plan:
+        """Who runs now."""
+        if isinstance(self._cluster, Impossible):
+            raise ValueError(self._cluster.reason)
+        stage = max(0, min(self._rung, len(self._first) - 1))
+        if view.now_s >= self._cluster.end_s:
+            return Plan(stage=stage, done=True)
+        self._collect(view)
+        new, out = self._advance(view)
+        if self._rung < 0:
+            return Plan(new=new, eliminated=out, stage=stage, done=True)
+        rung = self._rungs[self._rung]
+        beside, gpus = _share(self._problem, rung)
+        while self._waiting and len(self._running) < beside:
+            self._running[self._waiting.popleft()] = None
+        running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
+        return Plan(running, new, out, min(self._rung, len(self._first) - 1), self._cluster.end_s)
+
+    def _collect(self, view: View) -> None:
+        """Take out who has reached the rung, or never will."""
+        if not self._running:
+            return
+        until = self._rungs[self._rung].until
+        for name in list(self._running):
+            trial = view.trials.get(name)
+            if trial is not None and _through(trial, until):
+                del self._running[name]
+                self._standings.append(standing_at(trial, until, view.mode))
+
+    def _advance(self, view: View) -> tuple[tuple[NewTrial, ...], tuple[str, ...]]:
+        """The next rung if this one has ended, the next bracket after the last one."""
+        new: tuple[NewTrial, ...] = ()
+        out: list[str] = []
+        while not self._running and not self._waiting:
+            ordered = [standing.trial for standing in sorted(self._standings)]
+            alive = [name for name in ordered if view.trials[name].status in ("live", "finished")]
+            self._standings = []
+            self._rung += 1
+            if self._rung == len(self._rungs) or (self._rung and not alive):
+                kept: list[str] = []
+                new += self._next_bracket()
+                self._waiting.extend(trial.id for trial in new)
+            else:
+                kept = alive[: self._rungs[self._rung].trials]
+                self._waiting.extend(kept)
+            if self._rung < 0:
+                break
+            out += [name for name in ordered if name not in kept] if kept else []
+        return new, tuple(out)
+
+    def _next_bracket(self) -> tuple[NewTrial, ...]:
+        rungs = self._first if not self._asked else next(self._brackets, None)
+        if rungs is None:
+            self._rung = -1
+            return ()
+        self._rungs, self._rung = rungs, 0
+        first = self._asked + 1
+        self._asked += rungs[0].trials
+        return tuple(
+            NewTrial(trial_name(i), self._problem.space.sample(self._rng)) for i in range(first, self._asked + 1)
+        )
+
+    def _gpu_s(self) -> float:
+        return (
+            sum(stage.gpu_s for stage in self._stages(self._cluster))
+            if isinstance(self._cluster, FixedCluster)
+            else 0.0
+        )
+
+    def _stages(self, cluster: FixedCluster) -> Iterator[Stage]:
+        work, before = [], 0
+        for rung in self._first:
+            beside, gpus = _share(self._problem, rung)
+            waves = -(-rung.trials // beside)
+            work.append((rung.until - before) * waves / self._problem.scaling.speed(gpus))
+            before = rung.until
+        start = cluster.start_s
+        for rung, part in zip(self._first, work, strict=True):
+            beside, gpus = _share(self._problem, rung)
+            end = start + (cluster.end_s - cluster.start_s) * part / sum(work)
+            yield Stage(start, end, (Group(gpus, min(beside, rung.trials)),))
+            start = end
+
+
+def _share(problem: Problem, rung: Rung) -> tuple[int, int]:
+    """(trials side by side, GPUs of each) on the GPUs of a rung."""
+    params = problem.params
+    most = rung.gpus if params.p_max is None else params.p_max
+    gpus = max(params.p_min, min(most, rung.gpus // rung.trials))
+    gpus = whole_instances(gpus, problem.gpus_per_instance)
+    return max(1, min(rung.trials, rung.gpus // gpus)), gpus
+
+
+def _through(trial: TrialView, until: int) -> bool:
+    return trial.reports >= until or trial.status != "live"
+
+
+def sha(problem: Problem) -> Halving:
+    """SHA: one bracket."""
+    cluster = fixed_cluster(problem)
+    rungs = sha_rungs(problem.params)
+    same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
+    gpus = problem.params.stage_gpus or (same,) * len(rungs)
+    if len(gpus) != len(rungs):
+        raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
+    bracket = [Rung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)]
+    if problem.params.stage_gpus is not None:
+        cluster = FixedCluster(max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s)
+    return Halving(problem, iter([bracket]), cluster)

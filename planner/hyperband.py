@@ -1,0 +1,47 @@
+"""Hyperband (Li et al., JMLR 2018, Algorithm 1): brackets of successive halving, from the one that stops trials earliest to one that never does.
+
+The one rule: the brackets run one after the other on a cluster of one size, again and again until the time is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+from planner.fixed import FixedCluster, fixed_cluster
+from planner.halving import REPORTS, Halving, Rung
+from planner.model import Problem
+
+
+def most_brackets(resource: Fraction, eta: Fraction) -> int:
+    """s_max = floor(log_eta R), exact at powers of eta."""
+    most = 0
+    while eta ** (most + 1) <= resource:
+        most += 1
+    return most
+
+
+def rungs_of(most: int, bracket: int, resource: Fraction, eta: Fraction) -> list[tuple[int, Fraction]]:
+    """Bracket s: (trials, resource of each in all) of its rungs: n = ceil((s_max + 1) / (s + 1) * eta^s), r = R / eta^s."""
+    trials = math.ceil(Fraction(most + 1, bracket + 1) * eta**bracket)
+    return [(int(trials / eta**i), resource / eta ** (bracket - i)) for i in range(bracket + 1)]
+
+
+def hyperband(problem: Problem) -> Halving:
+    """The policy."""
+    cluster = fixed_cluster(problem)
+    gpus = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
+    return Halving(problem, _brackets(problem, gpus), cluster)
+
+
+def _brackets(problem: Problem, gpus: int) -> Iterator[list[Rung]]:
+    """R in units of `min_reports`."""
+    params = problem.params
+    eta, least = Fraction(params.eta), params.min_reports or 1
+    resource = max(Fraction(1), Fraction(params.max_reports or REPORTS, least))
+    most = most_brackets(resource, eta)
+    while True:
+        for bracket in range(most, -1, -1):
+            rungs = rungs_of(most, bracket, resource * least, eta)
+            yield [Rung(trials, max(1, round(until)), gpus) for trials, until in rungs]

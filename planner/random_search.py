@@ -1,0 +1,26 @@
+"""Random: some configurations drawn at random, trained for the whole time on a cluster of one size (Dunlap et al., SEER, section 6.3).
+
+The one rule: nobody is ever stopped. The paper takes one configuration on all GPUs, which shows what tuning is worth; `policy.trials` takes
+more, each on an equal share of them.
+"""
+
+from __future__ import annotations
+
+from planner.clocked import Clocked, Round, Track
+from planner.fixed import fixed_cluster, whole_instances
+from planner.model import Impossible, Problem
+
+
+def random_search(problem: Problem) -> Clocked:
+    """The policy."""
+    return Clocked(problem, _tracks(problem))
+
+
+def _tracks(problem: Problem) -> list[Track] | Impossible:
+    cluster, params = fixed_cluster(problem), problem.params
+    if isinstance(cluster, Impossible):
+        return cluster
+    trials = min(params.trials or 1, cluster.gpus // params.p_min)
+    gpus = cluster.gpus // trials if params.p_max is None else min(cluster.gpus // trials, params.p_max)
+    gpus = max(params.p_min, whole_instances(gpus, problem.gpus_per_instance))
+    return [Track((Round(cluster.start_s, cluster.end_s, trials, gpus),))]

@@ -1,0 +1,339 @@
+"""The simulated instances and the attempts on them: what the cloud and the agents do.
+
+The one rule: it acts on orders and on time alone, and knows nothing of the core; what happens is told as events, numbered by agent.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from planner.space import Config
+from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
+from seerd.core.events import (
+    AgentFact,
+    AnyEvent,
+    ExitCause,
+    InstanceLost,
+    InstanceReady,
+    InstanceTerminated,
+    LaunchRefused,
+    TrialCheckpointed,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialTraining,
+)
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.heap import Heap
+
+NO_SHA256 = "0" * 64
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the present unit of work, done before `since`."""
+
+    trial: str
+    number: int
+    config: Config
+    gpus: int
+    epoch: int
+    saved: int
+    pace: float
+    started: float
+    since: float = math.inf
+    unit_s: float = math.inf
+    share: float = 0.0
+    saved_at: float = 0.0
+    spans: tuple[Machine, ...] = ()
+
+
+@dataclass(slots=True)
+class Machine:
+    """A simulated instance with its agent. `guests`: attempts that span it and others, and the instance they were started on."""
+
+    id: str
+    gpus: int
+    asked: float
+    running_since: float
+    alive: bool = True
+    ended: float | None = None
+    facts: int = 0
+    kept: list[AgentFact] = field(default_factory=list)
+    orders: set[str] = field(default_factory=set)
+    attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    guests: dict[tuple[str, int], Machine] = field(default_factory=dict)
+
+
+class Fleet:
+    """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only the daemon of now hears."""
+
+    def __init__(
+        self,
+        behaviour: Behaviour,
+        heap: Heap,
+        rng: random.Random,
+        tell: Callable[[AnyEvent], None],
+        reply: Callable[[float, Callable[[float], AnyEvent]], None],
+    ) -> None:
+        self.behaviour = behaviour
+        self.machines: dict[str, Machine] = {}
+        self.store: dict[str, dict[str, tuple[int, float]]] = {}
+        self.started: list[tuple[str, int]] = []
+        self.running: set[str] = set()
+        self.held_gpu_s = 0.0
+        self.keep_facts = True
+        self._heap = heap
+        self._rng = rng
+        self._tell = tell
+        self._reply = reply
+
+    # ------------------------------------------------------------ instances
+
+    def launch(self, command: Launch) -> None:
+        """Boot an instance; asked again, the same one."""
+        name, now = f"m{command.id}", self._heap.now
+        machine = self.machines.get(name)
+        if machine is None:
+            running = now + self.behaviour.pending.draw(self._rng)
+            machine = self.machines[name] = Machine(name, command.gpus, now, running)
+        boot_s = max(0.0, machine.running_since - now) + self.behaviour.boot.draw(self._rng)
+        self._reply(boot_s, partial(self._booted, machine, command.id))
+
+    def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
+        if not machine.alive:
+            return LaunchRefused(at=at, command=command, why="it died while it booted", retry=True)
+        if self.behaviour.lifetime_s is not None:
+            lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
+            self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
+        return InstanceReady(
+            at=at,
+            command=command,
+            instance=machine.id,
+            gpus=machine.gpus,
+            running_since=min(at, machine.running_since),
+        )
+
+    def terminate(self, command: Terminate) -> None:
+        """Give an instance back, or the one that its launch has asked for."""
+        name = command.instance if command.instance in self.machines else f"m{command.instance}"
+        machine = self.machines[name]
+        wait_s = self.behaviour.release.draw(self._rng)
+        never_ran = machine.running_since >= self._heap.now
+        self.power_off(name, self._heap.now + wait_s)
+        since = None if never_ran else machine.running_since
+
+        def outcome(at: float) -> AnyEvent:
+            return InstanceTerminated(at=at, command=command.id, instance=command.instance, running_since=since)
+
+        self._reply(wait_s, outcome)
+
+    def power_off(self, name: str, ended: float | None = None) -> None:
+        """All that ran there is gone; it costs until `ended`."""
+        machine = self.machines[name]
+        machine.alive = False
+        machine.ended = self._heap.now if ended is None else ended
+        for attempt in list(machine.attempts.values()):
+            self._end(machine, attempt)
+        for key, host in list(machine.guests.items()):
+            self._end(host, host.attempts[key])
+
+    def lose(self, name: str, why: str = "power failure") -> None:
+        """The machine dies, and the daemon notices."""
+        if self.machines[name].alive:
+            self.power_off(name)
+            self._tell(InstanceLost(at=self._heap.now, instance=name, why=why))
+
+    def billed_gpu_s(self, minimum_s: float) -> float:
+        """The cloud's own account of all instances that have ended: running until terminated, at least the minimum."""
+        return math.fsum(
+            machine.gpus * max(minimum_s, machine.ended - machine.running_since)
+            for machine in self.machines.values()
+            if machine.ended is not None and machine.ended > machine.running_since
+        )
+
+    def end_leases(self, *, power_off: bool) -> None:
+        """Nobody renewed them: every agent lets its trials save and exit."""
+        for machine in self.machines.values():
+            for attempt in list(machine.attempts.values()):
+                self._save(machine, attempt)
+                self._exit(machine, attempt, "lease", 0)
+            if power_off and machine.alive:
+                self.power_off(machine.id)
+
+    def missed(self) -> list[AnyEvent]:
+        """Every fact of the living, as told to a new daemon."""
+        facts = (fact for machine in self.machines.values() if machine.alive for fact in machine.kept)
+        return [msgspec.structs.replace(fact, at=self._heap.now) for fact in facts]  # type: ignore[misc]
+
+    def _fact(self, machine: Machine, kind: type[Any], **fields: Any) -> None:
+        machine.facts += 1
+        now = self._heap.now
+        event = kind(at=now, instance=machine.id, fact=machine.facts, happened=now, **fields)
+        if self.keep_facts:
+            machine.kept.append(event)
+        self._tell(event)
+
+    # ------------------------------------------------------------ attempts
+
+    def order(self, command: StartTrial | StopTrial) -> None:
+        """An order reaches an agent; the second time it changes nothing."""
+        machine = self.machines[command.instance]
+        if not machine.alive or command.id in machine.orders:
+            return
+        machine.orders.add(command.id)
+        if isinstance(command, StartTrial):
+            self._start(machine, command)
+        else:
+            self._stop(machine, command)
+
+    def _start(self, machine: Machine, command: StartTrial) -> None:
+        assert command.trial not in self.running, f"{command.trial} runs twice"
+        self.running.add(command.trial)
+        known = self.store.get(command.trial, {})
+        epoch, share = next((known[name] for name in command.checkpoints if name in known), (0, 0.0))
+        pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
+        now = self._heap.now
+        gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
+        attempt = Attempt(
+            command.trial, command.attempt, command.config, gpus, epoch, epoch, pace, now, share=share, saved_at=now
+        )
+        attempt.spans = tuple(self.machines[name] for name, _ in command.beside)
+        machine.attempts[command.trial, command.attempt] = attempt
+        for other in attempt.spans:
+            other.guests[command.trial, command.attempt] = machine
+        self.started.append((command.trial, command.attempt))
+        self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
+        self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machine, attempt))
+
+    def _runs(self, machine: Machine, attempt: Attempt) -> bool:
+        return machine.attempts.get((attempt.trial, attempt.number)) is attempt
+
+    def _begin(self, machine: Machine, attempt: Attempt) -> None:
+        if self._runs(machine, attempt):
+            self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, epoch=attempt.epoch)
+            self._next_unit(machine, attempt)
+
+    def _next_unit(self, machine: Machine, attempt: Attempt) -> None:
+        attempt.since = self._heap.now
+        attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.epoch + 1, attempt.gpus) * attempt.pace
+        left_s = attempt.unit_s * (1 - attempt.share)
+        self._heap.at(attempt.since + left_s, partial(self._epoch, machine, attempt))
+
+    def _epoch(self, machine: Machine, attempt: Attempt) -> None:
+        if not self._runs(machine, attempt):
+            return
+        if self.behaviour.crashes(attempt.trial, attempt.number, attempt.epoch + 1) or self._dropped(attempt):
+            self._exit(machine, attempt, "crashed", 1)
+            return
+        attempt.epoch += 1
+        attempt.share = 0.0
+        self._fact(
+            machine,
+            TrialReported,
+            trial=attempt.trial,
+            attempt=attempt.number,
+            epoch=attempt.epoch,
+            metric=self.behaviour.metric(attempt.config, attempt.epoch),
+            unit_s=attempt.unit_s,
+        )
+        if not self._runs(machine, attempt):
+            return
+        if self._due(attempt):
+            self._save(machine, attempt)
+        if attempt.epoch == self.behaviour.most_epochs:
+            self._exit(machine, attempt, "finished", 0)
+        elif self._runs(machine, attempt):
+            self._next_unit(machine, attempt)
+
+    def _due(self, attempt: Attempt) -> bool:
+        every_s = self.behaviour.saves_every_s
+        if every_s is None:
+            return attempt.epoch == 1 or attempt.epoch % 5 == 0
+        return self._heap.now - attempt.saved_at >= every_s
+
+    def _dropped(self, attempt: Attempt) -> bool:
+        rate = self.behaviour.drop_rate
+        return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
+
+    def _save(self, machine: Machine, attempt: Attempt) -> None:
+        kept = self.behaviour.partial == "kept"
+        if attempt.epoch == 0 or (attempt.epoch == attempt.saved and not kept):
+            return
+        name = f"{attempt.epoch:06d}-{attempt.number:08d}"
+        share = self._share(attempt) if kept else 0.0
+        self.store.setdefault(attempt.trial, {})[name] = attempt.epoch, share
+        if attempt.epoch == attempt.saved:
+            return
+        attempt.saved = attempt.epoch
+        attempt.saved_at = self._heap.now
+        self._fact(
+            machine,
+            TrialCheckpointed,
+            trial=attempt.trial,
+            attempt=attempt.number,
+            name=name,
+            epoch=attempt.epoch,
+            metric=self.behaviour.metric(attempt.config, attempt.epoch),
+            sha256=NO_SHA256,
+            size=1000,
+            save_s=self.behaviour.stop.p50_s,
+        )
+
+    def _share(self, attempt: Attempt) -> float:
+        """How much of the present unit of work is done."""
+        if attempt.since == math.inf:
+            return attempt.share
+        return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
+
+    def _stop(self, machine: Machine, command: StopTrial) -> None:
+        attempt = machine.attempts.get((command.trial, command.attempt))
+        if attempt is None or self.behaviour.deaf:
+            return
+        if not command.checkpoint:
+            self._exit(machine, attempt, "asked", None)
+            return
+        wait_s = self.behaviour.stop.draw(self._rng)
+        if self.behaviour.partial == "finished" and attempt.since < math.inf:
+            wait_s += max(0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now)
+        if wait_s > command.grace_s:
+            self._heap.at(self._heap.now + command.grace_s, partial(self._killed, machine, attempt))
+        elif wait_s > 0:
+            self._heap.at(self._heap.now + wait_s, partial(self._stopped, machine, attempt))
+        else:
+            self._stopped(machine, attempt)
+
+    def _killed(self, machine: Machine, attempt: Attempt) -> None:
+        if self._runs(machine, attempt):
+            self._exit(machine, attempt, "asked", -9)
+
+    def _stopped(self, machine: Machine, attempt: Attempt) -> None:
+        if self._runs(machine, attempt):
+            self._save(machine, attempt)
+            self._exit(machine, attempt, "asked", 0)
+
+    def _exit(self, machine: Machine, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+        self._end(machine, attempt)
+        self._fact(
+            machine,
+            TrialExited,
+            trial=attempt.trial,
+            attempt=attempt.number,
+            cause=cause,
+            code=code,
+            tail=("last line",) if cause == "crashed" else (),
+        )
+
+    def _end(self, machine: Machine, attempt: Attempt) -> None:
+        del machine.attempts[attempt.trial, attempt.number]
+        self.running.remove(attempt.trial)
+        for other in attempt.spans:
+            del other.guests[attempt.trial, attempt.number]
+        self.held_gpu_s += attempt.gpus * (self._heap.now - attempt.started)

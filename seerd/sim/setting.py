@@ -1,0 +1,151 @@
+"""From a setting in words (limits, cluster, profile, curves) to a world: what the core is told, and how everything behaves.
+
+The one rule: a setting and a seed determine the run to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from planner.policy import POLICIES
+from planner.profile import NONE, Profile
+from planner.scaling import Scaling
+from planner.space import Config
+from seerd.core.events import RunFacts
+from seerd.core.incumbent import incumbent
+from seerd.core.state import State
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.curves import Curves
+from seerd.sim.world import World
+
+METRIC = "metric"
+SAVES_EVERY_S = 10.0
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of training, `lifetime_s` of an instance."""
+
+    straggling: float = 0.0
+    drop_rate: float = 0.0
+    lifetime_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything but policy and seed. `profile.job.scaling` is lambda(p)."""
+
+    curves: Curves
+    limits: Limits
+    cluster: ClusterFacts
+    profile: Profile
+    faults: Faults = Faults()
+
+    @property
+    def scaling(self) -> Scaling:
+        """lambda(p)."""
+        return self.profile.job.scaling
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one simulated run came to; `metric` None: no model. Billed by the world's own account, not by the core's ledger."""
+
+    metric: float | None
+    regret: float | None
+    gpu_s: float
+    elapsed_s: float
+    trials: int
+    events: int
+    ending: str
+    within_deadline: bool
+    within_budget: bool
+
+
+def problem_of(setting: Setting, params: PolicyParams) -> Problem:
+    """What the policy is made from, before the cloud's costs are set aside."""
+    most = setting.curves.epochs
+    asked = params.max_reports
+    params = replace(params, max_reports=most if asked is None else min(asked, most))
+    cluster = setting.cluster
+    return Problem(setting.limits, setting.curves.space(), params, setting.scaling, cluster.gpus_per_instance)
+
+
+def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False) -> Outcome | Impossible:
+    """One run of a problem's policy. `checked`: with the invariants after every event."""
+    problem = replace(problem, params=replace(problem.params, seed=seed))
+    outline = POLICIES[problem.params.name](problem).outline()
+    if isinstance(outline, Impossible):
+        return outline
+    facts = RunFacts(
+        run=f"simulated-{seed}",
+        name="simulated",
+        metric=METRIC,
+        mode=setting.curves.mode,
+        problem=problem,
+        cluster=setting.cluster,
+    )
+    world = World(facts, behaviour_of(setting), seed=seed, checked=checked)
+    return outcome_of(setting, world, world.run())
+
+
+def behaviour_of(setting: Setting) -> Behaviour:
+    """How trials and the cloud behave; on an instant cluster nothing takes time and nothing is lost."""
+    job, cloud, faults = setting.profile.job, setting.profile.cloud, setting.faults
+    instant = setting.cluster.instant
+    return Behaviour(
+        metric=setting.curves.at,
+        unit_s=_UnitTime(setting.curves, setting.scaling),
+        most_epochs=setting.curves.epochs,
+        saves_every_s=0.0 if instant else SAVES_EVERY_S,
+        pending=NONE if instant else cloud.pending,
+        boot=NONE if instant else cloud.boot,
+        start=NONE if instant else job.start,
+        stop=NONE if instant else job.save,
+        release=NONE if instant else cloud.release,
+        partial="kept" if instant else "finished",
+        straggling=faults.straggling,
+        drop_rate=faults.drop_rate / 60,
+        lifetime_s=faults.lifetime_s,
+    )
+
+
+class _UnitTime:
+    """A curve's seconds, lambda(gpus of the file) / lambda(gpus) times as long."""
+
+    def __init__(self, curves: Curves, scaling: Scaling) -> None:
+        self._curves = curves
+        self._scaling = scaling
+        self._recorded = scaling.speed(curves.gpus)
+        self._factors: dict[int, float] = {}
+
+    def __call__(self, config: Config, epoch: int, gpus: int) -> float:
+        factor = self._factors.get(gpus)
+        if factor is None:
+            factor = self._factors[gpus] = self._recorded / self._scaling.speed(gpus)
+        return self._curves.unit_s(config, epoch) * factor
+
+
+def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
+    """What came of a run that is over."""
+    best = state.published.incumbent if state.published else incumbent(state)
+    cluster, limits = setting.cluster, setting.limits
+    rented = cluster.billing == "rented"
+    billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
+    elapsed_s = world.published_at if world.published_at is not None else state.now
+    allowed = limits.budget_gpu_s
+    if limits.cost_usd is not None and cluster.usd_per_gpu_h:
+        allowed = min(allowed, limits.cost_usd / cluster.usd_per_gpu_h * 3600)
+    return Outcome(
+        metric=best.metric if best else None,
+        regret=setting.curves.regret(best.metric) if best else None,
+        gpu_s=billed,
+        elapsed_s=elapsed_s,
+        trials=len(state.trials),
+        events=world.events,
+        ending=state.ending or "failed",
+        within_deadline=elapsed_s <= limits.deadline_s + TOLERANCE,
+        within_budget=billed <= allowed * (1 + 1e-9) + TOLERANCE,
+    )
