@@ -39,8 +39,8 @@ BRACKETS = 3
 EFFICIENCY = 0.75
 """A trial gets no more GPUs than leave each of them this share of what it would do alone (section 5.2)."""
 
-TRAINS_S = 10.0
-"""So long a trial trains at least, for guessing how many there may be: ids are as wide as that many need, so that they sort."""
+TRAINS_S = 1.0
+"""A trial trains at least so long, start included: no more than fit can be asked for, and ids are as wide as so many need, so that they sort."""
 
 HOPELESS = 8
 """When so many trials have failed, and a whole cluster full of them, before any has come to a rung, the script is broken: no new ones."""

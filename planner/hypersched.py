@@ -12,6 +12,7 @@ When nobody may start and the last running trial stands at a rung, the best of t
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_left, insort
 from collections import deque
@@ -140,12 +141,14 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
 
 def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
     """An instance for each, evenly; the better a trial, the fewer it shares one with. Takes p_min from `free` for each."""
-    latest, homes = [-1] * len(free), []
+    homes: list[int] = []
+    emptiest = [(-gpus, 1, node) for node, gpus in enumerate(free)]
+    heapq.heapify(emptiest)
     for trial in range(trials):
-        node = max(range(len(free)), key=lambda i: (free[i], latest[i], -i))
+        node = emptiest[0][2]
         free[node] -= p_min
-        latest[node] = trial
         homes.append(node)
+        heapq.heapreplace(emptiest, (-free[node], -trial, node))
     return homes
 
 
