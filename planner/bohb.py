@@ -14,6 +14,7 @@ import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,12 @@ QUANTILE = 0.15
 
 Point = Mapping[str, Value]
 """A configuration as the model knows it: a share of the range for each parameter that has one, else the choice's number."""
+
+
+def _modelled(space: Space) -> Space:
+    """Only with parameters that every row of the table has: recorded configurations may have come from several spaces."""
+    everywhere = (p for p in space.parameters if all(p.name in row for row in space.table))
+    return replace(space, parameters=tuple(everywhere))
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
@@ -154,7 +161,7 @@ class FromModel:
 
     def __init__(self, problem: Problem) -> None:
         _optuna()
-        self._space = problem.space
+        self._space = _modelled(problem.space)
         self._seed = problem.params.seed
         self._rng = random.Random(self._seed)
         self._untried = list(problem.space.table)

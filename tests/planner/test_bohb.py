@@ -172,6 +172,16 @@ def test_of_a_table_each_row_is_tried_once_before_any_is_tried_twice() -> None:
     assert all(config in table for config in drawn)
 
 
+def test_parameters_that_some_rows_of_a_table_lack_are_not_modelled() -> None:
+    rng = random.Random(3)
+    table = (*(SPACE.sample(rng) for _ in range(20)), {"lr": 0.01, "optimizer": "adam"})
+    source = FromModel(problem(space=Space(SPACE.parameters, table)))
+    for number in range(21):
+        config = source.draw(f"t{number:04}")
+        source.told([arrival(f"t{number:04}", float(config["lr"]))], [], "max")
+    assert source._points["t0000"].keys() == {"lr", "optimizer"}
+
+
 def test_a_space_without_parameters_is_drawn_from_at_random() -> None:
     space = Space((), tuple({"row": number} for number in range(3)))
     source = FromModel(problem(space=space))
