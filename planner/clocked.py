@@ -99,7 +99,8 @@ class Clocked:
         stage = min(len(ends) - len(after), len(ends) - 1)
         if not after:
             return Plan(new=new, eliminated=tuple(out), stage=stage, done=True)
-        return Plan(running, new, tuple(out), stage, after[0], done=not running and not self._more(view.now_s))
+        done = not running and not self._more(view.now_s)
+        return Plan(running, new, tuple(out), stage, after[0], ask_on_end=False, done=done)
 
     def _begin(self, tracks: Sequence[Track]) -> tuple[NewTrial, ...]:
         rng = random.Random(self._problem.params.seed)

@@ -45,7 +45,7 @@ EC2 = CloudProfile(
     boot=Latency(50.0, 90.0),
     release=Latency(1.0, 3.0),
 )
-"""Assumed, in seconds: from the request until `running` (not billed), from there until an agent takes orders, until a termination is accepted."""
+"""Assumed: until `running` (not billed), from there until an agent takes orders, until a termination is accepted."""
 
 JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
 """Assumed of a training script nobody has measured: `seerd profile` replaces it."""

@@ -175,6 +175,7 @@ class Plan:
     eliminated   trials that are out for good from now on
     stage        index of the current stage, from 0
     ask_at_s     when to ask again at the latest; None: only if something happens
+    ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more until then
     done         nothing more is wanted: choose the best model and end
     """
 
@@ -183,6 +184,7 @@ class Plan:
     eliminated: tuple[str, ...] = ()
     stage: int = 0
     ask_at_s: float | None = None
+    ask_on_end: bool = True
     done: bool = False
 
 

@@ -249,7 +249,7 @@ class Seer:
         stage = min(self._stage, made.rounds - 1)
         if self._stage == made.rounds or not running:
             return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True)
-        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]))
+        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]), ask_on_end=False)
 
     def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:
         """Lines 1 and 2: sample all trials; their order is that of their ids."""
@@ -271,8 +271,9 @@ class Seer:
         for bracket, members in enumerate(self._members):
             ordered = [trial.id for trial in rank((view.trials[name] for name in members), view.mode)]
             places = made.members(bracket, self._stage + 1)
-            kept += [name for name in ordered[:places] if view.trials[name].status != "failed"]
-            out += [name for name in ordered if name not in ordered[:places] or view.trials[name].status == "failed"]
+            failed = {name for name in ordered if view.trials[name].status == "failed"}
+            kept += [name for name in ordered[:places] if name not in failed]
+            out += [name for place, name in enumerate(ordered) if place >= places or name in failed]
         self._stage += 1
         if self._stage == made.rounds:
             return []

@@ -119,7 +119,7 @@ def _(event: InstanceReady, state: State) -> None:
     instance.ready_at = event.at
     state.instances[event.instance] = instance
     state.refusals = 0
-    state.fresh.append(instance.id)
+    state.roomy[instance.id] = None
     cluster = state.facts.cluster
     if cluster.billing == "rented":
         state.ledger.void(event.command)
@@ -344,7 +344,7 @@ def _end_by_itself(state: State, trial: Trial) -> None:
     else:
         trial.why = f"ended without a report of {state.facts.metric!r}: call trial.report({state.facts.metric}=...)"
         trial.go(TrialPhase.FAILED)
-    state.replan = True
+    state.ended.append(trial.id)
 
 
 def _end_by_loss(state: State, trial: Trial, why: str) -> None:
@@ -364,6 +364,6 @@ def _end(state: State, trial: Trial, for_good: bool) -> None:
         trial.go(TrialPhase.ELIMINATED)
     elif for_good:
         trial.go(TrialPhase.FAILED)
-        state.replan = True
+        state.ended.append(trial.id)
     else:
         trial.go(TrialPhase.WAITING)

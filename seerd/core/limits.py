@@ -27,8 +27,10 @@ def grace_s(state: State) -> float:
     """
     if state.facts.cluster.instant:
         return 0.0
-    most = max(GRACE_MIN_S, min(GRACE_MAX_S, state.facts.problem.limits.deadline_s / 10))
-    return min(most, max(GRACE_MIN_S, 2 * state.slowest_s + 2))
+    wanted = max(GRACE_MIN_S, 2 * state.slowest_s + 2)
+    if wanted <= GRACE_MIN_S:
+        return wanted
+    return min(wanted, max(GRACE_MIN_S, min(GRACE_MAX_S, state.facts.problem.limits.deadline_s / 10)))
 
 
 def terminate_s(state: State) -> float:

@@ -5,6 +5,7 @@ The one rule: only `apply`, `decide` and `reconcile` change it, in that order, o
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from planner.model import Allocation, Impossible, Outline, Plan, TrialStatus
@@ -22,7 +23,8 @@ from seerd.core.lifecycle import (
     TrialPhase,
     move,
 )
-from seerd.core.placement import Assignment, Demand
+from seerd.core.placement import Assignment
+from seerd.core.waiting import Waiting
 
 KEPT_CHECKPOINTS = 2
 """So many of a trial's newest checkpoints stay in the store: a damaged newest one falls back to the one before it."""
@@ -167,8 +169,9 @@ class State:
     timer      the one timer that is set
     holding    attempts that hold GPUs
     wanted     the plan's allocations by trial; `aimed`: trials that have a target
-    waiting    wanted trials without a target, most valuable first
-    fresh      instances that have become ready since trials were last placed
+    ended      trials that have finished or failed since the last decision
+    waiting    wanted trials without a target; `roomy`: instances where room has appeared since trials were last placed
+    sizes      how many wanted trials there are of each number of GPUs
     live       instances that are asked for or ready; `present`: those being given back too; `needed`: how many the wanted trials need
     idle       instances on which nothing may run any more
     touched    trials whose wanted and real place may differ since the last `reconcile`
@@ -201,8 +204,10 @@ class State:
     holding: int = 0
     wanted: dict[str, Allocation] = field(default_factory=dict)
     aimed: dict[str, None] = field(default_factory=dict)
-    waiting: dict[str, Demand] = field(default_factory=dict)
-    fresh: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=Waiting)
+    roomy: dict[str, None] = field(default_factory=dict)
+    sizes: Counter[int] = field(default_factory=Counter)
     live: int = 0
     present: int = 0
     needed: int = 0

@@ -127,7 +127,8 @@ def _held(values: NDArray[Any]) -> Floats:
     finite = np.isfinite(held)
     last = held.shape[1] - 1 - finite[:, ::-1].argmax(axis=1)
     rows = np.arange(len(held))
-    after = (np.arange(held.shape[1]) > last[:, None]) & np.isnan(held) & finite.any(axis=1)[:, None]
+    some = finite.any(axis=1, keepdims=True)
+    after = (np.arange(held.shape[1]) > last[:, None]) & np.isnan(held) & some
     held[after] = np.broadcast_to(held[rows, last][:, None], held.shape)[after]
     return held
 

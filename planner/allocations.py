@@ -1,0 +1,197 @@
+"""What each stage could be given, and what a choice for all stages would take: the expected values that a search of plans compares.
+
+The one rule: no random numbers. A stage's time is the mean over fixed quantiles of its slowest lane, so a choice has one time and one cost,
+and both are sums over stages (RubberBand, EuroSys '21, sections 4.2 and 4.3). The sampled forecast is for the plan that a search has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.forecast import HOUR_S, lane_time
+from planner.latencies import Crowd, moments, slowest
+from planner.model import ClusterFacts
+from planner.profile import Profile
+from planner.stages import Lanes, WorkStage, instances_of, lanes, share
+
+WIDEST = 64
+"""Most GPUs per trial that are considered: no published scaling goes further."""
+
+QUANTILES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One stage on so many GPUs.
+
+    work_s       from when all its instances are ready until its slowest trial is saved
+    held_gpu_s   GPU time while trials hold GPUs
+    """
+
+    gpus: int
+    instances: int
+    work_s: float
+    held_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a choice takes: seconds, and cost in the units of `Terms`."""
+
+    time_s: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Who bills what. Cost is in USD, or in GPU-seconds if GPU time has no price or is what is limited (`in_gpu_s`)."""
+
+    cluster: ClusterFacts
+    profile: Profile
+    in_gpu_s: bool = False
+
+    @cached_property
+    def per_gpu_s(self) -> float:
+        """Cost of a GPU-second."""
+        priced = self.cluster.usd_per_gpu_h > 0 and not self.in_gpu_s
+        return self.cluster.usd_per_gpu_h / HOUR_S if priced else 1.0
+
+    @cached_property
+    def per_instance_s(self) -> float:
+        """Cost of an instance for a second; 0 if only what trials hold is paid."""
+        return self.per_gpu_s * self.cluster.gpus_per_instance if self.rented else 0.0
+
+    @cached_property
+    def per_fetch(self) -> float:
+        """Cost of what each new instance fetches."""
+        if self.in_gpu_s or self.cluster.usd_per_gpu_h <= 0:
+            return 0.0
+        return self.profile.job.ingress_gb * self.profile.cloud.usd_per_ingress_gb
+
+    @property
+    def rented(self) -> bool:
+        """Whether instances are paid, not GPU time."""
+        return self.cluster.billing == "rented"
+
+    @cached_property
+    def pending_s(self) -> float:
+        """From a request until its instances run."""
+        return moments(self.profile.cloud.pending).mean_s
+
+    @cached_property
+    def release_s(self) -> float:
+        """From the end of a stage until its surplus instances are paid no more."""
+        return 0.0 if self.cluster.instant else moments(self.profile.cloud.release).mean_s
+
+    def boot_s(self, counts: Sequence[int]) -> list[float]:
+        """The slowest boot of so many, for each count."""
+        boot = moments(self.profile.cloud.boot)
+        if not counts or boot.mean_s <= 0:
+            return [0.0] * len(counts)
+        return expected_slowest([Crowd(max(1, count), boot) for count in counts])
+
+    @cached_property
+    def boots(self) -> dict[int, float]:
+        """Those already asked for by `boot_of`."""
+        return {}
+
+    def boot_of(self, count: int) -> float:
+        """The slowest boot of so many; none if there is none."""
+        if count and count not in self.boots:
+            self.boots[count] = self.boot_s([count])[0]
+        return self.boots[count] if count else 0.0
+
+
+def expected_slowest(crowds: Sequence[Crowd]) -> list[float]:
+    """The mean, over evenly spaced quantiles, of how long the slowest of each takes."""
+    uniform = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    means: list[float] = slowest(crowds, np.broadcast_to(uniform, (len(crowds), QUANTILES))).mean(axis=1).tolist()
+    return means
+
+
+def option_gpus(stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = None) -> tuple[int, ...]:
+    """Ascending. As many GPUs for each trial, or so many that all trials have had their turn after 1, 2, 3, ... turns.
+
+    Every factor of the number of trials is among these; numbers that give a trial no more than fewer GPUs do are not.
+    """
+    size, trials = cluster.gpus_per_instance, stage.trials
+    most = most_gpus(cluster, max_gpus)
+    turns = {-(-trials // turn) for turn in range(1, trials + 1)}
+    widest = min(WIDEST, stage.p_max or WIDEST)
+    multiples = {
+        trials * each for each in range(1, widest + 1) if share(trials, trials * each, size, stage.p_max) == each
+    }
+    fitting = sorted(gpus for gpus in turns | multiples if most is None or gpus <= most)
+    return tuple(fitting)
+
+
+def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
+    """The most at one moment; None: any number."""
+    by_instances = None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
+    bounds = [bound for bound in (max_gpus, by_instances) if bound is not None]
+    return min(bounds) if bounds else None
+
+
+def options(stage: WorkStage, gpus: Iterable[int], terms: Terms) -> tuple[Option, ...]:
+    """The stage on each of these numbers of GPUs."""
+    size = terms.cluster.gpus_per_instance
+    stages = [replace(stage, gpus=n) for n in gpus]
+    members = [lanes(one, size) for one in stages]
+    crowds = [crowd for some in members for crowd in _crowds(stage.iterations, some, terms)]
+    longest = iter(expected_slowest(crowds) if crowds else [])
+    counted = iter(crowds)
+    made = []
+    for one, some in zip(stages, members, strict=True):
+        work_s = max(next(longest) for _ in some)
+        held = sum(lane.gpus_per_trial * lane.count * next(counted).time.mean_s for lane in some)
+        made.append(Option(one.gpus, instances_of(one, size), work_s, held))
+    return tuple(made)
+
+
+def _crowds(iterations: int, some: Sequence[Lanes], terms: Terms) -> list[Crowd]:
+    return [
+        Crowd(
+            lane.count,
+            lane_time(iterations, lane.gpus_per_trial, terms.cluster, terms.profile).times(lane.turns),
+        )
+        for lane in some
+    ]
+
+
+def expected(choice: Sequence[Option], terms: Terms) -> Figures:
+    """Time and cost of these options, one per stage."""
+    now_s, cost = 0.0, 0.0
+    held: list[tuple[int, float]] = []
+    count = 0
+    for option in choice:
+        grown = option.instances - count
+        if grown < 0:
+            cost += give_back(held, -grown, now_s, terms)
+        elif grown > 0:
+            begin_s = now_s + terms.pending_s
+            held.append((grown, begin_s))
+            now_s = begin_s + terms.boot_of(grown)
+            cost += grown * terms.per_fetch
+        count = option.instances
+        now_s += option.work_s
+        cost += 0.0 if terms.rented else option.held_gpu_s * terms.per_gpu_s
+    cost += give_back(held, count, now_s, terms)
+    return Figures(now_s, cost)
+
+
+def give_back(held: list[tuple[int, float]], surplus: int, now_s: float, terms: Terms) -> float:
+    """What so many instances have cost that are given back, the youngest first. `held`: how many run since when."""
+    cost = 0.0
+    while surplus:
+        count, begin_s = held.pop()
+        back = min(count, surplus)
+        if back < count:
+            held.append((count - back, begin_s))
+        surplus -= back
+        lasts_s = max(terms.cluster.minimum_s, now_s + terms.release_s - begin_s)
+        cost += back * lasts_s * terms.per_instance_s
+    return cost

@@ -1,0 +1,223 @@
+"""The best plan, stage after stage: dynamic programming over what could be held after each stage.
+
+The one rule: a beginning of a plan is dropped only if another one holds as much and is no worse in time and cost, or if no ending can make it
+good enough. Only if more than `WIDTH` beginnings are left are the least promising dropped as well; `Found.exact` says whether that happened.
+
+A beginning is good enough if for every exchange rate between time and cost it can stay within both limits: the endings' best time and cost at
+that rate, without boot times, bound from below what any real ending takes (Lagrangian relaxation). RubberBand (EuroSys '21, section 4.3)
+searches greedily instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.allocations import Figures, Option, Terms
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WIDTH = 3000
+SLACK = 1e-9
+FAR = 1e15
+"""Seconds that no plan takes, where infinity times an exchange rate of 0 would be no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which option of each stage, and whether no other choice is better."""
+
+    choice: tuple[int, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Both limits; the one on what is to be minimised is that of the best plan known so far, or infinite."""
+
+    limits: Figures
+    minimise_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The options of one stage, one entry each."""
+
+    instances: Ints
+    work_s: Floats
+    cost: Floats
+
+    @staticmethod
+    def of(options: Sequence[Option], terms: Terms) -> _Stage:
+        instances = np.array([option.instances for option in options], dtype=np.int64)
+        work_s = np.array([option.work_s for option in options])
+        held = np.array([option.held_gpu_s for option in options])
+        return _Stage(
+            instances, work_s, instances * work_s * terms.per_instance_s if terms.rented else held * terms.per_gpu_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Beginnings of plans, one row each.
+
+    cost     what is sure to be paid so far; what the billing minimum may add for instances still held is not
+    rented   how many of the instances held were rented at each stage, and `begin_s` since when they run
+    path     which option each stage has
+    """
+
+    time_s: Floats
+    cost: Floats
+    instances: Ints
+    rented: Ints
+    begin_s: Floats
+    path: Ints
+
+    def take(self, rows: Ints) -> _Labels:
+        return _Labels(
+            self.time_s[rows],
+            self.cost[rows],
+            self.instances[rows],
+            self.rented[rows],
+            self.begin_s[rows],
+            self.path[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """For every exchange rate (cost per second): the least of cost + rate * time that the stages from each on can take."""
+
+    rates: Floats
+    rest: Floats
+
+    @staticmethod
+    def of(stages: Sequence[_Stage], aim: Aim) -> _Bounds:
+        scale = sum(float(stage.cost.min()) for stage in stages) / sum(float(stage.work_s.max()) for stage in stages)
+        broad = max(scale, 1e-12) * np.geomspace(1e-3, 1e5, 400)
+        value = _rest(stages, broad)[0] - broad * min(aim.limits.time_s, FAR)
+        if np.isfinite(aim.limits.time_s) and not aim.minimise_time:
+            best = broad[int(np.argmax(value))]
+            rates = np.concatenate([[0.0, broad[-1] * 1e3], best * np.geomspace(0.2, 5, 15)])
+        else:
+            rates = np.concatenate([[0.0], broad[::20], [broad[-1] * 1e3]])
+        return _Bounds(rates, _rest(stages, rates))
+
+    def hopeful(self, stage: int, time_s: Floats, cost: Floats, limits: Figures) -> NDArray[np.bool_]:
+        """Which beginnings up to this stage may yet stay within both limits."""
+        good = np.ones(time_s.shape, dtype=bool)
+        for rate, rest in zip(self.rates, self.rest[stage + 1], strict=True):
+            most = limits.cost + rate * min(limits.time_s, FAR)
+            good &= cost + rate * time_s + rest <= most + SLACK * (1 + abs(most))
+        return good
+
+    def promise(self, stage: int, labels: _Labels, aim: Aim) -> Floats:
+        """A lower bound of what is minimised: less is more promising."""
+        other = aim.limits.cost if aim.minimise_time else aim.limits.time_s
+        if not np.isfinite(other):
+            row = -1 if aim.minimise_time else 0
+            return np.asarray(labels.cost + self.rates[row] * labels.time_s)
+        rates, rest = self.rates[1:, None], self.rest[stage + 1][1:, None]
+        both = labels.cost + rates * labels.time_s + rest
+        if aim.minimise_time:
+            return np.asarray(((both - aim.limits.cost) / rates).max(axis=0))
+        return np.asarray((both - rates * aim.limits.time_s).max(axis=0))
+
+
+def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
+    rest = np.zeros((len(stages) + 1, len(rates)))
+    for number in range(len(stages) - 1, -1, -1):
+        stage = stages[number]
+        rest[number] = rest[number + 1] + (stage.cost + rates[:, None] * stage.work_s).min(axis=1)
+    return rest
+
+
+def search(tables: Sequence[Sequence[Option]], terms: Terms, aim: Aim, width: int = WIDTH) -> Found | None:
+    """The best choice within the limits, its own included; None if there is none."""
+    stages = [_Stage.of(table, terms) for table in tables]
+    bounds = _Bounds.of(stages, aim)
+    none = np.zeros((1, len(stages)))
+    labels = _Labels(
+        np.zeros(1),
+        np.zeros(1),
+        np.zeros(1, dtype=np.int64),
+        none.astype(np.int64),
+        none,
+        none.astype(np.int64),
+    )
+    exact = True
+    for number, stage in enumerate(stages):
+        labels = _undominated(_extended(labels, number, stage, bounds, (terms, aim)), terms)
+        if len(labels.time_s) > width:
+            exact = False
+            kept = np.argsort(bounds.promise(number, labels, aim), kind="stable")[:width]
+            labels = labels.take(kept)
+    return _best(labels, terms, aim, exact)
+
+
+def _best(labels: _Labels, terms: Terms, aim: Aim, exact: bool) -> Found | None:
+    cost = labels.cost + _returned(labels, labels.instances, terms)[1]
+    limits = aim.limits
+    good = (labels.time_s <= limits.time_s * (1 + SLACK)) & (cost <= limits.cost * (1 + SLACK))
+    if not good.any():
+        return None
+    keys = (cost, labels.time_s) if aim.minimise_time else (labels.time_s, cost)
+    first = next(int(row) for row in np.lexsort(keys) if good[row])
+    return Found(tuple(int(option) for option in labels.path[first]), exact)
+
+
+def _extended(labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[Terms, Aim]) -> _Labels:
+    """Every beginning with every option of the next stage, as far as it may become good enough."""
+    terms, aim = what
+    grown = np.maximum(0, stage.instances[None, :] - labels.instances[:, None])
+    counts, where = np.unique(grown, return_inverse=True)
+    boots = np.array(terms.boot_s([int(count) for count in counts]))
+    boot_s = np.where(grown > 0, boots[where.reshape(grown.shape)], 0.0)
+    wait_s = np.where(grown > 0, terms.pending_s, 0.0) + boot_s
+    time_s = labels.time_s[:, None] + wait_s + stage.work_s[None, :]
+    kept = np.minimum(labels.instances[:, None], stage.instances[None, :])
+    waiting = (kept * wait_s + grown * boot_s) * terms.per_instance_s
+    cost = labels.cost[:, None] + waiting + grown * terms.per_fetch + stage.cost[None, :]
+    rows, chosen = np.nonzero(bounds.hopeful(number, time_s, cost, aim.limits))
+    before = labels.take(rows)
+    surplus = np.maximum(0, before.instances - stage.instances[chosen])
+    rented, paid = _returned(before, surplus, terms)
+    begin_s, path = before.begin_s, before.path
+    rented[:, number] = grown[rows, chosen]
+    begin_s[:, number] = before.time_s + terms.pending_s
+    path[:, number] = chosen
+    return _Labels(time_s[rows, chosen], cost[rows, chosen] + paid, stage.instances[chosen], rented, begin_s, path)
+
+
+def _returned(labels: _Labels, surplus: Ints, terms: Terms) -> tuple[Ints, Floats]:
+    """Which instances are left when so many are given back, the youngest first; and what they cost from now on, the minimum included."""
+    rented, left = labels.rented.copy(), surplus.copy()
+    paid = np.zeros(len(left))
+    for stage in range(rented.shape[1] - 1, -1, -1):
+        back = np.minimum(rented[:, stage], left)
+        if not back.any():
+            continue
+        lasted_s = labels.time_s - labels.begin_s[:, stage]
+        paid += back * np.maximum(terms.cluster.minimum_s - lasted_s, terms.release_s)
+        rented[:, stage] -= back
+        left -= back
+    return rented, paid * terms.per_instance_s
+
+
+def _undominated(labels: _Labels, terms: Terms) -> _Labels:
+    """Without those that hold as much as another and are no better, even if the other has to pay every billing minimum still open."""
+    short_s = np.maximum(0.0, terms.cluster.minimum_s - terms.release_s - (labels.time_s[:, None] - labels.begin_s))
+    sure = labels.cost + (labels.rented * short_s).sum(axis=1) * terms.per_instance_s
+    order = np.lexsort((labels.cost, labels.time_s, labels.instances))
+    held = labels.instances[order]
+    kept = []
+    for group in np.split(order, np.flatnonzero(np.diff(held)) + 1):
+        best = np.minimum.accumulate(sure[group])
+        good = np.ones(len(group), dtype=bool)
+        good[1:] = labels.cost[group][1:] < best[:-1]
+        kept.append(group[good])
+    return labels.take(np.concatenate(kept))

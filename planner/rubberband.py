@@ -1,0 +1,135 @@
+"""RubberBand: how many GPUs each stage of successive halving gets (Misra et al., EuroSys '21, "RubberBand", section 4.3).
+
+The one rule: what is compared is expected time and cost, the same for every search; the sampled forecast is made for the plan that is
+chosen, and its mean has to stay within the limit.
+
+`cheapest` minimises cost within a deadline, `fastest` time within a cost. Both start from the best static allocation and the published greedy
+steps, and go on with `frontier.search`, which the greedy plan bounds. What instances are kept idle for is considered only for one, two and
+three times the static allocation, from which the greedy steps start; so the paper's plans are among those searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import inf
+
+from planner.allocations import Figures, Terms
+from planner.forecast import Forecast, forecast_stages
+from planner.frontier import WIDTH, Aim, search
+from planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
+from planner.model import ClusterFacts
+from planner.profile import Profile
+from planner.stages import WorkStage
+
+SCOUTS = 60
+"""Width of the first search, whose plan bounds the second."""
+ATTEMPTS = 6
+"""How often the limit is lowered because the sampled mean was over it."""
+SAMPLES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPlan:
+    """GPUs in all for each stage, and what to expect. `exact`: no other allocation is better by expected values."""
+
+    gpus: tuple[int, ...]
+    forecast: Forecast
+    exact: bool = False
+
+
+def sha_stages(trials: int, min_reports: int, max_reports: int, eta: float) -> tuple[WorkStage, ...]:
+    """SHA(n, r, R, eta): stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in all.
+
+    The last is the one with one trial, or the one that would reach R. GPUs are for a planner to fill in.
+    """
+    made: list[WorkStage] = []
+    exact, done = Fraction(eta), 0
+    while True:
+        stage = len(made)
+        here, further = int(trials / exact**stage), int(min_reports * exact**stage)
+        if here <= 1 or here < exact or done + further >= max_reports:
+            return (*made, WorkStage(here, max_reports - done))
+        made.append(WorkStage(here, further))
+        done += further
+
+
+def cheapest(
+    stages: Sequence[WorkStage],
+    cluster: ClusterFacts,
+    profile: Profile,
+    deadline_s: float,
+    *,
+    max_gpus: int | None = None,
+) -> ElasticPlan | None:
+    """The plan that costs least and on average ends within the deadline; None if there is none."""
+    return _planned(Task(tuple(stages), Terms(cluster, profile), deadline_s, False, max_gpus))
+
+
+def fastest(
+    stages: Sequence[WorkStage],
+    cluster: ClusterFacts,
+    profile: Profile,
+    *,
+    cost_usd: float | None = None,
+    budget_gpu_s: float | None = None,
+    max_gpus: int | None = None,
+) -> ElasticPlan | None:
+    """The plan that ends first and on average costs no more; None if there is none. Give exactly one limit, else `ValueError`."""
+    if (cost_usd is None) == (budget_gpu_s is None):
+        raise ValueError("either a cost in USD or a budget in GPU-seconds")
+    if cost_usd is not None:
+        if cluster.usd_per_gpu_h <= 0:
+            raise ValueError("a cost limits nothing where GPU time has no price")
+        return _planned(Task(tuple(stages), Terms(cluster, profile), cost_usd, True, max_gpus))
+    assert budget_gpu_s is not None
+    return _planned(Task(tuple(stages), Terms(cluster, profile, in_gpu_s=True), budget_gpu_s, True, max_gpus))
+
+
+def improved(task: Task, table: Table, known: Known) -> tuple[Choice, bool] | None:
+    """What dynamic programming finds, at least as good as what is known: first narrowly, which bounds the rest. And whether it is exact."""
+    for width in (SCOUTS, WIDTH):
+        found = search(table, task.terms, _aim(task, known and known[1]), width)
+        if found is not None:
+            known = found.choice, figures(found.choice, table, task.terms)
+        if found is not None and found.exact:
+            return found.choice, True
+    return None if known is None else (known[0], False)
+
+
+def _aim(task: Task, known: Figures | None) -> Aim:
+    if task.minimise_time:
+        return Aim(Figures(inf if known is None else known.time_s, task.limit), True)
+    return Aim(Figures(task.limit, inf if known is None else known.cost), False)
+
+
+def _planned(task: Task) -> ElasticPlan | None:
+    """The best plan whose sampled mean is within the limit: where sampling finds it a little over, the limit is lowered by that much."""
+    lowered = task
+    for _ in range(ATTEMPTS):
+        warm = static(lowered)
+        table = tables(lowered, warm)
+        by_steps = greedy(lowered, table, warm)
+        found = improved(lowered, table, by_steps)
+        if found is None:
+            return None
+        gpus = tuple(row[index].gpus for row, index in zip(table, found[0], strict=True))
+        forecast = forecast_of(task, gpus)
+        over = _sampled(task, forecast) - task.limit
+        if over <= task.limit * 1e-9:
+            return ElasticPlan(gpus, forecast, found[1])
+        lowered = replace(lowered, limit=lowered.limit - 1.1 * over)
+    return None
+
+
+def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
+    """The sampled forecast of these allocations."""
+    stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
+    return forecast_stages(stages, task.terms.cluster, task.terms.profile, samples=SAMPLES)
+
+
+def _sampled(task: Task, forecast: Forecast) -> float:
+    if not task.minimise_time:
+        return forecast.time_s.mean
+    return forecast.gpu_s.mean if task.terms.in_gpu_s else forecast.usd.mean

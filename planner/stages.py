@@ -1,0 +1,138 @@
+"""Stages of work on whole instances: what each trial gets, how many instances are held, and for how long each of those is rented.
+
+The one rule: counting only. A trial that fits an instance is never split, a larger one has whole instances, and what was rented last is given
+back first (RubberBand, EuroSys '21, sections 4.2 and 4.4).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.model import Group
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStage:
+    """A stage whose end is a number of reports (RubberBand section 3.1).
+
+    trials       how many run in it
+    iterations   reports that each makes in it
+    gpus         GPUs in all, shared fairly: at least one each, or, if there are fewer than trials, trials run one after another
+    p_max        most GPUs that one trial can use; those beyond are idle
+    groups       instead of a fair share: who has how many, side by side
+    """
+
+    trials: int
+    iterations: int
+    gpus: int = 1
+    p_max: int | None = None
+    groups: tuple[Group, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """`count` lanes with `gpus_per_trial` GPUs each, in which `turns` trials run one after another."""
+
+    count: int
+    gpus_per_trial: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """`instances` instances that are held from the beginning of stage `first` to the end of stage `last`."""
+
+    instances: int
+    first: int
+    last: int
+
+
+def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:
+    """How many trials that are no larger than an instance fit one."""
+    return gpus_per_instance // gpus_per_trial
+
+
+def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
+    """The fewest whole instances that hold the groups: largest trials first, the smaller ones into what those leave."""
+    used = 0
+    free: Counter[int] = Counter()
+    for group in sorted(groups, key=lambda g: -g.gpus_per_trial):
+        left, size = group.trials, group.gpus_per_trial
+        if size >= gpus_per_instance:
+            used += left * -(-size // gpus_per_instance)
+            continue
+        for room in sorted(room for room in free if room >= size):
+            left -= _fill(free, room, size, left)
+        fit = per_instance(size, gpus_per_instance)
+        used += -(-left // fit)
+        free[gpus_per_instance - fit * size] += left // fit
+        if left % fit:
+            free[gpus_per_instance - (left % fit) * size] += 1
+    return used
+
+
+def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
+    """Puts trials into instances with so much room; how many found a place."""
+    each = room // size
+    full = min(free[room], trials // each)
+    free[room] -= full
+    free[room - each * size] += full
+    placed = full * each
+    rest = trials - placed
+    if rest and rest < each and free[room]:
+        free[room] -= 1
+        free[room - rest * size] += 1
+        placed += rest
+    return placed
+
+
+def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
+    """GPUs per trial when all `gpus` are shared fairly: the most with which every trial has its place on the instances that hold them.
+
+    0: fewer GPUs than trials, so they take turns on one each.
+    """
+    held = -(-gpus // gpus_per_instance)
+    most = gpus // trials if p_max is None else min(p_max, gpus // trials)
+    if most >= gpus_per_instance:
+        return most - most % gpus_per_instance
+    fitting = (p for p in range(most, 0, -1) if held * per_instance(p, gpus_per_instance) >= trials)
+    return next(fitting, 0)
+
+
+def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
+    """Who runs beside whom, and after whom."""
+    if stage.groups:
+        return tuple(Lanes(group.trials, group.gpus_per_trial, 1) for group in stage.groups)
+    each = share(stage.trials, stage.gpus, gpus_per_instance, stage.p_max)
+    if each:
+        return (Lanes(stage.trials, each, 1),)
+    turns, longer = divmod(stage.trials, stage.gpus)
+    both = (Lanes(longer, 1, turns + 1), Lanes(stage.gpus - longer, 1, turns))
+    return tuple(lane for lane in both if lane.count)
+
+
+def instances_of(stage: WorkStage, gpus_per_instance: int) -> int:
+    """Whole instances that the stage holds."""
+    if stage.groups:
+        return instances_for(stage.groups, gpus_per_instance)
+    return -(-stage.gpus // gpus_per_instance)
+
+
+def rentals(instances: Sequence[int]) -> tuple[Rental, ...]:
+    """From how many instances each stage holds to who is held from when to when."""
+    made: list[Rental] = []
+    held: list[tuple[int, int]] = []
+    for number, count in enumerate([*instances, 0]):
+        surplus = sum(n for n, _ in held) - count
+        while surplus > 0:
+            youngest, first = held.pop()
+            back = min(youngest, surplus)
+            made.append(Rental(back, first, number - 1))
+            if back < youngest:
+                held.append((youngest - back, first))
+            surplus -= back
+        if surplus < 0:
+            held.append((-surplus, number))
+    return tuple(made)
