@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from planner.asha import Asha
 from planner.elastic_grid import elastic_grid
 from planner.elastic_hyperband import elastic_hyperband
 from planner.grid import grid_search
 from planner.halving import sha
 from planner.hyperband import hyperband
+from planner.hypersched import HyperSched
 from planner.measure import Measure
 from planner.model import Impossible, Outline, Plan, Problem, View
 from planner.random_search import random_search
@@ -29,6 +31,13 @@ class Policy(Protocol):
         """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
 
 
+def _bohb(problem: Problem) -> Policy:
+    """Imported when it is asked for: with it comes Optuna, which is an extra."""
+    from planner.bohb import Bohb
+
+    return Bohb(problem)
+
+
 POLICIES: dict[str, Callable[[Problem], Policy]] = {
     "seer": Seer,
     "random": random_search,
@@ -37,6 +46,9 @@ POLICIES: dict[str, Callable[[Problem], Policy]] = {
     "hyperband": hyperband,
     "e-hyperband": elastic_hyperband,
     "e-grid": elastic_grid,
+    "asha": Asha,
+    "hypersched": HyperSched,
+    "bohb": _bohb,
 }
 """Every policy by its name in the spec."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 Value = float | int | str | bool
@@ -44,16 +44,22 @@ class Parameter:
         """One value, uniform over the choices or the range (over its logarithm if `log`)."""
         if self.choices:
             return self.choices[rng.randrange(len(self.choices))]
-        if self.step is not None or self.integer:
-            return self._on_grid(self._between(rng.random()))
-        return self._between(rng.random())
+        return self.at(rng.random())
 
     def default(self) -> Value:
         """The first choice, or the middle of the range (the geometric middle if `log`)."""
-        if self.choices:
-            return self.choices[0]
-        middle = self._between(0.5)
-        return middle if self.step is None and not self.integer else self._on_grid(middle)
+        return self.choices[0] if self.choices else self.at(0.5)
+
+    def at(self, share: float) -> Value:
+        """The value at this share of the range, 0 to 1 (of its logarithm if `log`). Only for ranges."""
+        value = self._between(share)
+        return value if self.step is None and not self.integer else self._on_grid(value)
+
+    def share(self, value: Value) -> float:
+        """Where in the range a value lies, 0 to 1: the inverse of `at`. Only for ranges."""
+        scale: Callable[[float], float] = math.log if self.log else float
+        low, high = scale(self.low), scale(self.high)
+        return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)
 
     def values(self, most: int) -> tuple[Value, ...]:
         """All values if there are at most `most`, or so many evenly spread ones (choices: all, whatever their number)."""

@@ -48,6 +48,9 @@ PURE_STDLIB = frozenset(
 
 PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy"})
 
+MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib"}}
+"""The planner's one model that is somebody else's: seeded, kept in memory, imported only when the policy is made."""
+
 
 def imports(tree: ast.AST) -> Iterator[str]:
     """Names of all modules imported anywhere in the file, also inside functions."""
@@ -111,7 +114,9 @@ def test_the_core_imports_only_the_planner_and_what_is_pure(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PLANNER, ids=named)
 def test_the_planner_imports_only_what_is_pure(path: Path) -> None:
-    assert foreign(tree_of(path), ("planner",)) == []
+    allowed = MODELLED.get(path.name, set())
+    assert [name for name in foreign(tree_of(path), ("planner",)) if name not in allowed] == []
+    assert "optuna" not in imports_on_load(tree_of(path))
 
 
 @pytest.mark.parametrize("path", CORE + PLANNER, ids=named)
