@@ -168,6 +168,70 @@ def profile(
     _end(folder, state, json=json)
 
 
+@app.command()
+def simulate(
+    spec: Annotated[
+        Path | None, typer.Argument(metavar="[SPEC]", help="Limits, cluster and policy are taken from it.")
+    ] = None,
+    curves: Annotated[Path | None, typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE")] = None,
+    policies: Annotated[str | None, typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all")] = None,
+    deadline: Annotated[str | None, typer.Option(help="One or several, e.g. 15m,30m,60m.", metavar="TIME")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME")
+    ] = None,
+    max_gpus: MaxGpusOpt = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5,
+    scaling: Annotated[
+        str | None, typer.Option(help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.", metavar="TABLE")
+    ] = None,
+    full_curve: Annotated[
+        str | None, typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME")
+    ] = None,
+    stragglers: Annotated[
+        float, typer.Option(help="Attempts take 1 + |z| times as long, z with this deviation.", min=0)
+    ] = 0.0,
+    drops: Annotated[
+        float, typer.Option(help="Share of trials that crash in a minute of training.", min=0, max=1)
+    ] = 0.0,
+    spot: Annotated[
+        str | None, typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME")
+    ] = None,
+    ideal: IdealOpt = False,
+    set_: SetOpt = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw metric against deadline and budget.", metavar="FILE")] = None,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
+
+    Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
+    """
+    from seerd import runs, studies, study, studyview
+    from seerd.sim.setting import Faults
+    from seerd.spec import load_spec
+
+    loaded = load_spec(spec, _options(None, None, None, None, None, None, None, set_)) if spec else None
+    lifetime_s = studies.duration("--spot", spot) if spot else None
+    asked = studies.Asked(
+        curves,
+        policies,
+        deadline,
+        budget,
+        seeds,
+        scaling,
+        full_curve,
+        max_gpus,
+        ideal,
+        Faults(stragglers, drops, lifetime_s),
+    )
+    made = studies.make(asked, loaded, _home(home).path, runs.this_machine())
+    with _progress(study.runs(made.study)) as tick:
+        found = [study.row_json(row) for row in study.rows(made.study, tick)]
+    if plot is not None:
+        studyview.draw(found, made.metric, plot)
+    _tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.note))
+
+
 @app.command(name="list")
 def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
     """All runs, the newest last."""
@@ -371,6 +435,19 @@ def _watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
         yield watcher
 
 
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)
+
+
 def _end(folder: RunFolder, state: State, *, json: bool) -> None:
     """Print the result, and exit as it deserves."""
     from seerd import profiling, show
@@ -386,7 +463,7 @@ def _end(folder: RunFolder, state: State, *, json: bool) -> None:
     raise typer.Exit(show.exit_code(state))
 
 
-def _tell(told: dict[str, Any], text: Any) -> None:
+def _tell(told: Any, text: Any) -> None:
     """JSON on stdout, or text for people."""
     if text is None:
         print(jsonlib.dumps(told))

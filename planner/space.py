@@ -56,7 +56,9 @@ class Parameter:
         return value if self.step is None and not self.integer else self._on_grid(value)
 
     def share(self, value: Value) -> float:
-        """Where in the range a value lies, 0 to 1: the inverse of `at`. Only for ranges."""
+        """Where in the range a value lies, 0 to 1: the inverse of `at`; of a choice, its place among them."""
+        if self.choices:
+            return self.choices.index(value) / max(1, len(self.choices) - 1)
         scale: Callable[[float], float] = math.log if self.log else float
         low, high = scale(self.low), scale(self.high)
         return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)

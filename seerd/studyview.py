@@ -1,0 +1,122 @@
+"""A study for people: a table, and a picture of the metric against deadline and against budget (as in figure 4 of the SEER paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.errors import UsageError
+from seerd.units import format_duration
+
+Json = dict[str, Any]
+BAR = 10
+SHOWN = 0.8
+"""Share of the points, the best ones, that the picture's scale is made for."""
+
+
+def study_view(told: Sequence[Json], mode: str, note: str) -> RenderableType:
+    """One table for each pair of limits, the best policy first. "over": runs that broke a limit."""
+    cells = list(dict.fromkeys(_limits(row) for row in told))
+    parts: list[RenderableType] = [Text(note)]
+    for cell in cells:
+        deadline_s, budget = cell
+        head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
+        parts += [Text(), Text(head, style="bold"), _table([row for row in told if _limits(row) == cell], mode)]
+    return Group(*parts)
+
+
+def _limits(row: Json) -> tuple[float, float]:
+    return row["deadline_s"], row["budget_gpu_min"]
+
+
+def _table(told: Sequence[Json], mode: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("policy", "best", "+-", "regret", "", "GPU-min", "time", "trials", "over"):
+        table.add_column(name, justify="left" if name in ("policy", "") else "right", no_wrap=True)
+    sign = -1 if mode == "max" else 1
+    ordered = sorted(told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"]))
+    most = max((row["regret"] or 0.0 for row in told), default=0.0) or 1.0
+    for row in ordered:
+        table.add_row(*_cells(row, most))
+    return table
+
+
+def _cells(row: Json, most: float) -> list[str]:
+    if row["mean"] is None:
+        return [row["policy"], "-", "", "", "does not fit" if "impossible" in row else "no model", "", "", "", ""]
+    bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
+    return [
+        row["policy"],
+        f"{row['mean']:.5g}",
+        f"{row['stderr']:.2g}",
+        f"{row['regret']:.4g}",
+        bar or "▏",
+        f"{row['gpu_min']:.1f}",
+        format_duration(round(row["elapsed_s"])),
+        f"{row['trials']:.0f}",
+        str(row["violations"]),
+    ]
+
+
+def draw(told: Sequence[Json], metric: str, path: Path) -> None:
+    """The picture, in the format that the file's name ends with. Raises `UsageError` without matplotlib, or for a name it cannot write."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise UsageError("a plot needs matplotlib: pip install 'seerd[plot]'") from error
+    panels = _panels(told)
+    figure = Figure(figsize=(6.0 * len(panels), 4.0), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, panel in zip(axes, panels, strict=True):
+        _panel(axis, [row for row in told if row[panel.fixed] == panel.value and row["mean"] is not None], panel.along)
+        axis.set(title=panel.title, xlabel="deadline (min)" if panel.along == "deadline_s" else "budget (GPU-min)")
+        axis.set_ylabel(metric)
+    axes[-1].legend(fontsize="small", bbox_to_anchor=(1.0, 1.0), loc="upper left")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the plot cannot be written to {path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """The metric along one limit, with the other one fixed."""
+
+    along: str
+    fixed: str
+    value: float
+
+    @property
+    def title(self) -> str:
+        if self.fixed == "budget_gpu_min":
+            return f"budget {self.value:g} GPU-min"
+        return f"deadline {format_duration(round(self.value))}"
+
+
+def _panels(told: Sequence[Json]) -> list[_Panel]:
+    """One for each value of a limit while the other varies; against the deadline if there is only one pair of limits."""
+    deadlines, budgets = (sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min"))
+    against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
+    against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
+    found = (against_deadline if len(deadlines) > 1 else []) + (against_budget if len(budgets) > 1 else [])
+    return found or against_deadline
+
+
+def _panel(axis: Any, told: Sequence[Json], along: str) -> None:
+    """Policies that are far behind the others do not stretch the scale: they are off it."""
+    scale = 60 if along == "deadline_s" else 1
+    for policy in dict.fromkeys(row["policy"] for row in told):
+        points = sorted((row[along] / scale, row["mean"], row["stderr"]) for row in told if row["policy"] == policy)
+        x, y, error = zip(*points, strict=True)
+        axis.errorbar(x, y, yerr=error, marker="o", capsize=3, label=policy)
+    means = {row["regret"]: row["mean"] for row in told}
+    shown = [means[regret] for regret in sorted(means)[: max(2, round(SHOWN * len(means)))]]
+    if shown and max(shown) > min(shown):
+        margin = 0.15 * (max(shown) - min(shown))
+        axis.set_ylim(min(shown) - margin, max(shown) + margin)
