@@ -45,7 +45,7 @@ BudgetOpt = Annotated[str | None, typer.Option(help="GPU time, e.g. 480gpu-min o
 CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
 PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
 ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
-MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N")]
+MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N", min=1)]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
 IdealOpt = Annotated[
     bool,
@@ -225,11 +225,13 @@ def simulate(
         Faults(stragglers, drops, lifetime_s),
     )
     made = studies.make(asked, loaded, _home(home).path, runs.this_machine())
+    if plot is not None:
+        studyview.check_plot(plot)
     with _progress(study.runs(made.study)) as tick:
         found = [study.row_json(row) for row in study.rows(made.study, tick)]
     if plot is not None:
         studyview.draw(found, made.metric, plot)
-    _tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.note))
+    _tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
 
 
 @app.command(name="list")

@@ -13,7 +13,7 @@ from planner.profile import Profile
 from seerd.core.events import RunFacts
 from seerd.errors import UsageError
 from seerd.planning import Planned
-from seerd.spec import Spec
+from seerd.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
 
@@ -71,17 +71,20 @@ def problem_of(spec: Spec, cluster: ClusterFacts, profile: Profile) -> Problem:
     """What the policy plans with, before the cloud's costs are set aside."""
     most = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
     bounds = [n for n in (spec.limits.max_gpus, most) if n is not None]
-    cost_usd, price = spec.limits.cost_usd, cluster.usd_per_gpu_h
-    budget_gpu_s = spec.limits.budget_gpu_s
-    if budget_gpu_s is None and cost_usd is not None and price > 0:
-        budget_gpu_s = cost_usd / price * HOUR_S
     limits = Limits(
         deadline_s=_needed(spec.limits.deadline_s, "--deadline"),
-        budget_gpu_s=_needed(budget_gpu_s, "--budget"),
+        budget_gpu_s=_needed(budget_of(spec.limits, cluster), "--budget"),
         max_gpus=min(bounds) if bounds else None,
-        cost_usd=cost_usd,
+        cost_usd=spec.limits.cost_usd,
     )
     return Problem(limits, spec.space, spec.policy, profile.job.scaling, cluster.gpus_per_instance)
+
+
+def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
+    """GPU-seconds: what the spec says, else what its money pays for."""
+    if limits.budget_gpu_s is None and limits.cost_usd is not None and cluster.usd_per_gpu_h > 0:
+        return limits.cost_usd / cluster.usd_per_gpu_h * HOUR_S
+    return limits.budget_gpu_s
 
 
 def _needed(value: float | None, option: str) -> float:

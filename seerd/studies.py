@@ -6,6 +6,7 @@ The one rule: what the command line does not say comes from the spec, and what n
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +18,12 @@ from planner.profile import Profile
 from planner.scaling import Scaling, parse_scaling
 from planner.space import Space
 from seerd.errors import UsageError
-from seerd.facts import Machine, cluster_of, local_slots
+from seerd.facts import Machine, budget_of, cluster_of, local_slots
 from seerd.profiles import load_profile
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec import Spec
+from seerd.spec import Spec, SpecLimits
 from seerd.study import Study
 from seerd.units import parse_duration, parse_gpu_time
 
@@ -48,30 +49,38 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A study, the metric's name, and where its curves come from, in words."""
+    """A study, the metric's name, and what the curves and the machines are, one line each."""
 
     study: Study
     metric: str
-    note: str
+    notes: tuple[str, ...]
 
 
 def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     """The study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
+    _check_numbers(asked)
     cluster, profile = _cluster(asked, spec, home, machine)
     profile = _scaled(profile, asked.scaling)
     curves, note = _curves(asked, spec, profile)
-    limits = _limits(asked, spec)
+    limits = _limits(asked, spec, cluster)
     setting = Setting(curves, limits[0], cluster, profile, asked.faults)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
     metric = spec.metric.name if spec else "metric"
-    return Made(Study(setting, params, limits, asked.seeds, asked.ideal), metric, f"{note}; {_cluster_text(cluster)}")
+    return Made(Study(setting, params, limits, asked.seeds, asked.ideal), metric, (note, _cluster_text(cluster)))
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds. Raises `UsageError` that names the option."""
+    """Seconds, more than 0. Raises `UsageError` that names the option."""
     return _read(option, parse_duration, text)
+
+
+def _check_numbers(asked: Asked) -> None:
+    """`nan` is a number for the command line, and for nothing else here."""
+    for option, number in (("--stragglers", asked.faults.straggling), ("--drops", asked.faults.drop_rate)):
+        if not math.isfinite(number):
+            raise UsageError(f"{option}: write a number, not {number}")
 
 
 def _cluster(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> tuple[ClusterFacts, Profile]:
@@ -110,29 +119,28 @@ def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, 
         assert spec is not None
         space: Space = spec.space
         curves = synthetic(space, spec.metric.mode, profile.job.report.p50_s)
-        note = "made-up curves (nothing was recorded: --curves FILE takes what was); they compare plans, not models"
+        note = "made-up curves: they compare plans, not models (--curves takes recorded ones)"
     else:
         curves, note = load_curves(asked.curves), f"curves of {asked.curves.name}"
     if asked.full_curve is not None:
         speed = profile.job.scaling.speed(curves.gpus)
-        curves = curves.lasting(_read("--full-curve", parse_duration, asked.full_curve), speed)
+        curves = curves.lasting(duration("--full-curve", asked.full_curve), speed)
     return curves, note
 
 
-def _limits(asked: Asked, spec: Spec | None) -> tuple[Limits, ...]:
-    given = spec.limits if spec else None
-    deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s if given else None)
-    budgets = _list("--budget", parse_gpu_time, asked.budget, given.budget_gpu_s if given else None)
-    most = asked.max_gpus or (given.max_gpus if given else None)
-    cost_usd = given.cost_usd if given else None
-    if spec is not None and spec.cluster.provider == "local" and spec.cluster.gpus and not asked.ideal:
-        most = min(spec.cluster.gpus, most or spec.cluster.gpus)
-    return tuple(Limits(deadline_s, budget, most, cost_usd) for deadline_s in deadlines for budget in budgets)
+def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
+    given = spec.limits if spec else SpecLimits(None, None, None, None)
+    deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
+    budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
+    there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
+    bounds = [n for n in (asked.max_gpus or given.max_gpus, there) if n is not None]
+    most = min(bounds) if bounds else None
+    return tuple(Limits(deadline_s, budget, most, given.cost_usd) for deadline_s in deadlines for budget in budgets)
 
 
 def _list(option: str, parse: Callable[[str], float], text: str | None, otherwise: float | None) -> list[float]:
     if text is not None:
-        return [_read(option, parse, part) for part in text.split(",")]
+        return list(dict.fromkeys(_read(option, parse, part) for part in text.split(",")))
     if otherwise is None:
         raise UsageError(f"give {option}, several with commas between them, or a SPEC that has it in [limits]")
     return [otherwise]
@@ -140,16 +148,19 @@ def _list(option: str, parse: Callable[[str], float], text: str | None, otherwis
 
 def _read(option: str, parse: Callable[[str], float], text: str) -> float:
     try:
-        return parse(text.strip())
+        value = parse(text.strip())
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option}: {text.strip()} is not more than nothing")
+    return value
 
 
 def _names(policies: str | None) -> Sequence[str]:
     if policies in (None, "all"):
         return list(POLICIES)
     assert policies is not None
-    names = [name.strip() for name in policies.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in policies.split(",")))
     for name in names:
         if name not in POLICIES:
             near = difflib.get_close_matches(name, POLICIES, 1, 0.5)

@@ -6,11 +6,14 @@ The one rule: a run depends on its setting, problem and seed alone, so the answe
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Thread
 from typing import Any
 
 from planner.model import Impossible, Limits, PolicyParams, Problem
@@ -19,7 +22,6 @@ from seerd.planning import plan_for
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 
 Json = dict[str, Any]
-CHUNKS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,15 @@ Submit = Callable[[Cell, int], "Future[Outcome]"]
 
 @contextmanager
 def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
-    """Worker processes that have the curves already; after Ctrl-C nothing more is begun."""
+    """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well, ends them at once."""
     workers = max(1, min(os.cpu_count() or 1, tasks))
     pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
     try:
         yield lambda cell, seed: pool.submit(_run, cell, seed)
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -101,7 +107,17 @@ _setting: list[Setting] = []
 
 
 def _begin(setting: Setting) -> None:
+    """Ctrl-C reaches every process of the terminal's foreground, but is the command's to handle; its workers end when it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
     _setting[:] = [setting]
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run(cell: Cell, seed: int) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,16 @@ from seerd.errors import UsageError
 from seerd.units import format_duration
 
 Json = dict[str, Any]
-BAR = 10
+BAR = 8
+DIGITS = 4
 SHOWN = 0.8
 """Share of the points, the best ones, that the picture's scale is made for."""
 
 
-def study_view(told: Sequence[Json], mode: str, note: str) -> RenderableType:
+def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
     """One table for each pair of limits, the best policy first. "over": runs that broke a limit."""
     cells = list(dict.fromkeys(_limits(row) for row in told))
-    parts: list[RenderableType] = [Text(note)]
+    parts: list[RenderableType] = [Text(note) for note in notes]
     for cell in cells:
         deadline_s, budget = cell
         head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
@@ -42,20 +44,29 @@ def _table(told: Sequence[Json], mode: str) -> Table:
     sign = -1 if mode == "max" else 1
     ordered = sorted(told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"]))
     most = max((row["regret"] or 0.0 for row in told), default=0.0) or 1.0
+    style = _style([row["mean"] for row in told if row["mean"] is not None])
     for row in ordered:
-        table.add_row(*_cells(row, most))
+        table.add_row(*_cells(row, most, style))
     return table
 
 
-def _cells(row: Json, most: float) -> list[str]:
+def _style(means: Sequence[float]) -> str:
+    """How metrics are written: the largest with so many digits, and all with the same number of decimals."""
+    largest = max((abs(mean) for mean in means), default=0.0)
+    if not 1e-3 <= largest < 1e6:
+        return f".{DIGITS - 1}g"
+    return f".{max(0, DIGITS - 1 - math.floor(math.log10(largest)))}f"
+
+
+def _cells(row: Json, most: float, style: str) -> list[str]:
     if row["mean"] is None:
         return [row["policy"], "-", "", "", "does not fit" if "impossible" in row else "no model", "", "", "", ""]
     bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
     return [
         row["policy"],
-        f"{row['mean']:.5g}",
-        f"{row['stderr']:.2g}",
-        f"{row['regret']:.4g}",
+        f"{row['mean']:{style}}",
+        f"{row['stderr']:{style}}",
+        f"{row['regret']:{style}}",
         bar or "▏",
         f"{row['gpu_min']:.1f}",
         format_duration(round(row["elapsed_s"])),
@@ -64,14 +75,29 @@ def _cells(row: Json, most: float) -> list[str]:
     ]
 
 
-def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """The picture, in the format that the file's name ends with. Raises `UsageError` without matplotlib, or for a name it cannot write."""
+def check_plot(path: Path) -> None:
+    """Before long work is done for it. Raises `UsageError` without matplotlib, or for a file that cannot be written."""
+    formats = _figure()().canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".").lower() not in formats:
+        raise UsageError(
+            f"--plot {path}: its name says the format: .png, .svg, .pdf, ..., not {path.suffix or 'nothing'}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+
+
+def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise UsageError("a plot needs matplotlib: pip install 'seerd[plot]'") from error
+    return Figure
+
+
+def draw(told: Sequence[Json], metric: str, path: Path) -> None:
+    """The picture, in the format that the file's name ends with. Raises `UsageError` if it cannot be written."""
     panels = _panels(told)
-    figure = Figure(figsize=(6.0 * len(panels), 4.0), layout="constrained")
+    figure = _figure()(figsize=(6.0 * len(panels), 4.0), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         _panel(axis, [row for row in told if row[panel.fixed] == panel.value and row["mean"] is not None], panel.along)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,28 @@ from planner.space import Config, Parameter, Space, Value
 from seerd.errors import UsageError
 
 CURVE = "curve"
+"""The row's key in a configuration; one of the file with that name is left out."""
+
 FEW = 8
 """A key with so many different values at most is a choice, one with more a range."""
+
+LARGEST = 2**53
+"""Larger integers are not values: as floats they would not be themselves."""
+
+ZIP = b"PK"
+"""What an .npz file begins with."""
+
+DAMAGED = (
+    OSError,
+    ValueError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way or too large to be true."""
 
 Floats = NDArray[np.float64]
 
@@ -85,11 +106,7 @@ class Curves:
 
 def load_curves(path: Path) -> Curves:
     """The curves in an .npz file. Raises `UsageError` that says what is wrong with it."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            content = {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} cannot be read as curves: {error}") from error
+    content = _read(path)
     if missing := {"metric", "seconds", "mode"} - set(content):
         raise UsageError(
             f"{path} has no {', '.join(sorted(missing))}; curves need metric, seconds and mode (docs/simulate.md)"
@@ -97,56 +114,78 @@ def load_curves(path: Path) -> Curves:
     return _checked(path, content)
 
 
-def _checked(path: Path, content: dict[str, Any]) -> Curves:
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in it. Pickled objects are refused: to read them could run anything."""
+    try:
+        with path.open("rb") as opened:
+            if opened.read(2) != ZIP:
+                raise UsageError(f"{path} cannot be read as curves: it is not an .npz file (numpy.savez makes one)")
+            opened.seek(0)
+            with np.load(opened, allow_pickle=False) as file:
+                content = {key: file[key] for key in file.files}
+    except DAMAGED as error:
+        raise UsageError(f"{path} cannot be read as curves: {error}") from error
+    return {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
+
+
+def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     metric, seconds, mode = content["metric"], content["seconds"], str(content["mode"])
-    problems = []
+    gpus = content.get("gpus", np.array(1))
+    problems = [
+        f"{name} has numbers, not {content[name].dtype}"
+        for name in ("metric", "seconds")
+        if not _numbers(content[name])
+    ]
     if metric.ndim != 2 or not metric.size:
         problems.append(f"metric is [configs, epochs], not of shape {list(metric.shape)}")
     elif seconds.shape not in (metric.shape, metric.shape[:1]):
         problems.append(f"seconds is [configs] or [configs, epochs] = {list(metric.shape)}, not {list(seconds.shape)}")
-    elif not np.isfinite(metric).any():
-        problems.append("metric has no finite value")
     if mode not in ("max", "min"):
         problems.append(f"mode is max or min, not {mode!r}")
-    gpus = int(content.get("gpus", 1))
-    if gpus < 1:
-        problems.append(f"gpus is at least 1, not {gpus}")
+    if gpus.shape or gpus.dtype.kind not in "iu" or gpus < 1:
+        problems.append(f"gpus is a whole number, at least 1, not {gpus}")
     if not problems:
+        metric = _held(metric)
         seconds = _held(np.broadcast_to(seconds[:, None] if seconds.ndim == 1 else seconds, metric.shape))
+        if not np.isfinite(metric[:, -1]).any():
+            problems.append("metric has no curve that ends with a finite value")
         if not (np.isfinite(seconds).all() and (seconds > 0).all()):
             problems.append("seconds are positive")
     if problems:
         raise UsageError(f"{path}: {'; '.join(problems)}")
     configs = _read_configs(path, content, len(metric))
-    return Curves(_held(metric), seconds, gpus, "max" if mode == "max" else "min", configs)
+    return Curves(metric, seconds, int(gpus), "max" if mode == "max" else "min", configs)
+
+
+def _numbers(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "iuf"
 
 
 def _held(values: NDArray[Any]) -> Floats:
-    """After the last finite value of a row that value holds; what is not finite before it stays."""
+    """After the last value of a row that is not NaN, that one holds; a NaN before it stays. A curve that ends infinite stays so."""
     held = np.array(values, dtype=np.float64)
-    finite = np.isfinite(held)
-    last = held.shape[1] - 1 - finite[:, ::-1].argmax(axis=1)
-    rows = np.arange(len(held))
-    some = finite.any(axis=1, keepdims=True)
-    after = (np.arange(held.shape[1]) > last[:, None]) & np.isnan(held) & some
-    held[after] = np.broadcast_to(held[rows, last][:, None], held.shape)[after]
-    return held
+    there = ~np.isnan(held)
+    last = held.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
+    after = np.arange(held.shape[1]) > last[:, None]
+    return np.where(after, held[np.arange(len(held)), last][:, None], held)
 
 
-def _read_configs(path: Path, content: dict[str, Any], count: int) -> tuple[Config, ...]:
+def _read_configs(path: Path, content: dict[str, NDArray[Any]], count: int) -> tuple[Config, ...]:
     if "configs" not in content:
         return ()
     try:
         configs = json.loads(str(content["configs"]))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: configs is not JSON: {error}") from error
     if not (isinstance(configs, list) and len(configs) == count and all(isinstance(c, dict) for c in configs)):
         raise UsageError(f"{path}: configs is a list of {count} objects, one for each curve")
-    return tuple({key: value for key, value in config.items() if _is_value(value)} for config in configs)
+    return tuple({key: v for key, v in config.items() if _is_value(v) and key != CURVE} for config in configs)
 
 
 def _is_value(value: object) -> bool:
-    return isinstance(value, str | int | bool) or (isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, int):
+        return abs(value) <= LARGEST
+    return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
