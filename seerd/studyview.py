@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seerd.units import format_duration
 Json = dict[str, Any]
 BAR = 8
 DIGITS = 4
+MARKS = "os^vD<>pP*X"
 SHOWN = 0.8
 """Share of the points, the best ones, that the picture's scale is made for."""
 
@@ -95,15 +97,24 @@ def _figure() -> Any:
 
 
 def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """The picture, in the format that the file's name ends with. Raises `UsageError` if it cannot be written."""
-    panels = _panels(told)
-    figure = _figure()(figsize=(6.0 * len(panels), 4.0), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, panel in zip(axes, panels, strict=True):
-        _panel(axis, [row for row in told if row[panel.fixed] == panel.value and row["mean"] is not None], panel.along)
-        axis.set(title=panel.title, xlabel="deadline (min)" if panel.along == "deadline_s" else "budget (GPU-min)")
-        axis.set_ylabel(metric)
-    axes[-1].legend(fontsize="small", bbox_to_anchor=(1.0, 1.0), loc="upper left")
+    """The picture, in the format that the file's name ends with. Raises `UsageError` if it cannot be written.
+
+    Above, panels with the metric against the deadline, below against the budget, all on one scale.
+    """
+    rows = _panels(told)
+    columns = max(len(row) for row in rows)
+    figure = _figure()(figsize=(4.0 * columns + 2.0, 3.2 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False, sharey=True)
+    scale = _scale(told)
+    for axes, panels in zip(grid, rows, strict=True):
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        for axis, panel in zip(axes, panels, strict=False):
+            _panel(axis, told, panel, scale)
+        axes[0].set_ylabel(metric)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, fontsize="small", loc="outside right upper")
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
@@ -124,25 +135,48 @@ class _Panel:
             return f"budget {self.value:g} GPU-min"
         return f"deadline {format_duration(round(self.value))}"
 
+    @property
+    def label(self) -> str:
+        return "deadline (min)" if self.along == "deadline_s" else "budget (GPU-min)"
 
-def _panels(told: Sequence[Json]) -> list[_Panel]:
+
+def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
     """One for each value of a limit while the other varies; against the deadline if there is only one pair of limits."""
     deadlines, budgets = (sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min"))
     against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
     against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
-    found = (against_deadline if len(deadlines) > 1 else []) + (against_budget if len(budgets) > 1 else [])
-    return found or against_deadline
+    varied = [(against_deadline, deadlines), (against_budget, budgets)]
+    return [panels for panels, values in varied if len(values) > 1] or [against_deadline]
 
 
-def _panel(axis: Any, told: Sequence[Json], along: str) -> None:
-    """Policies that are far behind the others do not stretch the scale: they are off it."""
-    scale = 60 if along == "deadline_s" else 1
-    for policy in dict.fromkeys(row["policy"] for row in told):
-        points = sorted((row[along] / scale, row["mean"], row["stderr"]) for row in told if row["policy"] == policy)
-        x, y, error = zip(*points, strict=True)
-        axis.errorbar(x, y, yerr=error, marker="o", capsize=3, label=policy)
-    means = {row["regret"]: row["mean"] for row in told}
-    shown = [means[regret] for regret in sorted(means)[: max(2, round(SHOWN * len(means)))]]
-    if shown and max(shown) > min(shown):
-        margin = 0.15 * (max(shown) - min(shown))
-        axis.set_ylim(min(shown) - margin, max(shown) + margin)
+def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
+    """What the metric's axis shows. Points that are far behind the others do not stretch it: they are off it."""
+    found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
+    shown = found[: max(2, round(SHOWN * len(found)))]
+    if not shown:
+        return None
+    low = min(row["mean"] - row["stderr"] for row in shown)
+    high = max(row["mean"] + row["stderr"] for row in shown)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _panel(axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None) -> None:
+    """Every policy has its colour and its mark in all panels, whether it fits into this one or not."""
+    unit = 60 if panel.along == "deadline_s" else 1
+    here = [row for row in told if row[panel.fixed] == panel.value]
+    for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):
+        rows = [row for row in here if row["policy"] == policy and row["mean"] is not None]
+        rows.sort(key=lambda row: row[panel.along])
+        x, y, error = ([row[key] for row in rows] for key in (panel.along, "mean", "stderr"))
+        axis.errorbar([v / unit for v in x], y, yerr=error, marker=mark, capsize=3, label=_label(policy, told, scale))
+    axis.set(title=panel.title, xlabel=panel.label, ylim=scale)
+    axis.set_xticks(sorted({row[panel.along] / unit for row in here}))
+    axis.grid(alpha=0.3)
+
+
+def _label(policy: str, told: Sequence[Json], scale: tuple[float, float] | None) -> str:
+    means = [row["mean"] for row in told if row["policy"] == policy and row["mean"] is not None]
+    if scale is None or not means:
+        return f"{policy} (no model)"
+    return policy if any(scale[0] <= mean <= scale[1] for mean in means) else f"{policy} (off the scale)"
