@@ -168,8 +168,9 @@ def _panel(axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, f
     for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):
         rows = [row for row in here if row["policy"] == policy and row["mean"] is not None]
         rows.sort(key=lambda row: row[panel.along])
-        x, y, error = ([row[key] for row in rows] for key in (panel.along, "mean", "stderr"))
-        axis.errorbar([v / unit for v in x], y, yerr=error, marker=mark, capsize=3, label=_label(policy, told, scale))
+        x, y = [row[panel.along] / unit for row in rows], [row["mean"] for row in rows]
+        error = [row["stderr"] if _on(row["mean"], scale) else 0.0 for row in rows]
+        axis.errorbar(x, y, yerr=error, marker=mark, capsize=3, label=_label(policy, told, scale))
     axis.set(title=panel.title, xlabel=panel.label, ylim=scale)
     axis.set_xticks(sorted({row[panel.along] / unit for row in here}))
     axis.grid(alpha=0.3)
@@ -177,6 +178,10 @@ def _panel(axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, f
 
 def _label(policy: str, told: Sequence[Json], scale: tuple[float, float] | None) -> str:
     means = [row["mean"] for row in told if row["policy"] == policy and row["mean"] is not None]
-    if scale is None or not means:
+    if not means:
         return f"{policy} (no model)"
-    return policy if any(scale[0] <= mean <= scale[1] for mean in means) else f"{policy} (off the scale)"
+    return policy if any(_on(mean, scale) for mean in means) else f"{policy} (off the scale)"
+
+
+def _on(mean: float, scale: tuple[float, float] | None) -> bool:
+    return scale is not None and scale[0] <= mean <= scale[1]
