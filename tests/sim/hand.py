@@ -1,0 +1,45 @@
+"""What tests of simulations share: settings that can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.model import ClusterFacts, Limits, Mode, PolicyParams, Problem
+from planner.profile import CloudProfile, JobProfile, Latency, Profile
+from planner.scaling import LINEAR, Scaling
+from seerd.planning import plan_for
+from seerd.sim.curves import Curves
+from seerd.sim.setting import Setting, problem_of
+
+IDEAL = ClusterFacts("held", 8, instant=True)
+RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=5.0)
+
+
+def limits(deadline_s: float = 600.0, budget_gpu_s: float = 2400.0, **more: Any) -> Limits:
+    return Limits(deadline_s, budget_gpu_s, **more)
+
+
+def curves(*rows: list[float], seconds: float = 10.0, mode: Mode = "max", gpus: int = 1) -> Curves:
+    """One row for each configuration, every report the same time after the one before."""
+    metric = np.array(rows)
+    return Curves(metric, np.full(metric.shape, seconds), gpus, mode)
+
+
+def sure(seconds: float) -> Latency:
+    """A time that does not vary."""
+    return Latency(seconds, seconds)
+
+
+def profile(scaling: Scaling = LINEAR, report: float = 10.0, start: float = 0, save: float = 0, **cloud: float) -> Profile:
+    """`cloud`: pending, boot, release. All in seconds."""
+    job = JobProfile(sure(report), scaling, start=sure(start), save=sure(save))
+    return Profile(job, CloudProfile(**{name: sure(seconds) for name, seconds in cloud.items()}), "measured by hand")
+
+
+def planned(setting: Setting, name: str, *, ideal: bool | None = None, **params: Any) -> Problem:
+    """The problem of a policy; ideal if the cluster is, unless told otherwise."""
+    problem = problem_of(setting, PolicyParams(**{"name": name, "t_min_s": 30.0, **params}))
+    letter = setting.cluster.instant if ideal is None else ideal
+    return plan_for(problem, setting.cluster, setting.profile, ideal=letter).problem
