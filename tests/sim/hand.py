@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import numpy as np
 from planner.model import ClusterFacts, Limits, Mode, PolicyParams, Problem
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import LINEAR, Scaling
+from seerd.core.events import RunFacts
 from seerd.planning import plan_for
 from seerd.sim.curves import Curves
-from seerd.sim.setting import Setting, problem_of
+from seerd.sim.setting import Setting, behaviour_of, problem_of
+from seerd.sim.world import World
 
 IDEAL = ClusterFacts("held", 8, instant=True)
 RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=5.0)
@@ -32,7 +35,9 @@ def sure(seconds: float) -> Latency:
     return Latency(seconds, seconds)
 
 
-def profile(scaling: Scaling = LINEAR, report: float = 10.0, start: float = 0, save: float = 0, **cloud: float) -> Profile:
+def profile(
+    scaling: Scaling = LINEAR, report: float = 10.0, start: float = 0, save: float = 0, **cloud: float
+) -> Profile:
     """`cloud`: pending, boot, release. All in seconds."""
     job = JobProfile(sure(report), scaling, start=sure(start), save=sure(save))
     return Profile(job, CloudProfile(**{name: sure(seconds) for name, seconds in cloud.items()}), "measured by hand")
@@ -43,3 +48,19 @@ def planned(setting: Setting, name: str, *, ideal: bool | None = None, **params:
     problem = problem_of(setting, PolicyParams(**{"name": name, "t_min_s": 30.0, **params}))
     letter = setting.cluster.instant if ideal is None else ideal
     return plan_for(problem, setting.cluster, setting.profile, ideal=letter).problem
+
+
+def play(setting: Setting, problem: Problem, seed: int = 0) -> World:
+    """A whole run, with the invariants checked after every event; `journal`, `state` and `fleet` of the world tell what happened."""
+    problem = replace(problem, params=replace(problem.params, seed=seed))
+    facts = RunFacts(
+        run="by-hand",
+        name="by-hand",
+        metric="metric",
+        mode=setting.curves.mode,
+        problem=problem,
+        cluster=setting.cluster,
+    )
+    world = World(facts, behaviour_of(setting), seed=seed)
+    world.run()
+    return world
