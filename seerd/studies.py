@@ -60,7 +60,8 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     """The study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
-    _check_numbers(asked)
+    if not math.isfinite(asked.faults.straggling):
+        raise UsageError(f"--stragglers: write a number, not {asked.faults.straggling}")
     cluster, profile = _cluster(asked, spec, home, machine)
     profile = _scaled(profile, asked.scaling)
     curves, note = _curves(asked, spec, profile)
@@ -74,13 +75,6 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
 def duration(option: str, text: str) -> float:
     """Seconds, more than 0. Raises `UsageError` that names the option."""
     return _read(option, parse_duration, text)
-
-
-def _check_numbers(asked: Asked) -> None:
-    """`nan` is a number for the command line, and for nothing else here."""
-    for option, number in (("--stragglers", asked.faults.straggling), ("--drops", asked.faults.drop_rate)):
-        if not math.isfinite(number):
-            raise UsageError(f"{option}: write a number, not {number}")
 
 
 def _cluster(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> tuple[ClusterFacts, Profile]:

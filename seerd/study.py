@@ -90,7 +90,7 @@ Submit = Callable[[Cell, int], "Future[Outcome]"]
 @contextmanager
 def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
     """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well, ends them at once."""
-    workers = max(1, min(os.cpu_count() or 1, tasks))
+    workers = max(1, min(_cores(), tasks))
     pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
     try:
         yield lambda cell, seed: pool.submit(_run, cell, seed)
@@ -100,6 +100,11 @@ def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system can tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _setting: list[Setting] = []
