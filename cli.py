@@ -171,7 +171,7 @@ def profile(
 @app.command()
 def simulate(
     spec: Annotated[
-        Path | None, typer.Argument(metavar="[SPEC]", help="Limits, cluster and policy are taken from it.")
+        Path | None, typer.Argument(metavar="SPEC", help="Limits, cluster and policy are taken from it.")
     ] = None,
     curves: Annotated[Path | None, typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE")] = None,
     policies: Annotated[str | None, typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all")] = None,
@@ -188,10 +188,10 @@ def simulate(
         str | None, typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME")
     ] = None,
     stragglers: Annotated[
-        float, typer.Option(help="Attempts take 1 + |z| times as long, z with this deviation.", min=0)
+        float, typer.Option(help="Attempts take 1 + |z| times as long, z with this deviation.", metavar="SD", min=0)
     ] = 0.0,
     drops: Annotated[
-        float, typer.Option(help="Share of trials that crash in a minute of training.", min=0, max=1)
+        float, typer.Option(help="Share of trials that crash in a minute of training.", metavar="SHARE", min=0, max=1)
     ] = 0.0,
     spot: Annotated[
         str | None, typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME")
@@ -200,16 +200,19 @@ def simulate(
     set_: SetOpt = None,
     plot: Annotated[Path | None, typer.Option(help="Draw metric against deadline and budget.", metavar="FILE")] = None,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array, a row for each policy.")] = False,
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
     from seerd import runs, studies, study, studyview
+    from seerd.errors import UsageError
     from seerd.sim.setting import Faults
     from seerd.spec import load_spec
 
+    if set_ and spec is None:
+        raise UsageError("--set changes keys of a spec: give a SPEC as well")
     loaded = load_spec(spec, _options(None, None, None, None, None, None, None, set_)) if spec else None
     lifetime_s = studies.duration("--spot", spot) if spot else None
     asked = studies.Asked(

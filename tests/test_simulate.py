@@ -218,6 +218,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--drops", "1.5"), "--drops"),
     (("--seeds", "0"), "--seeds"),
     (("--max-gpus", "0"), "--max-gpus"),
+    (("--set", "policy.eta=2"), "--set changes keys of a spec: give a SPEC as well"),
     (("--plot", "plot.txt"), r"--plot plot.txt: its name says the format: .png, .svg, .pdf, ..., not .txt"),
     (("--plot", "plot"), "not nothing"),
     (("--plot", "/nowhere/plot.png"), "there is no folder /nowhere"),
