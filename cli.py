@@ -17,7 +17,7 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
+from typing import TYPE_CHECKING, Annotated, Any, Literal  # noqa: E402
 
 import typer  # noqa: E402
 
@@ -33,6 +33,7 @@ app = typer.Typer(
     help="Tune a model under a deadline and a budget: hand in a training script and a search space, get back the best model.",
 )
 
+
 SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
 RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -47,6 +48,10 @@ PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="N
 ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
 MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N")]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
+MinimizeOpt = Annotated[
+    Literal["cost", "time"] | None,
+    typer.Option(help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand)."),
+]
 IdealOpt = Annotated[
     bool,
     typer.Option("--ideal", help="To the letter of the paper: blind to boot, billing minimum and whole instances."),
@@ -63,6 +68,7 @@ def run(
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
+    minimize: MinimizeOpt = None,
     policy: PolicyOpt = None,
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
@@ -80,9 +86,9 @@ def run(
     """
     from seerd import planned, runs
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     place = runs.place_of(loaded, _home(home))
-    made = planned.of_spec(loaded, place, ideal=ideal)
+    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     folder, state = runs.create(loaded, made, _home(home), STARTED)
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
@@ -114,6 +120,7 @@ def plan(
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
+    minimize: MinimizeOpt = None,
     policy: PolicyOpt = None,
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
@@ -127,10 +134,10 @@ def plan(
     from seerd import planned, runs, show
     from seerd.planview import plan_view
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     place = runs.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
-    made = planned.of_spec(loaded, place, ideal=ideal)
-    told = show.plan(made, planned.others_of(loaded, place, ideal=ideal))
+    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+    told = show.plan(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
 
 
@@ -401,11 +408,11 @@ def _options(
     return pairs
 
 
-def _spec(path: Path, options: list[tuple[str, str]]) -> Any:
+def _spec(path: Path, options: list[tuple[str, str]], minimize: str | None = None) -> Any:
     from seerd.spec import load_spec, require_limits
 
     spec = load_spec(path, options)
-    require_limits(spec)
+    require_limits(spec, minimize)
     return spec
 
 

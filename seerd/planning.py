@@ -51,7 +51,7 @@ def others(
 
 def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
     if not ideal:
-        terms = Terms(cluster, profile, _closing_s(problem.limits, cluster, profile))
+        terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
         adjusted = honest(problem, terms, _outline)
         if isinstance(adjusted, Impossible):
             return adjusted
@@ -67,10 +67,10 @@ def _outline(problem: Problem) -> Outline | Impossible:
     return make_policy(problem).outline()
 
 
-def _closing_s(limits: Limits, cluster: ClusterFacts, profile: Profile) -> float:
+def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
     """What the core will set aside for the end, given how long a report and a checkpoint take."""
     slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
-    return closing_s(limits.deadline_s, slowest_s, cluster)
+    return closing_s(deadline_s, slowest_s, cluster)
 
 
 def _within_deadline(forecast: Forecast, limits: Limits) -> Forecast:
