@@ -84,10 +84,10 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import planned, runs
+    from seerd import machine, planned, runs
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    place = runs.place_of(loaded, _home(home))
+    place = machine.place_of(loaded, _home(home))
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     folder, state = runs.create(loaded, made, _home(home), STARTED)
     with _watcher(folder, plain=plain, json=json) as watcher:
@@ -131,11 +131,11 @@ def plan(
     json: JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
-    from seerd import planned, runs, show
+    from seerd import machine, planned, show
     from seerd.planview import plan_view
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    place = runs.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
+    place = machine.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     told = show.plan(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
@@ -161,15 +161,15 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import planned, profiling, runs
+    from seerd import machine, planned, profiling, runs
     from seerd.spec import load_spec
 
     options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
-    machine = runs.this_machine()
-    measuring = profiling.profiling_spec(load_spec(spec, options), machine, budget_given=budget is not None)
-    made = planned.of_spec(measuring, runs.place_of(measuring, _home(home)), ideal=True)
+    this = machine.this_machine()
+    measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
+    made = planned.of_spec(measuring, machine.place_of(measuring, _home(home)), ideal=True)
     folder, state = runs.create(measuring, made, _home(home), STARTED)
-    profiling.aim(folder, measuring, machine)
+    profiling.aim(folder, measuring, this)
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
     _end(folder, state, json=json)
@@ -213,7 +213,7 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import runs, studies, study, studyview
+    from seerd import machine, studies, study, studyview
     from seerd.sim.setting import Faults
     from seerd.spec import load_spec
 
@@ -231,7 +231,7 @@ def simulate(
         ideal,
         Faults(stragglers, drops, lifetime_s),
     )
-    made = studies.make(asked, loaded, _home(home).path, runs.this_machine())
+    made = studies.make(asked, loaded, _home(home).path, machine.this_machine())
     with _progress(study.runs(made.study)) as tick:
         found = [study.row_json(row) for row in study.rows(made.study, tick)]
     if plot is not None:

@@ -266,3 +266,7 @@ class Impossible:
     reason: str
     min_deadline_s: float
     min_budget_gpu_s: float
+
+
+class NeedsPackageError(Exception):
+    """A policy needs a package that is not installed; the text says how to get it."""
