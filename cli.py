@@ -17,7 +17,7 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
+from typing import TYPE_CHECKING, Annotated, Any, Literal  # noqa: E402
 
 import typer  # noqa: E402
 
@@ -33,6 +33,7 @@ app = typer.Typer(
     help="Tune a model under a deadline and a budget: hand in a training script and a search space, get back the best model.",
 )
 
+
 SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
 RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -47,6 +48,10 @@ PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="N
 ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
 MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N", min=1)]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
+MinimizeOpt = Annotated[
+    Literal["cost", "time"] | None,
+    typer.Option(help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand)."),
+]
 IdealOpt = Annotated[
     bool,
     typer.Option("--ideal", help="To the letter of the paper: blind to boot, billing minimum and whole instances."),
@@ -63,6 +68,7 @@ def run(
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
+    minimize: MinimizeOpt = None,
     policy: PolicyOpt = None,
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
@@ -78,11 +84,11 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import planned, runs
+    from seerd import machine, planned, runs
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
-    place = runs.place_of(loaded, _home(home))
-    made = planned.of_spec(loaded, place, ideal=ideal)
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+    place = machine.place_of(loaded, _home(home))
+    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     folder, state = runs.create(loaded, made, _home(home), STARTED)
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
@@ -114,6 +120,7 @@ def plan(
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
+    minimize: MinimizeOpt = None,
     policy: PolicyOpt = None,
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
@@ -124,13 +131,13 @@ def plan(
     json: JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
-    from seerd import planned, runs, show
+    from seerd import machine, planned, show
     from seerd.planview import plan_view
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_))
-    place = runs.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
-    made = planned.of_spec(loaded, place, ideal=ideal)
-    told = show.plan(made, planned.others_of(loaded, place, ideal=ideal))
+    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+    place = machine.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
+    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+    told = show.plan(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
 
 
@@ -154,15 +161,15 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import planned, profiling, runs
+    from seerd import machine, planned, profiling, runs
     from seerd.spec import load_spec
 
     options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
-    machine = runs.this_machine()
-    measuring = profiling.profiling_spec(load_spec(spec, options), machine, budget_given=budget is not None)
-    made = planned.of_spec(measuring, runs.place_of(measuring, _home(home)), ideal=True)
+    this = machine.this_machine()
+    measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
+    made = planned.of_spec(measuring, machine.place_of(measuring, _home(home)), ideal=True)
     folder, state = runs.create(measuring, made, _home(home), STARTED)
-    profiling.aim(folder, measuring, machine)
+    profiling.aim(folder, measuring, this)
     with _watcher(folder, plain=plain, json=json) as watcher:
         state = runs.begin(folder, state, watcher)
     _end(folder, state, json=json)
@@ -206,7 +213,7 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import runs, studies, study, studyview
+    from seerd import machine, studies, study, studyview
     from seerd.errors import UsageError
     from seerd.sim.setting import Faults
     from seerd.spec import load_spec
@@ -227,7 +234,7 @@ def simulate(
         ideal,
         Faults(stragglers, drops, lifetime_s),
     )
-    made = studies.make(asked, loaded, _home(home).path, runs.this_machine())
+    made = studies.make(asked, loaded, _home(home).path, machine.this_machine())
     if plot is not None:
         studyview.check_plot(plot)
     with _progress(study.runs(made.study)) as tick:
@@ -406,11 +413,11 @@ def _options(
     return pairs
 
 
-def _spec(path: Path, options: list[tuple[str, str]]) -> Any:
+def _spec(path: Path, options: list[tuple[str, str]], minimize: str | None = None) -> Any:
     from seerd.spec import load_spec, require_limits
 
     spec = load_spec(path, options)
-    require_limits(spec)
+    require_limits(spec, minimize)
     return spec
 
 

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from planner.asha import Asha
-from planner.model import Impossible, Mode, Outline, Plan, Problem, View
+from planner.model import Impossible, Mode, NeedsPackageError, Outline, Plan, Problem, View
 from planner.rungs import Arrival
 from planner.space import Config, Parameter, Space, Value
 
@@ -61,11 +62,15 @@ def _config(point: Point, space: Space) -> Config:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise ValueError('the policy bohb needs Optuna: pip install "seerd[bohb]"') from error
+    import optuna
+
     return optuna
+
+
+def _require_optuna() -> None:
+    """Without importing it, which takes longer than all of `seerd plan` may."""
+    if find_spec("optuna") is None:
+        raise NeedsPackageError('the policy bohb needs Optuna: pip install "seerd[bohb]"')
 
 
 @contextmanager
@@ -160,7 +165,7 @@ class FromModel:
     """The source of configurations. A trial is pending until its first result."""
 
     def __init__(self, problem: Problem) -> None:
-        _optuna()
+        _require_optuna()
         self._space = _modelled(problem.space)
         self._seed = problem.params.seed
         self._rng = random.Random(self._seed)
@@ -217,7 +222,7 @@ class FromModel:
 
 
 class Bohb:
-    """ASHA with the model as its source. Raises `ValueError` if Optuna is missing."""
+    """ASHA with the model as its source. Raises `NeedsPackageError` if Optuna is missing."""
 
     def __init__(self, problem: Problem) -> None:
         self._asha = Asha(problem, FromModel(problem))

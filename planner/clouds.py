@@ -50,6 +50,9 @@ EC2 = CloudProfile(
 JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
 """Assumed of a training script nobody has measured: `seerd profile` replaces it."""
 
+LOCAL_JOB = JobProfile(report=Latency(5.0, 6.0), start=Latency(4.0, 8.0), save=Latency(0.1, 0.2))
+"""The same for a script that is small enough for the machine at hand."""
+
 LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
 """On this machine an instance is an agent's process."""
 
@@ -59,4 +62,4 @@ RENTED_TERMINATE_S = 4.0
 
 def assumed(*, rented: bool) -> Profile:
     """The profile that is planned with until something was measured."""
-    return Profile(JOB, EC2 if rented else LOCAL, "assumed")
+    return Profile(JOB, EC2, "assumed") if rented else Profile(LOCAL_JOB, LOCAL, "assumed")

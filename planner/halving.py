@@ -83,7 +83,7 @@ class Halving:
         self._standings: list[Standing] = []
 
     def outline(self) -> Outline | Impossible:
-        """The first bracket's rungs as stages, each with the share of the time that its reports have at a linear scaling."""
+        """The first bracket's rungs as stages, each as long as was planned, or with the share of the time that its reports have."""
         if isinstance(self._cluster, Impossible):
             return self._cluster
         brackets = (Bracket(_share(self._problem, self._first[0])[1], self._first[0].trials, self._gpu_s()),)
@@ -106,7 +106,15 @@ class Halving:
         while self._waiting and len(self._running) < beside:
             self._running[self._waiting.popleft()] = None
         running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
-        return Plan(running, new, out, min(self._rung, len(self._first) - 1), self._cluster.end_s)
+        stage = min(self._rung, len(self._first) - 1)
+        return Plan(running, new, out, stage, self._cluster.end_s, hold_gpus=self._next_gpus())
+
+    def _next_gpus(self) -> int:
+        """GPUs of the next rung: its instances are there already, and must not be rented a second time."""
+        if self._rung + 1 == len(self._rungs):
+            return 0
+        beside, gpus = _share(self._problem, self._rungs[self._rung + 1])
+        return beside * gpus
 
     def _collect(self, view: View) -> None:
         """Take out who has reached the rung, or never will."""
@@ -160,18 +168,20 @@ class Halving:
         )
 
     def _stages(self, cluster: FixedCluster) -> Iterator[Stage]:
+        start = cluster.start_s
+        for rung, lasts_s in zip(self._first, self._problem.params.stage_s or self._parts_s(cluster), strict=True):
+            beside, gpus = _share(self._problem, rung)
+            yield Stage(start, start + lasts_s, (Group(gpus, min(beside, rung.trials)),))
+            start += lasts_s
+
+    def _parts_s(self, cluster: FixedCluster) -> list[float]:
         work, before = [], 0
         for rung in self._first:
             beside, gpus = _share(self._problem, rung)
             waves = -(-rung.trials // beside)
             work.append((rung.until - before) * waves / self._problem.scaling.speed(gpus))
             before = rung.until
-        start = cluster.start_s
-        for rung, part in zip(self._first, work, strict=True):
-            beside, gpus = _share(self._problem, rung)
-            end = start + (cluster.end_s - cluster.start_s) * part / sum(work)
-            yield Stage(start, end, (Group(gpus, min(beside, rung.trials)),))
-            start = end
+        return [(cluster.end_s - cluster.start_s) * part / sum(work) for part in work]
 
 
 def _share(problem: Problem, rung: Rung) -> tuple[int, int]:

@@ -39,7 +39,8 @@ class PolicyParams:
     t_min_s                  shortest first round of clock-based policies
     trials                   how many configurations; None: as many as the policy's paper says, or as the limits allow
     min_reports, max_reports r and R of progress-based policies: reports until the first decision, and of a whole training
-    stage_gpus               GPUs of each stage, as `planner.rubberband` chose them; None: the same number all the time
+    stage_gpus, stage_s      GPUs of each stage, as `planner.rubberband` chose them, and how long each should take; None: the same number
+                             of GPUs all the time
     """
 
     name: str = "seer"
@@ -53,6 +54,7 @@ class PolicyParams:
     min_reports: int | None = None
     max_reports: int | None = None
     stage_gpus: tuple[int, ...] | None = None
+    stage_s: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class Plan:
     eliminated   trials that are out for good from now on
     stage        index of the current stage, from 0
     ask_at_s     when to ask again at the latest; None: only if something happens
+    hold_gpus    instances for so many GPUs will be needed again soon: rented ones that are there are not given back
     ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more until then
     done         nothing more is wanted: choose the best model and end
     """
@@ -184,6 +187,7 @@ class Plan:
     eliminated: tuple[str, ...] = ()
     stage: int = 0
     ask_at_s: float | None = None
+    hold_gpus: int = 0
     ask_on_end: bool = True
     done: bool = False
 
@@ -262,3 +266,7 @@ class Impossible:
     reason: str
     min_deadline_s: float
     min_budget_gpu_s: float
+
+
+class NeedsPackageError(Exception):
+    """A policy needs a package that is not installed; the text says how to get it."""

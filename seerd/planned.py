@@ -8,6 +8,7 @@ from pathlib import Path
 from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
+from seerd.elastic import Minimize, elastic_plan
 from seerd.facts import Machine, Slots, cluster_of, problem_of
 from seerd.planning import Planned, others, plan_for
 from seerd.profiles import load_profile
@@ -26,9 +27,11 @@ class Place:
     slots: Slots | None
 
 
-def of_spec(spec: Spec, place: Place, *, ideal: bool) -> Planned:
+def of_spec(spec: Spec, place: Place, *, ideal: bool = False, minimize: Minimize | None = None) -> Planned:
     """What `run` would start. No slots with the local provider: the papers' setting, on as many GPUs as the plan likes."""
     cluster, profile = _setting(spec, place)
+    if minimize is not None:
+        return elastic_plan(spec, cluster, profile, minimize)
     return plan_for(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from planner.forecast import Forecast, Spread, forecast_outline
 from planner.honest import Terms, honest
-from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
+from planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
 from planner.policy import POLICIES, make_policy
 from planner.profile import Profile
 from planner.stages import instances_for
 from seerd.core.limits import closing_s
-from seerd.errors import LimitsError
+from seerd.errors import LimitsError, UsageError
 
 BOOT_SHARE = 0.1
 """A larger share of the budget is worth a warning."""
@@ -46,12 +46,19 @@ def others(
     """What the same limits give under each other policy."""
     names = [name for name in POLICIES if name != problem.params.name]
     problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
-    return {p.params.name: _planned(p, cluster, profile, ideal=ideal) for p in problems}
+    return {p.params.name: _other(p, cluster, profile, ideal=ideal) for p in problems}
+
+
+def _other(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+    try:
+        return _planned(problem, cluster, profile, ideal=ideal)
+    except UsageError as error:
+        return Impossible(str(error), 0.0, 0.0)
 
 
 def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
     if not ideal:
-        terms = Terms(cluster, profile, _closing_s(problem.limits, cluster, profile))
+        terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
         adjusted = honest(problem, terms, _outline)
         if isinstance(adjusted, Impossible):
             return adjusted
@@ -64,13 +71,16 @@ def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
-    return make_policy(problem).outline()
+    try:
+        return make_policy(problem).outline()
+    except NeedsPackageError as error:
+        raise UsageError(str(error)) from error
 
 
-def _closing_s(limits: Limits, cluster: ClusterFacts, profile: Profile) -> float:
+def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
     """What the core will set aside for the end, given how long a report and a checkpoint take."""
     slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
-    return closing_s(limits.deadline_s, slowest_s, cluster)
+    return closing_s(deadline_s, slowest_s, cluster)
 
 
 def _within_deadline(forecast: Forecast, limits: Limits) -> Forecast:

@@ -6,9 +6,7 @@ The one rule: everything that a resumed run needs is written into its folder bef
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,8 +19,8 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import LEASE_S
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
-from seerd.facts import Machine, Slots, facts_of, local_slots
-from seerd.planned import Place
+from seerd.facts import Slots, facts_of, local_slots
+from seerd.machine import this_machine
 from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -44,30 +42,6 @@ class Setup(msgspec.Struct, frozen=True):
     job: Job
     slots: Slots
     metric: str
-
-
-def this_machine() -> Machine:
-    """What this machine has to train on."""
-    devices = _cuda_devices()
-    return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
-
-
-def _cuda_devices() -> list[str]:
-    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
-    lines = (line for line in listed.stdout.splitlines() if line.startswith("GPU "))
-    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
-
-
-def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
-    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes."""
-    machine = this_machine()
-    here = spec.cluster.provider == "local" and not unbounded
-    return Place(home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None)
 
 
 def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[RunFolder, State]:

@@ -142,15 +142,16 @@ def load_spec(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Spec:
     return spec
 
 
-def require_limits(spec: Spec) -> None:
-    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent."""
+def require_limits(spec: Spec, minimize: str | None = None) -> None:
+    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is minimised need not be limited."""
+    limits, rented = spec.limits, spec.cluster.provider == "ec2"
     missing = []
-    if spec.limits.deadline_s is None:
+    if limits.deadline_s is None and minimize != "time":
         missing.append("a deadline: --deadline 30m")
-    if spec.limits.budget_gpu_s is None:
+    if limits.budget_gpu_s is None and not (rented and limits.cost_usd is not None) and minimize != "cost":
         missing.append("a budget: --budget 480gpu-min")
     if missing:
-        free = spec.limits.cost_usd is not None and spec.cluster.provider != "ec2"
+        free = limits.cost_usd is not None and not rented
         note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
         raise UsageError(
             f"there is no limit to work with; give {' and '.join(missing)}, or put it into [limits].{note}"

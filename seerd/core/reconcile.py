@@ -149,8 +149,9 @@ def _fit_instances(state: State, orders: Orders) -> None:
             break
         _launch(state, orders)
     if state.facts.cluster.billing == "rented":
+        kept = max(state.needed, -(-state.plan.hold_gpus // state.facts.cluster.gpus_per_instance))
         for name in idle:
-            if state.live > state.needed and _unused(state.instances[name]):
+            if state.live > kept and _unused(state.instances[name]):
                 _terminate(state, state.instances[name], orders)
 
 

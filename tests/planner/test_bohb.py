@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 import random
 import subprocess
@@ -252,17 +251,19 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *args: object, **kwargs: object) -> object:
-        if name == "optuna":
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ValueError, match=r'pip install "seerd\[bohb\]"'):
-        POLICIES["bohb"](problem())
+def test_without_optuna_it_says_what_to_install() -> None:
+    hidden = (
+        "import importlib.machinery as m, sys\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        return None if name == 'optuna' else m.PathFinder.find_spec(name, path, target)\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path if f is not m.PathFinder] + [Hidden()]\n"
+        "import cli; sys.exit(cli.main())"
+    )
+    spec = "examples/digits/spec.toml"
+    command = [sys.executable, "-c", hidden, "plan", spec, "--policy", "bohb", "--ideal"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (2, 'seerd: the policy bohb needs Optuna: pip install "seerd[bohb]"\n')
 
 
 def test_the_registry_does_not_import_optuna() -> None:
