@@ -86,6 +86,7 @@ class LimitsError(SeerdError):
     exit_code = 3
 
     def __init__(self, reason: str, min_deadline_s: float, min_budget_gpu_s: float) -> None:
+        self.reason = reason
         self.min_deadline_s = min_deadline_s
         self.min_budget_gpu_s = min_budget_gpu_s
         super().__init__(

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from planner.model import Impossible, Limits, PolicyParams, Problem
-from seerd.errors import LimitsError
+from seerd.errors import LimitsError, UsageError
 from seerd.planning import plan_for
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 
@@ -80,7 +80,9 @@ def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
     try:
         planned = plan_for(problem, setting.cluster, setting.profile, ideal=study.ideal)
     except LimitsError as error:
-        return Cell(params, limits, Impossible(str(error), error.min_deadline_s, error.min_budget_gpu_s))
+        return Cell(params, limits, Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s))
+    except UsageError as error:
+        return Cell(params, limits, Impossible(str(error), 0.0, 0.0))
     return Cell(params, limits, planned.problem)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,6 +18,7 @@ from seerd.errors import UsageError
 from seerd.units import format_duration
 
 Json = dict[str, Any]
+WIDTH = 80
 BAR = 8
 DIGITS = 4
 MARKS = "os^vD<>pP*X"
@@ -31,8 +33,16 @@ def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> Rendera
     for cell in cells:
         deadline_s, budget = cell
         head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
-        parts += [Text(), Text(head, style="bold"), _table([row for row in told if _limits(row) == cell], mode)]
+        here = [row for row in told if _limits(row) == cell]
+        parts += [Text(), Text(head, style="bold"), _table(here, mode), *_reasons(here)]
     return Group(*parts)
+
+
+def _reasons(told: Sequence[Json]) -> Iterator[Text]:
+    """Why policies did not run, one paragraph each."""
+    for row in told:
+        if "impossible" in row:
+            yield Text(fill(f"{row['policy']}: {row['impossible']}", WIDTH, subsequent_indent="  "))
 
 
 def _limits(row: Json) -> tuple[float, float]:
@@ -62,7 +72,7 @@ def _style(means: Sequence[float]) -> str:
 
 def _cells(row: Json, most: float, style: str) -> list[str]:
     if row["mean"] is None:
-        return [row["policy"], "-", "", "", "does not fit" if "impossible" in row else "no model", "", "", "", ""]
+        return [row["policy"], "-", "", "", "not run" if "impossible" in row else "no model", "", "", "", ""]
     bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
     return [
         row["policy"],

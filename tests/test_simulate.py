@@ -134,7 +134,9 @@ class TestOutput:
         lines = inside("--curves", curves, *limits, "--seeds", "1").splitlines()
         heads = [line for line in lines if line.startswith("deadline")]
         assert heads == [f"deadline {t}, budget {b} GPU-min" for t in ("10m", "20m") for b in (1, 120)]
-        assert sum("does not fit" in line for line in lines) == 4
+        assert sum("not run" in line for line in lines) == 4
+        assert sum(line.startswith("sha: ") for line in lines) == 2, "and why"
+        assert max(len(line) for line in lines) <= 80
         assert sum(line.startswith("sha ") for line in lines) == 4, "nothing is simulated twice"
 
     @pytest.mark.parametrize("budget", ["60gpu-min,120gpu-min", "1gpu-min"])

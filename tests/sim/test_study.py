@@ -80,6 +80,13 @@ def test_limits_that_fit_nothing_give_a_row_that_says_so() -> None:
     assert (none["best"], none["mean"], none["stderr"], none["regret"], none["violations"]) == ([], None, None, None, 0)
 
 
+def test_a_policy_whose_package_is_missing_gives_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.bohb.find_spec", lambda name: None)
+    bohb, random = told(study(("bohb", "random"), (Limits(15 * MINUTE, 120 * MINUTE),), seeds=1))
+    assert "pip install" in bohb["impossible"]
+    assert random["mean"] is not None
+
+
 OUTCOME = Outcome(0.5, 0.25, 600.0, 50.0, 4, 10, "done", within_deadline=True, within_budget=True)
 
 
