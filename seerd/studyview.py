@@ -42,7 +42,9 @@ def _reasons(told: Sequence[Json]) -> Iterator[Text]:
     """Why policies did not run, one paragraph each."""
     for row in told:
         if "impossible" in row:
-            yield Text(fill(f"{row['policy']}: {row['impossible']}", WIDTH, subsequent_indent="  "))
+            yield Text(
+                fill(f"{row['policy']}: {row['impossible']}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            )
 
 
 def _limits(row: Json) -> tuple[float, float]:

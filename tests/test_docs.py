@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import runpy
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 import cli
+from planner.clouds import EC2, JOB
+from planner.policy import POLICIES
+from seerd import show
+from seerd.planning import others, plan_for
+from seerd.sim.curves import CURVE, load_curves
+from seerd.sim.setting import Setting
 from seerd.spec import CLUSTER_KEYS, SECTIONS
+from seerd.study import Study, row_json, rows
+from tests.sim.hand import IDEAL, curves, limits, play, profile
+from tests.sim.hand import planned as planned_by_hand
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,6 +61,7 @@ def test_every_command_says_what_it_does() -> None:
         "resume",
         "plan",
         "profile",
+        "simulate",
         "list",
         "show",
         "watch",
@@ -57,3 +73,84 @@ def test_every_command_says_what_it_does() -> None:
     ):
         assert re.search(rf"^\s+{command}\s+\S", listed, re.MULTILINE), command
         assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0
+
+
+def test_every_command_that_prints_json_has_its_keys_documented() -> None:
+    told = (ROOT / "docs" / "json.md").read_text()
+    for command in cli.app.registered_commands:
+        name = command.name or command.callback.__name__  # type: ignore[union-attr]
+        if "--json" in CliRunner().invoke(cli.app, [name, "--help"]).output:
+            assert f"`{name}`" in told, name
+
+
+def test_the_keys_of_a_plan_and_of_a_simulation_are_documented() -> None:
+    told = (ROOT / "docs" / "json.md").read_text()
+    setting = Setting(curves([0.1, 0.2]), limits(), IDEAL, profile())
+    made = planned_by_hand(setting, "seer")
+    plan = plan_for(made, IDEAL, profile(), ideal=True)
+    (row,) = rows(Study(setting, (made.params,), (limits(1.0, 1.0),), 1), lambda: None)
+    for key in [*keys(show.plan(plan, others(made, IDEAL, profile(), ideal=True))), *row_json(row)]:
+        assert f"`{key}`" in told, key
+
+
+def keys(value: Any) -> Iterator[str]:
+    """Of all objects in it."""
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from keys(inner)
+
+
+def test_every_policy_is_described_with_its_keys() -> None:
+    policies, spec = ((ROOT / "docs" / name).read_text() for name in ("policies.md", "spec.md"))
+    for name in POLICIES:
+        assert f"\n## {name}\n" in policies, name
+        assert f"\n| `{name}` |" in policies, name
+        assert f"`{name}`" in spec, name
+    for key in SECTIONS["policy"]:
+        assert f"`{key}`" in policies or key == "name", key
+
+
+def test_the_page_on_simulation_has_every_option_and_no_other() -> None:
+    listed = CliRunner().invoke(cli.app, ["simulate", "--help"], terminal_width=200).output
+    options = set(re.findall(r"^  (--[a-z-]+)", listed, re.MULTILINE)) - {"--help"}
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    assert options == set(re.findall(r"`(--[a-z-]+)", page.partition("\n## Options\n")[2]))
+    example = re.search(r"\$ seerd (simulate .*)\n", page)
+    assert example is not None
+    shown = [word for word in example[1].split() if word.startswith("--")]
+    assert set(shown) <= options
+
+
+def test_what_is_assumed_of_a_cloud_is_told_as_it_is() -> None:
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    for what, latency in (
+        ("pending", EC2.pending),
+        ("boot", EC2.boot),
+        ("termination", EC2.release),
+        ("start", JOB.start),
+    ):
+        assert re.search(
+            rf"^\| {what}.*median {latency.p50_s:g} s, 95% under {latency.p95_s:g} s", page, re.MULTILINE
+        ), what
+
+
+def test_the_snippet_that_records_curves_records_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run whose second trial reports NaN for ever: what is recorded is what was replayed."""
+    replayed = curves([0.1, 0.2, 0.3], [float("nan")] * 3, [0.3, 0.2, 0.1], seconds=20.0)
+    setting = Setting(replayed, limits(), IDEAL, profile())
+    state = play(setting, planned_by_hand(setting, "grid")).state
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    snippet = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert snippet is not None
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(show.details(state, "done"))))
+    monkeypatch.setattr(sys, "argv", ["record.py", str(tmp_path / "curves.npz")])
+    exec(snippet[1], {})
+    found = load_curves(tmp_path / "curves.npz")
+    assert [[found.at({CURVE: row}, epoch) for epoch in (1, 2, 3)] for row in range(3)] == [
+        [0.1, 0.2, 0.3],
+        [None, None, None],
+        [0.3, 0.2, 0.1],
+    ]
+    assert [found.unit_s({CURVE: row}, 1) for row in range(3)] == [20.0, 20.0, 20.0]
+    assert (found.mode, found.gpus, found.configs) == ("max", 1, ({}, {}, {}))
