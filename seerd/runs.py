@@ -45,8 +45,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin. Raises `UsageError` before anything is written."""
-    _check_runnable(spec)
+    """A new run's folder, ready to begin. `check_runnable` says before whether it can be."""
     slots = local_slots(spec.cluster.gpus, this_machine())
     folder = home.new(spec.name)
     facts = facts_of(spec, folder.run, planned)
@@ -62,7 +61,7 @@ def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[Run
         return folder, state
 
 
-def _check_runnable(spec: Spec) -> None:
+def check_runnable(spec: Spec) -> None:
     """Raise `UsageError` for what the spec may say but this version cannot do."""
     if spec.cluster.provider != "local":
         raise UsageError(
