@@ -53,8 +53,7 @@ def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[Run
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     store = Path(spec.cluster.store) / folder.run if spec.cluster.store else folder.store
-    allocations = sorted({group.gpus_per_trial for stage in planned.outline.stages for group in stage.groups})
-    job = _job(spec, folder, store, slots, allocations)
+    job = _job(spec, folder, store, slots, planned.outline.allocations)
     folder.setup.write_bytes(msgspec.json.encode(Setup(job, slots, spec.metric.name)))
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
