@@ -1,6 +1,6 @@
 """How fast the simulation is: a SEER run of 10,000 trials on 1,000 rented eight-GPU instances, and the cost per event from 100 trials on.
 
-The floor is a heap that only turns: as many events put in and taken out, nothing done with them. Each size has a process of its own. Prints JSON.
+The floor is a heap that only turns: as many events put in and taken out, nothing done with them. Each size has its own process. Prints JSON.
 """
 
 from __future__ import annotations
