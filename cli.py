@@ -87,6 +87,7 @@ def run(
     from seerd import machine, planned, runs
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+    runs.check_runnable(loaded)
     place = machine.place_of(loaded, _home(home))
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     folder, state = runs.create(loaded, made, _home(home), STARTED)
@@ -135,7 +136,7 @@ def plan(
     from seerd.planview import plan_view
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    place = machine.place_of(loaded, _home(home), unbounded=ideal and loaded.cluster.gpus is None)
+    place = machine.place_of(loaded, _home(home), unbounded=ideal)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     told = show.plan(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
@@ -167,6 +168,7 @@ def profile(
     options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
+    runs.check_runnable(measuring)
     made = planned.of_spec(measuring, machine.place_of(measuring, _home(home)), ideal=True)
     folder, state = runs.create(measuring, made, _home(home), STARTED)
     profiling.aim(folder, measuring, this)

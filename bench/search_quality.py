@@ -1,8 +1,8 @@
-"""How good the models are that each policy hands back: SEER's cells (deadlines 15, 30, 60 min; 8, 16, 32 GPU-min of budget per minute of deadline).
+"""How good the models are that each policy hands back, in SEER's cells: deadlines of 15, 30 and 60 min, 8, 16 and 32 GPU-min for each of them.
 
-`python bench/search_quality.py [FOLDER] [SEEDS]`: every .npz file of learning curves in the folder (docs/simulate.md says what is in one). The whole
-median curve takes 60 min on one V100, which scales as ResNet50 does (HyperSched, SoCC '19). Rented p3.8xlarge instances; boot, billing minimum, whole
-instances, starts and saves are paid. The floor is `random`: one configuration on all GPUs, as in the SEER paper (section 6.3).
+`python bench/search_quality.py [FOLDER] [SEEDS]`: every .npz file of learning curves in the folder (docs/simulate.md says what is in one). The
+median whole curve takes 60 min on one V100, and scales as ResNet50 does (HyperSched, SoCC '19). Rented p3.8xlarge instances; boot, billing
+minimum, whole instances, starts and saves are paid. The floor is `random`: one configuration on all GPUs (SEER, section 6.3).
 
 Regrets are normalised by file: 0 is the best final value of the file, 1 its median one; a run without a model counts as 1. Each figure has the
 standard error of its mean over files and seeds beside it.

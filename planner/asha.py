@@ -200,7 +200,7 @@ class Asha:
         """One stage on the whole cluster. Without a number of trials, those are counted that start at once."""
         if isinstance(self._cluster, Impossible):
             return self._cluster
-        return fixed_outline(self._problem, self._cluster, self._brackets, self._places)
+        return fixed_outline(self._problem, self._cluster, self._brackets, self._places, self._sizes)
 
     def plan(self, view: View) -> Plan:
         """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
@@ -227,9 +227,13 @@ class Asha:
 
 
 def fixed_outline(
-    problem: Problem, cluster: FixedCluster, brackets: Sequence[Sequence[int]], most_places: int
+    problem: Problem,
+    cluster: FixedCluster,
+    brackets: Sequence[Sequence[int]],
+    most_places: int,
+    allowed: tuple[int, ...],
 ) -> Outline:
-    """One stage from the cluster's start to its end, and the brackets' shares of it."""
+    """One stage from the cluster's start to its end, and the brackets' shares of it; `allowed`: what trials may grow to."""
     params = problem.params
     trials = most_places if params.trials is None else params.trials
     wanted = shares(brackets, params.eta)
@@ -242,4 +246,5 @@ def fixed_outline(
         stages=(stage,),
         first_round_s=cluster.end_s - cluster.start_s,
         adjusted=problem.adjusted,
+        sizes=allowed,
     )

@@ -18,6 +18,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from planner.asha import AtRandom, Search, fixed_outline, places
 from planner.fixed import FixedCluster, fixed_cluster
@@ -184,6 +185,8 @@ class HyperSched:
         gpus = 0 if isinstance(self._cluster, Impossible) else self._cluster.gpus
         self._places = places(gpus, problem.params.p_min, problem.gpus_per_instance)
         self._search = Search(problem, (self._rungs,), self._places, AtRandom(problem))
+        most = gpus if problem.params.p_max is None else min(gpus, problem.params.p_max)
+        self._sizes = tuple(takewhile(lambda p: p <= most, (problem.params.p_min * 2**i for i in range(32))))
         self._pace = Pace(problem.scaling)
         self._runs: dict[str, Run] = {}
         self._trained_s: dict[str, float] = {}
@@ -193,7 +196,7 @@ class HyperSched:
         """One stage on the whole cluster. Without a number of trials, those are counted that start at once."""
         if isinstance(self._cluster, Impossible):
             return self._cluster
-        return fixed_outline(self._problem, self._cluster, (self._rungs,), self._places)
+        return fixed_outline(self._problem, self._cluster, (self._rungs,), self._places, self._sizes)
 
     def plan(self, view: View) -> Plan:
         """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
@@ -236,12 +239,13 @@ class HyperSched:
         self._longest_s = max(self._longest_s, self._trained_s[name])
 
     def _allocations(self, view: View, cluster: FixedCluster, left_s: float) -> Sequence[Allocation]:
-        """Everyone that runs, best first."""
+        """Everyone that runs, best first; on `p_min` GPUs, doubled: not every batch can be split over three."""
         order = _best_first(self._search.running, view)
         p_max = cluster.gpus if self._problem.params.p_max is None else self._problem.params.p_max
         dealt = deal(len(order), cluster.gpus, self._problem.params.p_min, p_max, self._problem.gpus_per_instance)
         now_s = max(view.now_s, cluster.start_s)
-        return [self._allocate(view, name, gpus, now_s, left_s) for name, gpus in zip(order, dealt, strict=True)]
+        halved = (max((size for size in self._sizes if size <= gpus), default=gpus) for gpus in dealt)
+        return [self._allocate(view, name, gpus, now_s, left_s) for name, gpus in zip(order, halved, strict=True)]
 
     def _allocate(self, view: View, name: str, gpus: int, now_s: float, left_s: float) -> Allocation:
         """A trial that starts gets what it is dealt; another keeps what it has, unless it has to give some back or more is worth it."""

@@ -235,6 +235,7 @@ class Outline:
     r_star        R* of SEER's Algorithm 2; None for policies that have none
     first_round_s length of the first round
     adjusted      what had to be changed to respect the limits, and why, one sentence each
+    sizes         numbers of GPUs that a trial may get beside those of the stages
     """
 
     brackets: tuple[Bracket, ...]
@@ -242,6 +243,12 @@ class Outline:
     first_round_s: float
     r_star: float | None = None
     adjusted: tuple[str, ...] = field(default=())
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def allocations(self) -> list[int]:
+        """Every number of GPUs that a trial may get, ascending."""
+        return sorted({*self.sizes, *(group.gpus_per_trial for stage in self.stages for group in stage.groups)})
 
     @property
     def gpu_s(self) -> float:

@@ -76,7 +76,7 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
         quickest = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus)
         least_s = quickest.forecast.time_s.p95 + closing_s if quickest else UNLIMITED_S
         spent = quickest.forecast.gpu_s.p95 if quickest else 0.0
-        raise LimitsError("no number of GPUs ends these stages by the deadline", least_s, spent)
+        raise LimitsError(f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}", least_s, spent)
     limits, forecast = spec.limits, found.forecast
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     if dear or (limits.budget_gpu_s is not None and forecast.gpu_s.p95 > limits.budget_gpu_s):
@@ -101,7 +101,7 @@ def _fastest(task: _Task, spec: Spec) -> ElasticPlan:
     if found is None:
         least = cheapest(task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus)
         raise LimitsError(
-            "no number of GPUs does these stages within the budget",
+            f"no number of GPUs does these stages within the budget{_if_assumed(task)}",
             least.forecast.time_s.p95 if least else UNLIMITED_S,
             least.forecast.gpu_s.p95 if least else 0.0,
         )
@@ -110,6 +110,15 @@ def _fastest(task: _Task, spec: Spec) -> ElasticPlan:
             "the fastest plan within the budget ends after the deadline", found.forecast.time_s.p95, min(known)
         )
     return found
+
+
+def _if_assumed(task: _Task) -> str:
+    job = task.profile.job
+    return (
+        f", with {job.report.p50_s:g}s assumed for each report (`seerd profile` measures it)"
+        if task.profile.source == "assumed"
+        else ""
+    )
 
 
 def _kept(

@@ -45,8 +45,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin. Raises `UsageError` before anything is written."""
-    _check_runnable(spec)
+    """A new run's folder, ready to begin. `check_runnable` says before whether it can be."""
     slots = local_slots(spec.cluster.gpus, this_machine())
     folder = home.new(spec.name)
     facts = facts_of(spec, folder.run, planned)
@@ -54,15 +53,14 @@ def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[Run
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     store = Path(spec.cluster.store) / folder.run if spec.cluster.store else folder.store
-    allocations = sorted({group.gpus_per_trial for stage in planned.outline.stages for group in stage.groups})
-    job = _job(spec, folder, store, slots, allocations)
+    job = _job(spec, folder, store, slots, planned.outline.allocations)
     folder.setup.write_bytes(msgspec.json.encode(Setup(job, slots, spec.metric.name)))
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return folder, state
 
 
-def _check_runnable(spec: Spec) -> None:
+def check_runnable(spec: Spec) -> None:
     """Raise `UsageError` for what the spec may say but this version cannot do."""
     if spec.cluster.provider != "local":
         raise UsageError(

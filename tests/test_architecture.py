@@ -48,7 +48,7 @@ PURE_STDLIB = frozenset(
 
 PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy"})
 
-MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib"}}
+MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"}}
 """The planner's one model that is somebody else's: seeded, kept in memory, imported only when the policy is made."""
 
 
