@@ -15,7 +15,11 @@ MakeFacts = Callable[..., RunFacts]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite` accepts what the scenarios print now; review the difference before you commit it."""
-    parser.addoption("--rewrite", action="store_true", help="rewrite the transcripts in tests/scenarios")
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="rewrite the transcripts in tests/scenarios and the worked example in docs/simulate.md",
+    )
 
 
 def small_facts(

@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import cli
-from planner.clouds import EC2, JOB
+from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from planner.policy import POLICIES
 from seerd import show
+from seerd.facts import Machine
 from seerd.planning import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
-from seerd.sim.setting import Setting
-from seerd.spec import CLUSTER_KEYS, SECTIONS
+from seerd.sim.setting import Faults, Setting
+from seerd.spec import CLUSTER_KEYS, SECTIONS, load_spec
+from seerd.studies import Asked, make
 from seerd.study import Study, row_json, rows
+from seerd.studyview import study_view
 from tests.sim.hand import IDEAL, curves, limits, play, profile
 from tests.sim.hand import planned as planned_by_hand
 
@@ -122,17 +126,44 @@ def test_the_page_on_simulation_has_every_option_and_no_other() -> None:
     assert set(shown) <= options
 
 
-def test_what_is_assumed_of_a_cloud_is_told_as_it_is() -> None:
+def test_what_is_assumed_of_a_cloud_and_of_this_machine_is_told_as_it_is() -> None:
     page = (ROOT / "docs" / "simulate.md").read_text()
-    for what, latency in (
-        ("pending", EC2.pending),
-        ("boot", EC2.boot),
-        ("termination", EC2.release),
-        ("start", JOB.start),
+    for what, rented, here in (
+        ("pending", EC2.pending, None),
+        ("boot", EC2.boot, LOCAL.boot),
+        ("termination", EC2.release, None),
+        ("start", JOB.start, LOCAL_JOB.start),
+        ("stop", JOB.save, LOCAL_JOB.save),
     ):
-        assert re.search(
-            rf"^\| {what}.*median {latency.p50_s:g} s, 95% under {latency.p95_s:g} s", page, re.MULTILINE
-        ), what
+        (line,) = re.findall(rf"^\| {what}\b.*", page, re.MULTILINE)
+        assert f"median {rented.p50_s:g} s, 95% under {rented.p95_s:g} s" in line
+        assert here is None or f"on this machine {here.p50_s:g} s and {here.p95_s:g} s" in line
+
+
+def test_the_worked_example_prints_what_it_shows(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """`pytest tests/test_docs.py --rewrite` puts what it prints now into the page."""
+    path = ROOT / "docs" / "simulate.md"
+    page = path.read_text()
+    example = re.search(r"\$ seerd simulate (\S+) (.*)\n((?:.*\n)*?)```", page)
+    assert example is not None
+    words = example[2].split()
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert set(options) == {"--policies", "--deadline"}, "the others are as they are without you"
+    asked = Asked(None, options["--policies"], options["--deadline"], None, 5, None, None, None, False, Faults())
+    made = make(asked, load_spec(ROOT / example[1]), tmp_path, Machine(0, 8))
+    found = [row_json(row) for row in rows(made.study, lambda: None)]
+    with io.StringIO() as file:
+        console = Console(file=file, width=80, soft_wrap=True, highlight=False)
+        console.print(study_view(found, made.study.setting.curves.mode, made.notes))
+        printed = file.getvalue()
+    if request.config.getoption("--rewrite"):
+        path.write_text(page.replace(example[3], printed))
+        return
+    assert lines_of(example[3]) == lines_of(printed), "run pytest tests/test_docs.py --rewrite"
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def test_the_snippet_that_records_curves_records_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
