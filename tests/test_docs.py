@@ -166,6 +166,16 @@ def lines_of(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
+def test_example_curves_can_be_simulated_and_their_origin_is_told() -> None:
+    folder = ROOT / "examples" / "curves"
+    files = list(folder.glob("*.npz"))
+    assert files
+    for file in files:
+        found = load_curves(file)
+        row = f"| `{file.name}` | {len(found.metric)} x {found.epochs} |"
+        assert row in (folder / "README.md").read_text()
+
+
 def test_the_snippet_that_records_curves_records_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run whose second trial reports NaN for ever: what is recorded is what was replayed."""
     replayed = curves([0.1, 0.2, 0.3], [float("nan")] * 3, [0.3, 0.2, 0.1], seconds=20.0)

@@ -236,10 +236,10 @@ def _(event: TrialReported, state: State) -> None:
         return
     _rewind(trial, event.epoch - 1)
     trial.history.append(Report(event.happened, event.epoch, event.metric))
-    state.slowest_s = max(state.slowest_s, event.unit_s)
+    _took(state, event.unit_s)
     if trial.until is not None and event.epoch >= trial.until:
         trial.until = None
-        state.replan = True
+        state.replan = state.stirred = True
 
 
 @_apply.register
@@ -249,8 +249,16 @@ def _(event: TrialCheckpointed, state: State) -> None:
         return
     new = Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size)
     trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
+    state.stirred = state.no_model
     state.no_model = False
-    state.slowest_s = max(state.slowest_s, event.save_s)
+    _took(state, event.save_s)
+
+
+def _took(state: State, seconds: float) -> None:
+    """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
+    if seconds > state.slowest_s:
+        state.slowest_s = seconds
+        state.stirred = True
 
 
 @_apply.register

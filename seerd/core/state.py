@@ -176,6 +176,7 @@ class State:
     idle       instances on which nothing may run any more
     touched    trials whose wanted and real place may differ since the last `reconcile`
     no_model   the run is being ended, and no checkpoint can be its result
+    stirred    the present event has changed something on which decisions depend
     woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
                ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
     replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
@@ -194,6 +195,7 @@ class State:
     close_by: float | None = None
     plan: Plan = field(default_factory=Plan)
     woken: bool = False
+    stirred: bool = False
     replan: bool = True
     replace: bool = False
     refit: bool = False

@@ -8,9 +8,12 @@ from __future__ import annotations
 from seerd.core.apply import apply
 from seerd.core.commands import AnyCommand
 from seerd.core.decide import decide
-from seerd.core.events import AnyEvent, RunResumed
+from seerd.core.events import AnyEvent, RunResumed, TrialCheckpointed, TrialReported, TrialTraining
 from seerd.core.reconcile import reconcile
 from seerd.core.state import State
+
+QUIET = (TrialReported, TrialCheckpointed, TrialTraining)
+"""Most events of a run. They leave nothing to decide unless `apply` says so, and deciding and reconciling twice gives nothing new."""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyCommand]:
@@ -21,7 +24,10 @@ def step(state: State, event: AnyEvent) -> list[AnyCommand]:
     state.seq += 1
     state.heard_at = state.now
     state.now = max(state.now, event.at)
+    state.stirred = False
     apply(state, event)
+    if isinstance(event, QUIET) and not state.stirred:
+        return []
     decide(state)
     before = list(state.under_way.values()) if isinstance(event, RunResumed) else []
     new = reconcile(state)

@@ -5,6 +5,9 @@ The one rule: a setting and a seed determine the run to the last bit.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
@@ -88,7 +91,20 @@ def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False)
         cluster=setting.cluster,
     )
     world = World(facts, behaviour_of(setting), seed=seed, checked=checked)
-    return outcome_of(setting, world, world.run())
+    with _uncollected():
+        return outcome_of(setting, world, world.run())
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A run makes no garbage in cycles until it is over, and the collector would look at all of its trials again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def behaviour_of(setting: Setting) -> Behaviour:
