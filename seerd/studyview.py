@@ -128,7 +128,7 @@ def draw(told: Sequence[Json], metric: str, path: Path) -> None:
     if handles:
         figure.legend(handles, labels, fontsize="small", loc="outside right upper")
     try:
-        figure.savefig(path)
+        figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise UsageError(f"the plot cannot be written to {path}: {error}") from error
 
