@@ -31,7 +31,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.heap import Heap
+from seerd.sim.heap import NANOSECONDS, Heap
 
 NO_SHA256 = "0" * 64
 
@@ -224,8 +224,9 @@ class Fleet:
     def _next_unit(self, machine: Machine, attempt: Attempt) -> None:
         attempt.since = self._heap.now
         attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.epoch + 1, attempt.gpus) * attempt.pace
-        left_s = attempt.unit_s * (1 - attempt.share)
-        self._heap.at(attempt.since + left_s, partial(self._epoch, machine, attempt))
+        ends = attempt.since + attempt.unit_s * (1 - attempt.share)
+        exact = self.behaviour.partial == "kept"
+        self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._epoch, machine, attempt))
 
     def _epoch(self, machine: Machine, attempt: Attempt) -> None:
         if not self._runs(machine, attempt):

@@ -10,19 +10,23 @@ import itertools
 from collections.abc import Callable
 
 
+NANOSECONDS = 9
+"""Decimals to which moments are rounded where nothing takes time: what is due at the same moment is then so in floating point too."""
+
+
 class Heap:
     """`now`: seconds since the run began."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, bool, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
-    def at(self, when: float, action: Callable[[], None]) -> None:
-        """Let something happen at a moment, after what was put there before."""
-        heapq.heappush(self._heap, (max(when, self.now), next(self._order), action))
+    def at(self, when: float, action: Callable[[], None], *, last: bool = False) -> None:
+        """Let something happen at a moment, after what was put there before; `last`: after everything that happens then."""
+        heapq.heappush(self._heap, (max(when, self.now), last, next(self._order), action))
 
     def turn(self) -> None:
         """Let the next thing happen."""
-        self.now, _, action = heapq.heappop(self._heap)
+        self.now, _, _, action = heapq.heappop(self._heap)
         action()

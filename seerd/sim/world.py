@@ -37,7 +37,7 @@ from seerd.core.state import State, new_state
 from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import Fleet
-from seerd.sim.heap import Heap
+from seerd.sim.heap import NANOSECONDS, Heap
 
 START_S = 0.05
 PUBLISH_S = 0.05
@@ -178,8 +178,7 @@ class World:
             case StartTrial() | StopTrial():
                 self.fleet.order(command)
             case SetTimer():
-                wait_s = max(0.0, command.due - self.now)
-                self._later(wait_s, lambda at: TimerFired(at=at, command=command.id))
+                self._set_timer(command)
             case Launch():
                 self.fleet.launch(command)
             case Terminate():
@@ -189,6 +188,14 @@ class World:
                 self._later(wait_s, partial(self._published, command.id))
             case Finish():
                 pass
+
+    def _set_timer(self, command: SetTimer) -> None:
+        """Where nothing takes time, a report that is due exactly when a stage ends still counts."""
+        if not self._instant:
+            self._later(max(0.0, command.due - self.now), lambda at: TimerFired(at=at, command=command.id))
+            return
+        due = max(command.due, round(command.due, NANOSECONDS))
+        self._heap.at(due, lambda: self.tell(TimerFired(at=self.now, command=command.id)), last=True)
 
     def _published(self, command: str, at: float) -> AnyEvent:
         self.published_at = at
