@@ -135,7 +135,7 @@ def _(event: LaunchRefused, state: State) -> None:
     instance = state.instances[event.command]
     state.go_instance(instance, InstancePhase.REFUSED)
     if instance.id in state.ledger.open:
-        state.ledger.void(instance.id)
+        _settle_unready(state, instance.id, event.running_since, event.at)
     instance.why = event.why
     instance.ended_at = event.at
     state.refusals += 1 if event.retry else MAX_REFUSALS
@@ -178,16 +178,17 @@ def _(event: InstanceTerminated, state: State) -> None:
     if instance is None or instance.phase is InstancePhase.TERMINATED:
         return
     if instance.ready_at is None and instance.id in state.ledger.open:
-        _settle_unready(state, instance.id, event.running_since)
+        _settle_unready(state, instance.id, event.running_since, event.at)
     _end_instance(state, instance, event.at, f"{instance.id} was given back")
 
 
-def _settle_unready(state: State, instance: str, running_since: float | None) -> None:
-    """An instance that was given back before it was ready costs from when it ran, if it ever did."""
+def _settle_unready(state: State, instance: str, running_since: float | None, at: float) -> None:
+    """An instance that is gone before it was ready costs from when it ran, if it ever did."""
     if running_since is None:
         state.ledger.void(instance)
     else:
         state.ledger.begin_at(instance, running_since)
+        state.ledger.end(instance, at)
 
 
 @_apply.register

@@ -69,11 +69,15 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help."""
+    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help.
+
+    `running_since`: of an instance that ran and is gone before it was ready: since when; None if none ever ran.
+    """
 
     command: str
     why: str
     retry: bool = False
+    running_since: float | None = None
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):

@@ -109,7 +109,11 @@ class Fleet:
 
     def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
-            return LaunchRefused(at=at, command=command, why="it died while it booted", retry=True)
+            ran = machine.ended is not None and machine.ended > machine.running_since
+            since = machine.running_since if ran else None
+            return LaunchRefused(
+                at=at, command=command, why="it died while it booted", retry=True, running_since=since
+            )
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
             self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
