@@ -71,6 +71,10 @@ def _(event: RunResumed, state: State) -> None:
     for instance in list(state.instances.values()):
         if instance.phase in (InstancePhase.READY, InstancePhase.RELEASING) and instance.id not in event.alive:
             _lose(state, instance, ended, "it was gone when the run was resumed")
+    for instance in state.instances.values():
+        if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
+            # What that launch had brought was gone by then too; what it brings now begins now.
+            state.ledger.begin_at(instance.id, state.ledger.open[instance.id].since_s + event.at - ended)
     for trial in state.trials.values():
         # The order may never have reached the agent; if it has, its `TrialStarted` follows and says since when.
         if trial.start_command is not None and trial.key in state.ledger.open:

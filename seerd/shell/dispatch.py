@@ -172,9 +172,7 @@ class Dispatch:
 
     def _refuse(self, command: Launch, why: str, running_since: float | None, *, retry: bool) -> None:
         now = self._clock.now()
-        self._core.emit(
-            LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=running_since)
-        )
+        self._core.emit(LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=running_since))
 
     async def _terminate(self, command: Terminate) -> None:
         try:

@@ -115,9 +115,7 @@ class Fleet:
     def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
             since = machine.running_since if machine.ran else None
-            return LaunchRefused(
-                at=at, command=command, why="it died while it booted", retry=True, running_since=since
-            )
+            return LaunchRefused(at=at, command=command, why="it died while it booted", retry=True, running_since=since)
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
             self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
