@@ -139,7 +139,7 @@ def _(event: LaunchRefused, state: State) -> None:
     instance = state.instances[event.command]
     state.go_instance(instance, InstancePhase.REFUSED)
     if instance.id in state.ledger.open:
-        _settle_unready(state, instance.id, event.running_since, event.at)
+        _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
     state.refusals += 1 if event.retry else MAX_REFUSALS
@@ -182,17 +182,17 @@ def _(event: InstanceTerminated, state: State) -> None:
     if instance is None or instance.phase is InstancePhase.TERMINATED:
         return
     if instance.ready_at is None and instance.id in state.ledger.open:
-        _settle_unready(state, instance.id, event.running_since, event.at)
+        _settle_unready(state, instance.id, event)
     _end_instance(state, instance, event.at, f"{instance.id} was given back")
 
 
-def _settle_unready(state: State, instance: str, running_since: float | None, at: float) -> None:
+def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
     """An instance that is gone before it was ready costs from when it ran, if it ever did."""
-    if running_since is None:
+    if event.running_since is None:
         state.ledger.void(instance)
     else:
-        state.ledger.begin_at(instance, running_since)
-        state.ledger.end(instance, at)
+        state.ledger.begin_at(instance, event.running_since)
+        state.ledger.end(instance, event.at if event.ended is None else event.ended)
 
 
 @_apply.register

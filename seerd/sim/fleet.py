@@ -76,6 +76,11 @@ class Machine:
         """Whether it has ever run: one that ended while it was still pending has not, and costs nothing."""
         return self.ended is None or self.ended >= self.running_since
 
+    @property
+    def ran_from_to(self) -> tuple[float | None, float | None]:
+        """When it began to run and when it ended; both None if it never ran."""
+        return (self.running_since, self.ended) if self.ran else (None, None)
+
 
 class Fleet:
     """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only the daemon of now hears."""
@@ -114,8 +119,15 @@ class Fleet:
 
     def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
-            since = machine.running_since if machine.ran else None
-            return LaunchRefused(at=at, command=command, why="it died while it booted", retry=True, running_since=since)
+            since, ended = machine.ran_from_to
+            return LaunchRefused(
+                at=at,
+                command=command,
+                why="it died while it booted",
+                retry=True,
+                running_since=since,
+                ended=ended,
+            )
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
             self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
@@ -134,10 +146,12 @@ class Fleet:
         wait_s = self.behaviour.release.draw(self._rng)
         ran = machine.running_since <= self._heap.now
         self.power_off(name, self._heap.now + wait_s if ran else self._heap.now)
-        since = machine.running_since if machine.ran else None
+        since, ended = machine.ran_from_to
 
         def outcome(at: float) -> AnyEvent:
-            return InstanceTerminated(at=at, command=command.id, instance=command.instance, running_since=since)
+            return InstanceTerminated(
+                at=at, command=command.id, instance=command.instance, running_since=since, ended=ended
+            )
 
         self._reply(wait_s, outcome)
 

@@ -310,5 +310,5 @@ def test_who_cannot_run_says_so_before_and_raises_after() -> None:
     for name in POLICIES:
         policy = policy_of(problem(name, 0.5, 0.5))
         assert isinstance(policy.outline(), Impossible)
-        with pytest.raises(ValueError, match="fit|shortest"):
+        with pytest.raises(ValueError, match=r"fit|shortest"):
             World(policy, 8, by_lr).ask()
