@@ -17,9 +17,11 @@ from planner.model import Impossible
 from planner.policy import POLICIES, make_policy
 from planner.profile import NONE, Latency
 from planner.space import Config
+from seerd.core.codec import encode_commands
 from seerd.core.events import RunFacts
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import State
+from seerd.core.state import State, new_state
+from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -38,6 +40,7 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         billing="rented" if rented else "held",
         gpus=gpus,
         seed=seed,
+        usd_per_gpu_h=3.06 if rented else 0.0,
         budget_gpu_s=rng.choice([320.0, 300.0, 1000.0]) if not rented else rng.choice([600.0, 2000.0]),
     )
     params = replace(
@@ -49,7 +52,12 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         min_reports=rng.choice([None, 1, 2]),
         max_reports=rng.choice([None, 9, 27]),
     )
-    problem = replace(made.problem, params=params, gpus_per_instance=gpus)
+    limits = replace(made.problem.limits, max_gpus=rng.choice([None, None, 8]))
+    if rented and rng.random() < 0.2:
+        limits = replace(limits, cost_usd=1.0)
+    problem = replace(made.problem, limits=limits, params=params, gpus_per_instance=gpus)
+    if rented and rng.random() < 0.5:
+        problem = replace(problem, within=replace(limits, deadline_s=45.0), start_s=6.0)
     facts = msgspec.structs.replace(made, problem=problem)
     if isinstance(make_policy(problem).outline(), Impossible):
         return some_facts(rng, seed, make, policies)
@@ -122,6 +130,13 @@ def check_accounts(world: World, state: State) -> None:
     assert unseen or deaf or billed == pytest.approx(charged, abs=EXACT)
 
 
+def check_replay(world: World) -> None:
+    """The journal alone gives every command again."""
+    state = new_state(world.facts)
+    for event, commands in world.journal:
+        assert encode_commands(step(state, event)) == encode_commands(commands), f"replay differs at {event}"
+
+
 def run_well(world: World) -> None:
     """The run ends in time with the best that is confirmed, within its budget, and replays."""
     state = world.run()
@@ -130,8 +145,7 @@ def run_well(world: World) -> None:
     confirmed = [c for t in state.trials.values() for c in t.checkpoints if c.metric is not None]
     assert (state.published is not None) == bool(confirmed)
     check_accounts(world, state)
-    world.resume()
-    assert world.state.seq >= state.seq
+    check_replay(world)
 
 
 def run_seeds(make: MakeFacts, seeds: range, policies: Sequence[str]) -> None:
