@@ -193,7 +193,7 @@ def policy_of(problem: Problem) -> Clocked:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
     outline = policy_of(problem).outline()
     assume(isinstance(outline, Outline))
@@ -222,7 +222,7 @@ def least(problem: Problem) -> tuple[float, float, int]:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem) -> None:
     limits, (time_s, gpu_s, gpus) = problem.limits, least(problem)
     assume(gpus <= problem.gpus_per_instance)
@@ -235,7 +235,7 @@ def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem
 
 
 @given(problems(most_trials=20.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_minima_of_an_impossible_plan_are_enough(problem: Problem) -> None:
     found = policy_of(problem).outline()
     limits = problem.limits

@@ -259,7 +259,7 @@ class TestWhoDoesNotReport:
     p_max=st.one_of(st.none(), st.integers(1, 9)),
     rng=st.randoms(use_true_random=False),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     which: type[Halving],
     gpus: int,
