@@ -1,6 +1,7 @@
 """E-Grid: half of the time for looking, half for the best one (Dunlap et al., SEER, section 6.3, "E-Grid Search").
 
 The one rule: until T/2 as many configurations as the budget pays for train on `p_min` GPUs each, from then on the best of them alone on `p_max`.
+If it pays for less than one until then, both halves are as long as it pays for.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from planner.clocked import Clocked, Round, Track
-from planner.fixed import whole_instances
+from planner.fixed import at_least, whole_instances
 from planner.model import Impossible, Problem
 
 P_MAX = 4
@@ -22,15 +23,17 @@ def elastic_grid(problem: Problem) -> Clocked:
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
     limits, params = problem.planned, problem.params
-    half_s, most = Fraction(limits.deadline_s) / 2, limits.max_gpus
+    most = limits.max_gpus
     p_max = max(params.p_min, params.p_max or P_MAX)
     p_max = whole_instances(p_max if most is None else min(p_max, most), problem.gpus_per_instance)
+    half_s = min(Fraction(limits.deadline_s) / 2, Fraction(limits.budget_gpu_s) / (params.p_min + p_max))
     trials = int((Fraction(limits.budget_gpu_s) / half_s - p_max) / params.p_min)
     trials = trials if most is None else min(trials, most // params.p_min)
     trials = trials if params.trials is None else min(trials, params.trials)
     if trials < 1 or half_s < Fraction(params.t_min_s) or p_max < params.p_min:
         reason = f"half of the time for one trial on {params.p_min}, half on {p_max} GPUs: that does not fit"
-        return Impossible(reason, problem.start_s + 2 * params.t_min_s, params.t_min_s * (params.p_min + p_max))
+        least_gpu_s = at_least(params.t_min_s * (params.p_min + p_max))
+        return Impossible(reason, problem.start_s + 2 * params.t_min_s, least_gpu_s)
     start, half = problem.start_s, float(half_s)
     look = Round(start, start + half, trials, params.p_min)
     return [Track((look, Round(start + half, start + 2 * half, 1, p_max)))]

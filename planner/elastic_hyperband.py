@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from planner.clocked import Clocked, Round, Track
+from planner.fixed import at_least
 from planner.hyperband import most_brackets, rungs_of
 from planner.model import Impossible, Limits, PolicyParams, Problem
 
@@ -24,7 +25,7 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     if largest is None:
         least_s = params.t_min_s
         reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
-        return Impossible(reason, problem.start_s + least_s, least_s * params.p_min)
+        return Impossible(reason, problem.start_s + least_s, at_least(least_s * params.p_min))
     most, resource = largest
     return [_track(problem, most, resource, bracket) for bracket in range(most, -1, -1)]
 

@@ -5,6 +5,7 @@ The one rule: GPUs times seconds never exceed the budget.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from planner.model import Impossible, Problem
@@ -26,7 +27,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     least_s = problem.params.t_min_s
     if most is not None and p_min > most:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
-        return Impossible(reason, problem.start_s + least_s, least_s * p_min)
+        return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     time_s = limits.deadline_s
     gpus = max(p_min, int(limits.budget_gpu_s / time_s * (1 + 1e-12)))
     gpus = gpus if most is None else min(gpus, most)
@@ -35,8 +36,13 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         reason = (
             f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, and the shortest round is {least_s:g}s (t_min)"
         )
-        return Impossible(reason, problem.start_s + least_s, least_s * p_min)
+        return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s)
+
+
+def at_least(figure: float) -> float:
+    """A product of floats, up to the next one: what is computed exactly from it is not a hair too small."""
+    return math.nextafter(figure, math.inf)
 
 
 def whole_instances(gpus: int, gpus_per_instance: int) -> int:

@@ -24,12 +24,11 @@ from planner.model import (
     PolicyParams,
     Problem,
     Stage,
-    TrialView,
     View,
 )
 from planner.names import trial_name
 from planner.ranking import Standing, standing_at
-from planner.stages import share
+from planner.stages import halving_rungs, share
 
 REPORTS = 256
 RUNGS = 5
@@ -46,16 +45,10 @@ class Rung:
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
-    """SHA(n, r, R, eta): (trials, reports in all) of each rung. Rung i adds r * eta^i reports, the last one goes on to R."""
+    """SHA(n, r, R, eta): (trials, reports in all) of each rung."""
     most, eta = params.max_reports or REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
-    trials = params.trials or _trials(most, least, eta)
-    rungs: list[tuple[int, int]] = []
-    until = Fraction(0)
-    while trials >= eta ** len(rungs) and until < most:
-        until += least * eta ** len(rungs)
-        rungs.append((int(trials / eta ** len(rungs)), min(most, round(until))))
-    return [*rungs[:-1], (rungs[-1][0], most)]
+    return halving_rungs(params.trials or _trials(most, least, eta), least, most, params.eta)
 
 
 def _trials(most: int, least: int, eta: Fraction) -> int:
@@ -102,9 +95,7 @@ class Halving:
         if self._rung < 0:
             return Plan(new=new, eliminated=out, stage=stage, done=True)
         rung = self._rungs[self._rung]
-        beside, gpus = _share(self._problem, rung)
-        while self._waiting and len(self._running) < beside:
-            self._running[self._waiting.popleft()] = None
+        gpus = _share(self._problem, rung)[1]
         running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
         stage = min(self._rung, len(self._first) - 1)
         return Plan(running, new, out, stage, self._cluster.end_s, hold_gpus=self._next_gpus())
@@ -117,21 +108,30 @@ class Halving:
         return beside * gpus
 
     def _collect(self, view: View) -> None:
-        """Take out who has reached the rung, or never will."""
-        if not self._running:
+        """Take out who has reached the rung, or never will, and let others begin; those may be through already."""
+        if self._rung < 0:
             return
-        until = self._rungs[self._rung].until
-        for name in list(self._running):
-            trial = view.trials.get(name)
-            if trial is not None and _through(trial, until):
-                del self._running[name]
-                self._standings.append(standing_at(trial, until, view.mode))
+        rung = self._rungs[self._rung]
+        beside = _share(self._problem, rung)[0]
+        self._running = {name: None for name in self._running if not self._through(name, rung.until, view)}
+        while self._waiting and len(self._running) < beside:
+            name = self._waiting.popleft()
+            if not self._through(name, rung.until, view):
+                self._running[name] = None
+
+    def _through(self, name: str, until: int, view: View) -> bool:
+        """Whether a trial has done its part of a rung; how it stood then is written down."""
+        trial = view.trials.get(name)
+        if trial is None or (trial.reports < until and trial.status == "live"):
+            return False
+        self._standings.append(standing_at(trial, until, view.mode))
+        return True
 
     def _advance(self, view: View) -> tuple[tuple[NewTrial, ...], tuple[str, ...]]:
         """The next rung if this one has ended, the next bracket after the last one."""
         new: tuple[NewTrial, ...] = ()
         out: list[str] = []
-        while not self._running and not self._waiting:
+        while not self._running:
             ordered = [standing.trial for standing in sorted(self._standings)]
             alive = [name for name in ordered if view.trials[name].status in ("live", "finished")]
             self._standings = []
@@ -146,6 +146,7 @@ class Halving:
             if self._rung < 0:
                 break
             out += [name for name in ordered if name not in kept] if kept else []
+            self._collect(view)
         return new, tuple(out)
 
     def _next_bracket(self) -> tuple[NewTrial, ...]:
@@ -189,10 +190,6 @@ def _share(problem: Problem, rung: Rung) -> tuple[int, int]:
     params, size = problem.params, problem.gpus_per_instance
     gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
     return max(1, min(rung.trials, rung.gpus // gpus)), gpus
-
-
-def _through(trial: TrialView, until: int) -> bool:
-    return trial.reports >= until or trial.status != "live"
 
 
 def sha(problem: Problem) -> Halving:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import inf
 
 from planner.allocations import Figures, Terms
@@ -21,7 +20,7 @@ from planner.frontier import WIDTH, Aim, search
 from planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
 from planner.model import ClusterFacts
 from planner.profile import Profile
-from planner.stages import WorkStage
+from planner.stages import WorkStage, halving_rungs
 
 SCOUTS = 60
 """Width of the first search, whose plan bounds the second."""
@@ -40,19 +39,10 @@ class ElasticPlan:
 
 
 def sha_stages(trials: int, min_reports: int, max_reports: int, eta: float) -> tuple[WorkStage, ...]:
-    """SHA(n, r, R, eta): stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in all.
-
-    The last is the one with one trial, or the one that would reach R. GPUs are for a planner to fill in.
-    """
-    made: list[WorkStage] = []
-    exact, done = Fraction(eta), 0
-    while True:
-        stage = len(made)
-        here, further = int(trials / exact**stage), int(min_reports * exact**stage)
-        if here <= 1 or here < exact or done + further >= max_reports:
-            return (*made, WorkStage(here, max_reports - done))
-        made.append(WorkStage(here, further))
-        done += further
+    """SHA(n, r, R, eta) as stages of work. GPUs are for a planner to fill in."""
+    rungs = halving_rungs(trials, min_reports, max_reports, eta)
+    before = [0, *(until for _, until in rungs)]
+    return tuple(WorkStage(here, until - done) for (here, until), done in zip(rungs, before, strict=False))
 
 
 def cheapest(

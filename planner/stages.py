@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from planner.model import Group
 
@@ -47,6 +48,23 @@ class Rental:
     instances: int
     first: int
     last: int
+
+
+def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:
+    """SHA(n, r, R, eta): (trials, reports in all) of each stage (RubberBand section 2).
+
+    Stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in all: it is the one with one trial, the one after
+    which none would be left, or the one that would reach R.
+    """
+    exact, until = Fraction(eta), Fraction(0)
+    made: list[tuple[int, int]] = []
+    while True:
+        stage = len(made)
+        until += least * exact**stage
+        here = int(trials / exact**stage)
+        if here <= 1 or trials < exact ** (stage + 1) or until >= most:
+            return [*made, (here, most)]
+        made.append((here, round(until)))
 
 
 def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.forecast import Forecast, Spread, forecast_outline
-from planner.honest import Terms, honest
+from planner.honest import SAMPLES, Terms, honest
 from planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
 from planner.policy import POLICIES, make_policy
 from planner.profile import Profile
@@ -19,6 +19,9 @@ from seerd.errors import LimitsError, UsageError
 
 BOOT_SHARE = 0.1
 """A larger share of the budget is worth a warning."""
+TRIES = 40
+MORE = 1.1
+"""So often are minima raised until they do, and by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
     """The plan of a problem's policy; `ideal`: as published, whatever it is billed. Raises `LimitsError` if the limits fit nothing."""
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
-        raise LimitsError(planned.reason, planned.min_deadline_s, planned.min_budget_gpu_s)
+        least = planned if ideal else _that_do(problem, cluster, profile, planned)
+        raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
 
 
@@ -66,8 +70,44 @@ def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
     outline = _outline(problem)
     if isinstance(outline, Impossible):
         return outline
-    forecast = forecast_outline(outline, cluster, profile)
+    forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
     return Planned(problem, outline, cluster, _within_deadline(forecast, problem.limits))
+
+
+def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible) -> Impossible:
+    """Minima that were tried: what is billed, and what is set aside for the end, is known only of a plan."""
+    least = estimate
+    for _ in range(0 if _too_few_gpus(problem, cluster) else TRIES):
+        again = _refused(problem, cluster, profile, least)
+        if again is None:
+            break
+        longer = again.min_deadline_s > least.min_deadline_s
+        more = 1.0 if longer else MORE
+        least = Impossible(
+            estimate.reason,
+            max(least.min_deadline_s, again.min_deadline_s) * more,
+            max(least.min_budget_gpu_s, again.min_budget_gpu_s) * more,
+        )
+    return least
+
+
+def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible) -> Impossible | None:
+    """Why both minima, or each with the other limit as it is, would not do; None if they would. Money as much as that costs."""
+    limits = problem.limits
+    larger = max(limits.deadline_s, least.min_deadline_s), max(limits.budget_gpu_s, least.min_budget_gpu_s)
+    for deadline_s, budget_gpu_s in ((least.min_deadline_s, least.min_budget_gpu_s), larger):
+        enough = replace(problem, limits=Limits(deadline_s, budget_gpu_s, limits.max_gpus))
+        planned = _planned(enough, cluster, profile, ideal=False)
+        if isinstance(planned, Impossible):
+            return planned
+    return None
+
+
+def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
+    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would help."""
+    size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
+    most = problem.limits.max_gpus
+    return most is not None and most // size * size < problem.params.p_min
 
 
 def _outline(problem: Problem) -> Outline | Impossible:

@@ -71,6 +71,10 @@ def _(event: RunResumed, state: State) -> None:
     for instance in list(state.instances.values()):
         if instance.phase in (InstancePhase.READY, InstancePhase.RELEASING) and instance.id not in event.alive:
             _lose(state, instance, ended, "it was gone when the run was resumed")
+    for instance in state.instances.values():
+        if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
+            # What that launch had brought was gone by then too; what it brings now begins now.
+            state.ledger.begin_at(instance.id, state.ledger.open[instance.id].since_s + event.at - ended)
     for trial in state.trials.values():
         # The order may never have reached the agent; if it has, its `TrialStarted` follows and says since when.
         if trial.start_command is not None and trial.key in state.ledger.open:
@@ -135,7 +139,7 @@ def _(event: LaunchRefused, state: State) -> None:
     instance = state.instances[event.command]
     state.go_instance(instance, InstancePhase.REFUSED)
     if instance.id in state.ledger.open:
-        state.ledger.void(instance.id)
+        _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
     state.refusals += 1 if event.retry else MAX_REFUSALS
@@ -178,16 +182,17 @@ def _(event: InstanceTerminated, state: State) -> None:
     if instance is None or instance.phase is InstancePhase.TERMINATED:
         return
     if instance.ready_at is None and instance.id in state.ledger.open:
-        _settle_unready(state, instance.id, event.running_since)
+        _settle_unready(state, instance.id, event)
     _end_instance(state, instance, event.at, f"{instance.id} was given back")
 
 
-def _settle_unready(state: State, instance: str, running_since: float | None) -> None:
-    """An instance that was given back before it was ready costs from when it ran, if it ever did."""
-    if running_since is None:
+def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
+    """An instance that is gone before it was ready costs from when it ran, if it ever did."""
+    if event.running_since is None:
         state.ledger.void(instance)
     else:
-        state.ledger.begin_at(instance, running_since)
+        state.ledger.begin_at(instance, event.running_since)
+        state.ledger.end(instance, event.at if event.ended is None else event.ended)
 
 
 @_apply.register

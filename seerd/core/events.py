@@ -69,11 +69,17 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help."""
+    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help.
+
+    `running_since`: of an instance that ran and is gone before it was ready: since when; None if none ever ran. `ended`: when it ended, None
+    if only now.
+    """
 
     command: str
     why: str
     retry: bool = False
+    running_since: float | None = None
+    ended: float | None = None
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
@@ -86,12 +92,13 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
     """Outcome of `Terminate`: nothing of it runs or costs any more.
 
-    `running_since`: of an instance that was never ready: since when it ran, None if it never did.
+    `running_since`: of an instance that was never ready: since when it ran, None if it never did. `ended`: when it ended, None if only now.
     """
 
     command: str
     instance: str
     running_since: float | None = None
+    ended: float | None = None
 
 
 class AgentFact(Event, frozen=True, kw_only=True):

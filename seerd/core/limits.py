@@ -116,10 +116,15 @@ def lease_s(state: State, now: float) -> float:
 
 
 def gone_by(state: State) -> float:
-    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended."""
+    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended.
+
+    A lease that a limit has cut short leaves agents some of the time to release, not all of it: they are gone when the limit is reached.
+    """
     if state.close_by is not None:
         return max(state.heard_at, state.close_by + terminate_s(state))
-    return state.heard_at + lease_s(state, state.heard_at) + release_s(state)
+    by_lease = state.heard_at + lease_s(state, state.heard_at) + release_s(state)
+    by_limits = min(close_at(state), exhausted_at(state)) + release_s(state)
+    return min(by_lease, max(state.heard_at, by_limits))
 
 
 def wake_at(state: State) -> float:

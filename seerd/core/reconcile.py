@@ -125,8 +125,13 @@ def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
 
 
 def _worthwhile(state: State, trial: Trial) -> bool:
+    return affordable(state, trial.gpus) and _time_left(state)
+
+
+def _time_left(state: State) -> bool:
+    """Whether an attempt that began now could still do something before the end; if not, no instance is of use either."""
     shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
-    return affordable(state, trial.gpus) and state.now + shortest_s <= close_at(state)
+    return state.now + shortest_s <= close_at(state)
 
 
 def _free(state: State, target: Assignment) -> bool:
@@ -145,7 +150,7 @@ def _fit_instances(state: State, orders: Orders) -> None:
     state.refit = False
     idle, state.idle = state.idle, {}
     for _ in range(state.needed - state.live):
-        if not affordable_launch(state, state.facts.cluster.gpus_per_instance):
+        if not _time_left(state) or not affordable_launch(state, state.facts.cluster.gpus_per_instance):
             break
         _launch(state, orders)
     if state.facts.cluster.billing == "rented":

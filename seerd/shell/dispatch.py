@@ -145,6 +145,7 @@ class Dispatch:
         self._core.emit(TimerFired(at=self._clock.now(), command=command))
 
     async def _launch(self, command: Launch) -> None:
+        running_since: float | None = None
         try:
             instance = await self._world.provider.launch(command.id)
             running_since = self._clock.now()
@@ -153,11 +154,11 @@ class Dispatch:
             await self._converse(instance, 0)
             why = await prepared
         except ProviderError as error:
-            self._core.emit(LaunchRefused(at=self._clock.now(), command=command.id, why=str(error), retry=True))
+            self._refuse(command, str(error), running_since, retry=True)
             return
         if why:
             await self._end(instance, command.id)
-            self._core.emit(LaunchRefused(at=self._clock.now(), command=command.id, why=why))
+            self._refuse(command, why, running_since, retry=False)
             return
         self._core.emit(
             InstanceReady(
@@ -168,6 +169,10 @@ class Dispatch:
                 running_since=running_since,
             )
         )
+
+    def _refuse(self, command: Launch, why: str, running_since: float | None, *, retry: bool) -> None:
+        now = self._clock.now()
+        self._core.emit(LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=running_since))
 
     async def _terminate(self, command: Terminate) -> None:
         try:

@@ -71,6 +71,16 @@ class Machine:
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     guests: dict[tuple[str, int], Machine] = field(default_factory=dict)
 
+    @property
+    def ran(self) -> bool:
+        """Whether it has ever run: one that ended while it was still pending has not, and costs nothing."""
+        return self.ended is None or self.ended >= self.running_since
+
+    @property
+    def ran_from_to(self) -> tuple[float | None, float | None]:
+        """When it began to run and when it ended; both None if it never ran."""
+        return (self.running_since, self.ended) if self.ran else (None, None)
+
 
 class Fleet:
     """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only the daemon of now hears."""
@@ -109,7 +119,15 @@ class Fleet:
 
     def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
-            return LaunchRefused(at=at, command=command, why="it died while it booted", retry=True)
+            since, ended = machine.ran_from_to
+            return LaunchRefused(
+                at=at,
+                command=command,
+                why="it died while it booted",
+                retry=True,
+                running_since=since,
+                ended=ended,
+            )
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
             self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
@@ -126,20 +144,23 @@ class Fleet:
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
         machine = self.machines[name]
         wait_s = self.behaviour.release.draw(self._rng)
-        never_ran = machine.running_since >= self._heap.now
-        self.power_off(name, self._heap.now + wait_s)
-        since = None if never_ran else machine.running_since
+        ran = machine.running_since <= self._heap.now
+        self.power_off(name, self._heap.now + wait_s if ran else self._heap.now)
+        since, ended = machine.ran_from_to
 
         def outcome(at: float) -> AnyEvent:
-            return InstanceTerminated(at=at, command=command.id, instance=command.instance, running_since=since)
+            return InstanceTerminated(
+                at=at, command=command.id, instance=command.instance, running_since=since, ended=ended
+            )
 
         self._reply(wait_s, outcome)
 
     def power_off(self, name: str, ended: float | None = None) -> None:
-        """All that ran there is gone; it costs until `ended`."""
+        """All that ran there is gone; it costs until `ended`, unless it has ended before."""
         machine = self.machines[name]
         machine.alive = False
-        machine.ended = self._heap.now if ended is None else ended
+        if machine.ended is None:
+            machine.ended = self._heap.now if ended is None else ended
         for attempt in list(machine.attempts.values()):
             self._end(machine, attempt)
         for key, host in list(machine.guests.items()):
@@ -156,7 +177,7 @@ class Fleet:
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)
             for machine in self.machines.values()
-            if machine.ended is not None and machine.ended > machine.running_since
+            if machine.ended is not None and machine.ran
         )
 
     def end_leases(self, *, power_off: bool) -> None:

@@ -9,7 +9,6 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-
 NANOSECONDS = 9
 """Decimals to which moments are rounded where nothing takes time: what is due at the same moment is then so in floating point too."""
 

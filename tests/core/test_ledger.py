@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from seerd.core.ledger import Charge, Ledger
@@ -85,3 +86,96 @@ def test_exhaustion_is_the_last_moment_that_keeps_the_budget(
         assert ledger.committed_gpu_s(moment + 0.01, release) > budget - 1e-6
     else:
         assert ledger.committed_gpu_s(-1e9, release) > budget - 1e-6
+
+
+class Plain:
+    """The same by definition: a table of charges, added up whenever anybody asks."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, Charge] = {}
+
+    def spent_gpu_s(self, now_s: float) -> float:
+        return math.fsum(charge.gpu_s(now_s) for charge in self.table.values())
+
+    def exhausted_at(self, budget_gpu_s: float, release_s: float, low_s: float) -> float | None:
+        """By halving, from `low_s` on; None if it is too late even then."""
+        if all(charge.until_s is not None for charge in self.table.values()):
+            return math.inf
+        if self.spent_gpu_s(low_s + release_s) > budget_gpu_s:
+            return None
+        high_s = low_s + budget_gpu_s
+        for _ in range(100):
+            middle_s = (low_s + high_s) / 2
+            if self.spent_gpu_s(middle_s + release_s) <= budget_gpu_s:
+                low_s = middle_s
+            else:
+                high_s = middle_s
+        return low_s
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["start", "start", "start", "end", "void", "begin"]),
+        st.integers(0, 9),
+        st.integers(1, 8),
+        st.floats(0, 100),
+        st.sampled_from([0.0, 0.0, 60.0]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def both(steps: list[tuple[str, int, int, float, float]]) -> tuple[Ledger, Plain]:
+    """Up to ten charges at a time that begin, end, turn out to be nothing, or to have begun at another time."""
+    ledger, plain = Ledger(), Plain()
+    for number, (what, index, gpus, at_s, minimum_s) in enumerate(steps):
+        if what == "start":
+            charge = Charge(f"c{number}", "i", gpus, at_s, minimum_s=minimum_s)
+            ledger.start(charge)
+            plain.table[charge.what] = charge
+        elif ledger.open:
+            name = list(ledger.open)[index % len(ledger.open)]
+            old = plain.table[name]
+            if what == "end":
+                ledger.end(name, at_s)
+                plain.table[name] = replace(old, until_s=max(old.since_s, at_s))
+            elif what == "void":
+                ledger.void(name)
+                del plain.table[name]
+            else:
+                ledger.begin_at(name, at_s)
+                plain.table[name] = replace(old, since_s=at_s)
+    return ledger, plain
+
+
+@given(steps, st.floats(100, 400))
+def test_whatever_happens_to_charges_what_is_spent_is_their_sum(
+    steps: list[tuple[str, int, int, float, float]], now: float
+) -> None:
+    ledger, plain = both(steps)
+    assert ledger.spent_gpu_s(now) == pytest.approx(plain.spent_gpu_s(now), abs=1e-6)
+    assert {charge.what for charge in ledger.charges()} == plain.table.keys()
+
+
+@given(steps, st.floats(100, 400), st.floats(0.5, 1.5))
+def test_within_is_a_comparison_with_what_is_spent(
+    steps: list[tuple[str, int, int, float, float]], now: float, share: float
+) -> None:
+    ledger, plain = both(steps)
+    spent = plain.spent_gpu_s(now)
+    budget = spent * share
+    assume(abs(budget - spent) > 1e-6 * (1 + spent))
+    assert ledger.within(budget, now) == (spent <= budget)
+
+
+@given(steps, st.floats(1, 20_000), st.floats(0, 30))
+def test_the_last_moment_is_the_one_that_halving_finds(
+    steps: list[tuple[str, int, int, float, float]], budget: float, release: float
+) -> None:
+    ledger, plain = both(steps)
+    found, wanted = ledger.exhausted_at(budget, release), plain.exhausted_at(budget, release, 100.0)
+    if wanted is None:
+        assert found <= 100.0 + 1e-6
+    else:
+        assert found == pytest.approx(wanted, abs=1e-4)

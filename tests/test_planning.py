@@ -1,0 +1,189 @@
+"""From a problem to a plan that can be started: what is promised to a person who pays for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.clouds import EC2, JOB, assumed
+from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
+from planner.policy import POLICIES, make_policy
+from planner.profile import CloudProfile, JobProfile, Latency, Profile
+from planner.space import Parameter, Space
+from seerd.errors import LimitsError
+from seerd.planning import others, plan_for
+
+LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
+NAMES = sorted(POLICIES)
+HELD = ClusterFacts("held", 8, max_instances=1)
+
+
+def rented(gpus: int) -> ClusterFacts:
+    return ClusterFacts("rented", gpus, usd_per_gpu_h=3.06, terminate_s=4.0)
+
+
+def problem(
+    minutes: float,
+    gpu_minutes: float,
+    *,
+    per_instance: int = 8,
+    max_gpus: int | None = None,
+    cost_usd: float | None = None,
+    **params: object,
+) -> Problem:
+    t_min_s = float(params.pop("t_min", 1.0)) * 60  # type: ignore[arg-type]
+    limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus, cost_usd)
+    return Problem(limits, LR, PolicyParams(t_min_s=t_min_s, **params), gpus_per_instance=per_instance)  # type: ignore[arg-type]
+
+
+@st.composite
+def cases(draw: st.DrawFn, names: list[str] = NAMES) -> tuple[Problem, ClusterFacts, Profile]:
+    """Any policy; rented instances of 1, 4 or 8 GPUs, or this machine."""
+    is_rented, size = draw(st.booleans()) or draw(st.booleans()), draw(st.sampled_from([1, 4, 8]))
+    cluster = rented(size) if is_rented else ClusterFacts("held", size, max_instances=1)
+    most = draw(st.one_of(st.none(), st.integers(1, 64)))
+    made = problem(
+        draw(st.one_of(st.floats(2, 15), st.floats(5, 120))),
+        draw(st.one_of(st.floats(1, 60), st.floats(20, 2000))),
+        per_instance=size,
+        max_gpus=most if is_rented else min(most or size, size),
+        cost_usd=draw(st.one_of(st.none(), st.none(), st.floats(0.5, 50))) if is_rented else None,
+        name=draw(st.sampled_from(names)),
+        p_min=draw(st.sampled_from([1, 1, 1, min(2, size)])),
+        p_max=draw(st.sampled_from([None, 4, 8])),
+        t_min=draw(st.sampled_from([0.5, 1, 5])),
+    )
+    return made, cluster, assumed(rented=is_rented)
+
+
+@given(cases())
+@settings(max_examples=20, deadline=None)
+def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do(
+    case: tuple[Problem, ClusterFacts, Profile],
+) -> None:
+    made, cluster, profile = case
+    limits = made.limits
+    try:
+        planned = plan_for(made, cluster, profile)
+    except LimitsError as error:
+        size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
+        if limits.max_gpus is not None and limits.max_gpus // size * size < made.params.p_min:
+            return
+        least = error.min_deadline_s, error.min_budget_gpu_s
+        assert least[0] > limits.deadline_s or least[1] > limits.budget_gpu_s or limits.cost_usd is not None
+        for enough in (least, (max(limits.deadline_s, least[0]), max(limits.budget_gpu_s, least[1]))):
+            plan_for(replace(made, limits=Limits(*enough, limits.max_gpus)), cluster, profile)
+        return
+    assert planned.forecast.gpu_s.p95 <= limits.budget_gpu_s * (1 + 1e-9)
+    assert planned.forecast.usd.p95 <= (limits.cost_usd or 1e9) * (1 + 1e-9)
+    assert planned.forecast.time_s.p95 <= limits.deadline_s
+    assert planned.outline.peak_gpus <= (limits.max_gpus or 10**9)
+    assert planned.outline.adjusted or planned.problem.planned == limits
+
+
+@given(cases(["seer", "random", "grid", "e-grid", "e-hyperband", "sha"]))
+@settings(max_examples=40, deadline=None)
+def test_ideal_is_the_published_plan_to_the_letter(case: tuple[Problem, ClusterFacts, Profile]) -> None:
+    made, cluster, profile = case
+    published = make_policy(made).outline()
+    if isinstance(published, Impossible):
+        with pytest.raises(LimitsError) as raised:
+            plan_for(made, cluster, profile, ideal=True)
+        assert raised.value.min_budget_gpu_s == published.min_budget_gpu_s
+        return
+    planned = plan_for(made, cluster, profile, ideal=True)
+    assert planned.outline == published
+    assert planned.problem == made
+
+
+@pytest.mark.parametrize(
+    ("minutes", "gpu_minutes", "params", "first", "brackets"),
+    [
+        (10, 80, {"eta": 2}, 1.429, [(1, 8), (2, 4)]),
+        (30, 480, {}, 1.429, [(1, 32), (2, 16), (4, 12)]),
+        (15, 60, {"p_max": 4}, 3, [(1, 4), (2, 3)]),
+        (120, 1920, {"p_max": 8, "t_min": 10}, 24, [(1, 8), (2, 4), (4, 6)]),
+    ],
+)
+def test_ideal_gives_the_check_vectors_of_the_papers_page(
+    minutes: float, gpu_minutes: float, params: dict[str, float], first: float, brackets: list[tuple[int, int]]
+) -> None:
+    made = problem(minutes, gpu_minutes, **params)
+    outline = plan_for(made, rented(4), assumed(rented=True), ideal=True).outline
+    assert outline.first_round_s / 60 == pytest.approx(first, abs=1e-3)
+    assert [(b.gpus_per_trial, b.trials) for b in outline.brackets] == brackets
+    assert outline.adjusted == ()
+
+
+def test_the_bill_of_the_published_plan_is_what_honesty_is_about() -> None:
+    """The 42 GPU-min of the published plan for 15 min and 60 GPU-min are billed as more than 60 on instances of four GPUs."""
+    made, cluster, profile = problem(15, 60, per_instance=4), rented(4), assumed(rented=True)
+    published, honest = (plan_for(made, cluster, profile, ideal=ideal) for ideal in (True, False))
+    assert published.forecast.gpu_s.p95 > 60 * 60 >= honest.forecast.gpu_s.p95
+    assert honest.outline.trials < published.outline.trials
+    assert honest.outline.adjusted
+
+
+class TestWarnings:
+    MEASURED = Profile(JobProfile(Latency(100.0, 110.0), start=Latency(8.0, 12.0)), EC2, "measured")
+
+    def warned(self, made: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> str:
+        return "\n".join(plan_for(made, cluster, profile, ideal=ideal).warnings)
+
+    def test_booting_that_takes_much_of_the_budget(self) -> None:
+        few = self.warned(problem(12, 200, per_instance=4), rented(4), assumed(rented=True))
+        assert "of the budget: a longer deadline or a faster image would help" in few
+        assert "booting" not in self.warned(problem(240, 4000, per_instance=4), rented(4), assumed(rented=True))
+        assert "booting" not in self.warned(problem(12, 50), HELD, assumed(rented=False))
+
+    def test_too_few_gpus_for_the_budget(self) -> None:
+        sentence = "allows only 8 GPUs at one moment"
+        assert sentence in self.warned(problem(30, 480, max_gpus=8), HELD, assumed(rented=False))
+        assert sentence not in self.warned(problem(30, 20, max_gpus=8), HELD, assumed(rented=False))
+        assert sentence not in self.warned(problem(30, 480), ClusterFacts("held", 8), assumed(rented=False))
+
+    def test_nothing_was_measured(self) -> None:
+        sentence = "nothing was measured for this script yet"
+        assert sentence in self.warned(problem(30, 480), rented(8), Profile(JOB, EC2, "assumed"))
+        assert sentence not in self.warned(problem(30, 480), rented(8), Profile(JOB, EC2, "measured"))
+
+    def test_a_first_stage_without_a_report(self) -> None:
+        """A report comes after 108 s; the first round of the published plan lasts 86 s."""
+        published = self.warned(problem(30, 480), rented(8), self.MEASURED, ideal=True)
+        assert "the first stage lasts 86s, and the first report comes after about 108s" in published
+        assert "raise policy.t_min" in published
+        assert "first report" not in self.warned(problem(30, 480, t_min=3), rented(8), self.MEASURED)
+        assert "first report" not in self.warned(problem(30, 480), rented(8), replace(self.MEASURED, source="assumed"))
+
+    def test_nothing_to_warn_of(self) -> None:
+        quick = Profile(JobProfile(Latency(10.0, 11.0)), CloudProfile(), "measured")
+        assert plan_for(problem(30, 60), ClusterFacts("held", 8), quick).warnings == ()
+
+
+def test_the_others_are_planned_with_the_same_limits() -> None:
+    made = problem(30, 480, per_instance=4)
+    compared = others(made, rented(4), assumed(rented=True))
+    assert sorted(compared) == sorted(name for name in POLICIES if name != "seer")
+    for name, planned in compared.items():
+        assert not isinstance(planned, Impossible)
+        assert planned.problem.limits == made.limits
+        alone = plan_for(replace(made, params=replace(made.params, name=name)), rented(4), assumed(rented=True))
+        assert planned.outline == alone.outline
+
+
+def test_what_fits_nothing_costs_little_time_to_say() -> None:
+    before = time.process_time()
+    with pytest.raises(LimitsError, match="takes 194s with boot and closing"):
+        plan_for(problem(2, 1, per_instance=4), rented(4), assumed(rented=True))
+    assert time.process_time() - before < 3.0
+
+
+def test_an_outline_is_what_the_policy_of_the_adjusted_problem_will_do() -> None:
+    planned = plan_for(problem(30, 480, per_instance=4), rented(4), assumed(rented=True))
+    again = make_policy(planned.problem).outline()
+    assert isinstance(again, Outline)
+    assert again == planned.outline
