@@ -36,12 +36,25 @@ class Planned:
 
 
 def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> Planned:
-    """The plan of a problem's policy; `ideal`: as published, whatever it is billed. Raises `LimitsError` if the limits fit nothing."""
+    """The plan of a problem's policy; `ideal`: as published, whatever it is billed.
+
+    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances have room for.
+    """
+    if cluster.max_instances != 1:
+        _check_size(problem.params.p_min, cluster.gpus_per_instance)
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
         least = planned if ideal else _that_do(problem, cluster, profile, planned)
         raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
+
+
+def _check_size(p_min: int, size: int) -> None:
+    if p_min > size and p_min % size:
+        less, more = p_min // size * size, -(-p_min // size) * size
+        raise UsageError(
+            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole ones; {less} or {more} can be had"
+        )
 
 
 def others(

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import runpy
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,6 +165,20 @@ def test_the_worked_example_prints_what_it_shows(tmp_path: Path, request: pytest
 
 def lines_of(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def test_the_plan_in_the_readme_is_what_plan_prints(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text()
+    spec = re.search(r"```toml\n# spec.toml\n((?:.*\n)*?)```", page)
+    example = re.search(r"\$ seerd (plan) spec.toml (.*)\n((?:.*\n)*?)```", page)
+    assert spec
+    assert example
+    (tmp_path / "spec.toml").write_text(spec[1])
+    (tmp_path / "train.py").touch()
+    asked = ["plan", str(tmp_path / "spec.toml"), *shlex.split(example[2]), "--home", str(tmp_path / "home")]
+    printed = lines_of(CliRunner().invoke(cli.app, asked, env={"COLUMNS": "100"}).output)
+    for line in lines_of(example[3]):
+        assert line == "..." or line in printed
 
 
 def test_example_curves_can_be_simulated_and_their_origin_is_told() -> None:

@@ -14,7 +14,7 @@ from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParam
 from planner.policy import POLICIES, make_policy
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
-from seerd.errors import LimitsError
+from seerd.errors import LimitsError, UsageError
 from seerd.planning import others, plan_for
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
@@ -58,6 +58,11 @@ def cases(draw: st.DrawFn, names: list[str] = NAMES) -> tuple[Problem, ClusterFa
         t_min=draw(st.sampled_from([0.5, 1, 5])),
     )
     return made, cluster, assumed(rented=is_rented)
+
+
+def test_trials_that_no_instances_have_room_for_are_refused() -> None:
+    with pytest.raises(UsageError, match="4 or 8 can be had"):
+        plan_for(problem(60, 2000, per_instance=4, p_min=6), rented(4), assumed(rented=True))
 
 
 @given(cases())
