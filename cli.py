@@ -132,13 +132,14 @@ def plan(
     json: JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
-    from seerd import machine, planned, show
+    from seerd import machine, planned
+    from seerd.planshow import plan_json
     from seerd.planview import plan_view
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     place = machine.place_of(loaded, _home(home), unbounded=ideal)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    told = show.plan(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
+    told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
     _tell(told, None if json else plan_view(told))
 
 

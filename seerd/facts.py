@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S
 from planner.model import ClusterFacts, Limits, Problem
 from planner.profile import Profile
-from seerd.core.events import RunFacts
 from seerd.errors import UsageError
-from seerd.planning import Planned
 from seerd.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
@@ -91,15 +89,3 @@ def _needed(value: float | None, option: str) -> float:
     if value is None:
         raise UsageError(f"give {option}, or put it into [limits] of the spec")
     return value
-
-
-def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
-    """What the journal of a run begins with."""
-    return RunFacts(
-        run=run,
-        name=spec.name,
-        metric=spec.metric.name,
-        mode=spec.metric.mode,
-        problem=planned.problem,
-        cluster=planned.cluster,
-    )

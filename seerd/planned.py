@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
-from seerd.elastic import Minimize, elastic_plan
 from seerd.facts import Machine, Slots, cluster_of, problem_of
 from seerd.planning import Planned, others, plan_for
 from seerd.profiles import load_profile
@@ -27,10 +27,14 @@ class Place:
     slots: Slots | None
 
 
-def of_spec(spec: Spec, place: Place, *, ideal: bool = False, minimize: Minimize | None = None) -> Planned:
+def of_spec(
+    spec: Spec, place: Place, *, ideal: bool = False, minimize: Literal["cost", "time"] | None = None
+) -> Planned:
     """What `run` would start. No slots with the local provider: the papers' setting, on as many GPUs as the plan likes."""
     cluster, profile = _setting(spec, place)
     if minimize is not None:
+        from seerd.elastic import elastic_plan
+
         return elastic_plan(spec, cluster, profile, minimize)
     return plan_for(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 

@@ -14,7 +14,7 @@ from planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, O
 from planner.policy import POLICIES, make_policy
 from planner.profile import Profile
 from planner.stages import instances_for
-from seerd.core.limits import closing_s
+from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
 
 BOOT_SHARE = 0.1

@@ -14,6 +14,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,8 +23,10 @@ from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import Scaling
 from seerd.errors import UsageError
 from seerd.facts import Machine, local_slots
-from seerd.measured import Measured
 from seerd.spec import Spec
+
+if TYPE_CHECKING:
+    from seerd.measured import Measured
 
 VERSION = 1
 DOUBTFUL = 0.1

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from agent.protocol import Job
-from seerd.core.events import RunStarted
+from seerd.core.events import RunFacts, RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import LEASE_S
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
-from seerd.facts import Slots, facts_of, local_slots
+from seerd.facts import Slots, local_slots
 from seerd.machine import this_machine
 from seerd.planning import Planned
 from seerd.replay import replay
@@ -58,6 +58,18 @@ def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[Run
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return folder, state
+
+
+def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
+    """What the journal of a run begins with."""
+    return RunFacts(
+        run=run,
+        name=spec.name,
+        metric=spec.metric.name,
+        mode=spec.metric.mode,
+        problem=planned.problem,
+        cluster=planned.cluster,
+    )
 
 
 def check_runnable(spec: Spec) -> None:

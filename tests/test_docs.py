@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import cli
 from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from planner.policy import POLICIES
-from seerd import show
 from seerd.facts import Machine
 from seerd.planning import others, plan_for
+from seerd.planshow import plan_json
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.spec import CLUSTER_KEYS, SECTIONS, load_spec
@@ -94,7 +94,7 @@ def test_the_keys_of_a_plan_and_of_a_simulation_are_documented() -> None:
     made = planned_by_hand(setting, "seer")
     plan = plan_for(made, IDEAL, profile(), ideal=True)
     (row,) = rows(Study(setting, (made.params,), (limits(1.0, 1.0),), 1), lambda: None)
-    for key in [*keys(show.plan(plan, others(made, IDEAL, profile(), ideal=True))), *row_json(row)]:
+    for key in [*keys(plan_json(plan, others(made, IDEAL, profile(), ideal=True))), *row_json(row)]:
         assert f"`{key}`" in told, key
 
 

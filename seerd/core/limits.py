@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import math
 
-from planner.model import ClusterFacts
+from seerd.core.closing import KILL_S, PUBLISH_S, grace_within
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 
-GRACE_MIN_S = 4.0
-GRACE_MAX_S = 30.0
-KILL_S = 1.5
-"""From the end of the grace period until no process of an attempt is left, however loaded the machine."""
-PUBLISH_S = 1.0
-"""From the last checkpoint until the best model is in its place."""
 LEASE_S = 60.0
 """How long agents go on without hearing from the daemon, at most."""
 
@@ -26,21 +20,7 @@ def grace_s(state: State) -> float:
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
-    return _grace_s(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster)
-
-
-def _grace_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
-    if cluster.instant:
-        return 0.0
-    wanted = max(GRACE_MIN_S, 2 * slowest_s + 2)
-    if wanted <= GRACE_MIN_S:
-        return wanted
-    return min(wanted, max(GRACE_MIN_S, min(GRACE_MAX_S, deadline_s / 10)))
-
-
-def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
-    """What will be set aside at the end of a run whose slowest unit of work or save takes so long."""
-    return _grace_s(deadline_s, slowest_s, cluster) + KILL_S + cluster.terminate_s + PUBLISH_S
+    return grace_within(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster)
 
 
 def terminate_s(state: State) -> float:
