@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import cli
 from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from planner.policy import POLICIES
+from seerd import show
 from seerd.facts import Machine
 from seerd.planning import others, plan_for
 from seerd.planshow import plan_json
