@@ -56,8 +56,8 @@ LOCAL_JOB = JobProfile(report=Latency(5.0, 6.0), start=Latency(4.0, 8.0), save=L
 LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
 """On this machine an instance is an agent's process."""
 
-RENTED_TERMINATE_S = 4.0
-"""Longer than nearly every termination takes to be accepted: set aside by the budget guard."""
+RENTED_TERMINATE_S = 6.0
+"""The most that a termination may take to be accepted: set aside by the budget guard, whose promise ends there."""
 
 
 def assumed(*, rented: bool) -> Profile:

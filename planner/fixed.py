@@ -21,7 +21,10 @@ class FixedCluster:
 
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
-    """The largest one; if the budget pays for fewer than `p_min` GPUs until the deadline, `p_min` for as long as it pays for."""
+    """The largest one; if the budget pays for fewer than `p_min` GPUs until the deadline, `p_min` for as long as it pays for.
+
+    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for them.
+    """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
     least_s = problem.params.t_min_s
@@ -30,6 +33,8 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     time_s = limits.deadline_s
     gpus = max(p_min, int(limits.budget_gpu_s / time_s * (1 + 1e-12)))
+    if problem.whole:
+        gpus = -(-gpus // problem.gpus_per_instance) * problem.gpus_per_instance
     gpus = gpus if most is None else min(gpus, most)
     lasts_s = min(time_s, limits.budget_gpu_s / gpus)
     if lasts_s < least_s:

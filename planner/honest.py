@@ -1,7 +1,7 @@
 """Honest budgets: what a cloud takes beyond the ideal plan is set aside before a policy plans, so that what is billed stays within the limits.
 
-The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within the person's deadline, GPU time and money;
-every change that this took is said in a sentence.
+The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within the person's GPU time and money; every
+change that this took is said in a sentence. The deadline is kept by construction: the last stage ends early enough for what comes after it.
 
 SEER as published counts no boot, no billing minimum and no idle GPU of a whole instance (section 3.4). Here stages begin when instances can be
 expected to be ready, the last one ends early enough for everything to be given back, and the budget that is planned with shrinks (fewer trials,
@@ -72,7 +72,8 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
     if cluster.billing == "rented" and most is not None and limits.max_gpus is not None and most < limits.max_gpus:
         notes.append(f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}")
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
-    return replace(problem, params=params, within=within, adjusted=(*problem.adjusted, *notes))
+    whole = cluster.billing == "rented"
+    return replace(problem, params=params, within=within, whole=whole, adjusted=(*problem.adjusted, *notes))
 
 
 def _most_gpus(limits: Limits, cluster: ClusterFacts) -> int | None:

@@ -83,6 +83,7 @@ class Problem:
 
     limits    what the person allowed
     within    what is planned with where the cloud's costs have been set aside, its deadline counted from `start_s`; None: `limits`
+    whole     GPUs are paid in whole instances, whether they are used or not
     start_s   when the first stage begins: until then instances boot
     adjusted  what was set aside, and why, one sentence each
     """
@@ -93,6 +94,7 @@ class Problem:
     scaling: Scaling = LINEAR
     gpus_per_instance: int = 8
     within: Limits | None = None
+    whole: bool = False
     start_s: float = 0.0
     adjusted: tuple[str, ...] = ()
 

@@ -190,7 +190,8 @@ def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, s
     configs = {t["trial"]: t["config"] for t in seerd.json("show", "last")["all_trials"]}
     time.sleep(0.5)
     told = seerd.json("resume", "last")
-    assert told["status"] == "done"
+    # Trials that should have ended while nobody was there have held their GPUs for longer than was planned.
+    assert told["status"] in ("done", "budget")
     assert_model(seerd, told)
     shown = seerd.json("show", "last")
     assert {t["trial"]: t["config"] for t in shown["all_trials"]} == configs

@@ -5,6 +5,7 @@ The one rule: values and functions that are given; the world decides when to ask
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,7 @@ class Behaviour:
     most_epochs     a trial's script ends by itself after so many reports
     pending, boot   from the request until an instance runs, and from there until its agent takes orders
     start, stop     from the order until an attempt trains, and from being asked to stop until it has saved and exited
-    release         from the request to terminate until an instance costs no more
+    release         from the request to terminate until an instance costs no more, `release_most_s` at most
     partial         what becomes of the work since the last report when an attempt is asked to stop: it is lost, finished first, or kept
     deaf            attempts do not listen when they are asked to stop
     straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
@@ -57,6 +58,7 @@ class Behaviour:
     start: Latency = START
     stop: Latency = STOP
     release: Latency = RELEASE
+    release_most_s: float = math.inf
     partial: Literal["lost", "finished", "kept"] = "lost"
     deaf: bool = False
     straggling: float = 0.0

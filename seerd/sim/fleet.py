@@ -95,7 +95,8 @@ class Fleet:
     ) -> None:
         self.behaviour = behaviour
         self.machines: dict[str, Machine] = {}
-        self.store: dict[str, dict[str, tuple[int, float]]] = {}
+        self.store: dict[str, dict[str, int]] = {}
+        self.shares: dict[str, tuple[int, float]] = {}
         self.started: list[tuple[str, int]] = []
         self.running: set[str] = set()
         self.held_gpu_s = 0.0
@@ -143,7 +144,7 @@ class Fleet:
         """Give an instance back, or the one that its launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
         machine = self.machines[name]
-        wait_s = self.behaviour.release.draw(self._rng)
+        wait_s = min(self.behaviour.release_most_s, self.behaviour.release.draw(self._rng))
         ran = machine.running_since <= self._heap.now
         self.power_off(name, self._heap.now + wait_s if ran else self._heap.now)
         since, ended = machine.ran_from_to
@@ -219,7 +220,9 @@ class Fleet:
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
         known = self.store.get(command.trial, {})
-        epoch, share = next((known[name] for name in command.checkpoints if name in known), (0, 0.0))
+        epoch = next((known[name] for name in command.checkpoints if name in known), 0)
+        stopped_at, share = self.shares.get(command.trial, (epoch, 0.0))
+        share = share if stopped_at == epoch else 0.0
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
         now = self._heap.now
         gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
@@ -256,7 +259,7 @@ class Fleet:
             self._exit(machine, attempt, "crashed", 1)
             return
         attempt.epoch += 1
-        attempt.share = 0.0
+        attempt.share, attempt.since = 0.0, math.inf
         self._fact(
             machine,
             TrialReported,
@@ -286,14 +289,10 @@ class Fleet:
         return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
 
     def _save(self, machine: Machine, attempt: Attempt) -> None:
-        kept = self.behaviour.partial == "kept"
-        if attempt.epoch == 0 or (attempt.epoch == attempt.saved and not kept):
+        if attempt.epoch in (attempt.saved, 0):
             return
         name = f"{attempt.epoch:06d}-{attempt.number:08d}"
-        share = self._share(attempt) if kept else 0.0
-        self.store.setdefault(attempt.trial, {})[name] = attempt.epoch, share
-        if attempt.epoch == attempt.saved:
-            return
+        self.store.setdefault(attempt.trial, {})[name] = attempt.epoch
         attempt.saved = attempt.epoch
         attempt.saved_at = self._heap.now
         self._fact(
@@ -338,6 +337,8 @@ class Fleet:
 
     def _stopped(self, machine: Machine, attempt: Attempt) -> None:
         if self._runs(machine, attempt):
+            if self.behaviour.partial == "kept":
+                self.shares[attempt.trial] = attempt.epoch, self._share(attempt)
             self._save(machine, attempt)
             self._exit(machine, attempt, "asked", 0)
 

@@ -121,6 +121,7 @@ def behaviour_of(setting: Setting) -> Behaviour:
         start=NONE if instant else job.start,
         stop=NONE if instant else job.save,
         release=NONE if instant else cloud.release,
+        release_most_s=setting.cluster.terminate_s,
         partial="kept" if instant else "finished",
         straggling=faults.straggling,
         drop_rate=faults.drop_rate / 60,
