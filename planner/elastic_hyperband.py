@@ -42,19 +42,24 @@ def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Tra
 
 
 def _largest(limits: Limits, params: PolicyParams) -> tuple[int, Fraction] | None:
-    """(s_max, R): between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R."""
+    """(s_max, R), with fewer brackets than R would have where there are not GPUs enough for them.
+
+    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R.
+    """
     eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
     longest = Fraction(limits.deadline_s) / unit_s
     if longest < 1:
         return None
+    crowded = False
     for most in range(most_brackets(longest, eta), -1, -1):
         tracks = [rungs_of(most, bracket, Fraction(1), eta) for bracket in range(most + 1)]
         peak = sum(rungs[0][0] for rungs in tracks) * params.p_min
         if limits.max_gpus is not None and peak > limits.max_gpus:
+            crowded = True
             continue
         units = sum(_units(rungs) for rungs in tracks)
         affordable = Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units)
-        resource = min(longest, affordable, eta ** (most + 1))
+        resource = min(longest, affordable) if crowded else min(longest, affordable, eta ** (most + 1))
         if resource >= eta**most:
             return most, resource
     return None

@@ -175,20 +175,57 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule) -> Schedul
     """The plan with the most rounds, and among those the shortest first round, whose first round fits on `max_gpus` GPUs.
 
     The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough. If the budget is more than
-    `max_gpus` GPUs can use within the deadline, what they can use is planned with.
+    `max_gpus` GPUs can use within the deadline, what they can use is planned with; and if that left one round, in which nothing is compared,
+    what they can use in more rounds.
     """
     most_gpus = limits.max_gpus or 0
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
-    able = Limits(limits.deadline_s, float(usable), limits.max_gpus)
+    able = replace(limits, budget_gpu_s=float(usable))
     notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
-    for rounds in range(made.rounds, 0, -1):
+    fitting = (longer for longer in _longer_rounds(able, params, made.rounds) if _proper(longer, most_gpus))
+    found = next(fitting, None) or _with_less(able, params, made.rounds) or _one_round(able, params)
+    return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
+
+
+def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """From the most rounds to two; each with a first round that is just long enough, and with the longest."""
+    for rounds in range(most, 1, -1):
         longest = _longest_first_round(able, params, rounds)
-        enough = min(longest, max(Fraction(params.t_min_s), usable / (rounds * most_gpus)))
-        for first_round in (enough, longest):
-            longer = _brackets(able, params, rounds, first_round)
-            if longer.peak_gpus <= most_gpus and longer.trials:
-                return replace(longer, adjusted=(*notes, _longer(made, longer, most_gpus)))
-    raise AssertionError("one round over the whole deadline always fits on max_gpus GPUs")
+        enough = Fraction(able.budget_gpu_s) / (rounds * (able.max_gpus or 1))
+        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest):
+            yield _brackets(able, params, rounds, first_round)
+
+
+def _with_less(able: Limits, params: PolicyParams, most: int) -> Schedule | None:
+    """With so much of the budget that more than one round of all GPUs fits; in one bracket, if there are too few trials for several."""
+    for rounds in range(most, 1, -1):
+        longest = _longest_first_round(able, params, rounds)
+        less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
+        for p_max in (params.p_max, params.p_min):
+            made = _brackets(replace(able, budget_gpu_s=float(less)), replace(params, p_max=p_max), rounds, longest)
+            if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
+                return made
+    return None
+
+
+def _one_round(able: Limits, params: PolicyParams) -> Schedule:
+    """As many GPUs as there are, as long as the budget pays for them: the longer, the fewer."""
+    longest = _longest_first_round(able, params, 1)
+    enough = Fraction(able.budget_gpu_s) / (able.max_gpus or 1)
+    made = [
+        _brackets(able, replace(params, p_max=p_max), 1, first_round)
+        for p_max in (params.p_max, params.p_min)
+        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest)
+    ]
+    return max(
+        (one for one in made if _proper(one, able.max_gpus or 0)), key=lambda one: one.peak_gpus * one.first_round
+    )
+
+
+def _proper(made: Schedule, most_gpus: int) -> bool:
+    """Whether its first round fits, and somebody is left in its last."""
+    left = any(made.members(bracket, made.rounds - 1) for bracket in range(len(made.trials)))
+    return made.peak_gpus <= most_gpus and left
 
 
 def _unusable(limits: Limits, usable: Fraction) -> str:
