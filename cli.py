@@ -189,6 +189,7 @@ def simulate(
     budget: Annotated[
         str | None, typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME")
     ] = None,
+    cost: CostOpt = None,
     max_gpus: MaxGpusOpt = None,
     seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5,
     scaling: Annotated[
@@ -230,6 +231,7 @@ def simulate(
         policies,
         deadline,
         budget,
+        cost,
         seeds,
         scaling,
         full_curve,

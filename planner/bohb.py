@@ -3,7 +3,7 @@
 The one rule: who goes on is decided by ASHA's rungs and brackets; only where configurations come from is different.
 
 The model is Optuna's multivariate tree-structured Parzen estimator, one for each number of reports at which trials are compared. A
-configuration comes from the one with the most reports that has d + 2 results, d being the number of parameters; one in three is drawn
+configuration comes from the one with the most reports that has d + 3 results, d being the number of parameters; one in three is drawn
 at random, so that the model cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range becomes
 a value is `planner.space`'s business.
 """
@@ -207,8 +207,8 @@ class FromModel:
                 estimator.forget(trial)
 
     def _best_estimator(self) -> Estimator | None:
-        enough = len(self._space.parameters) + 2
-        known = [reports for reports, estimator in self._estimators.items() if estimator.results >= enough > 2]
+        enough = len(self._space.parameters) + 3
+        known = [reports for reports, estimator in self._estimators.items() if estimator.results >= enough > 3]
         return self._estimators[max(known)] if known else None
 
     def _allowed(self, config: Config) -> Config:
@@ -216,7 +216,8 @@ class FromModel:
         if not self._space.table:
             return config
         self._untried = self._untried or list(self._space.table)
-        row = nearest(config, self._untried, self._space)
+        known = self._space.parameters
+        row = nearest(config, self._untried, self._space) if known else self._rng.choice(self._untried)
         self._untried = [other for other in self._untried if other is not row]
         return row
 

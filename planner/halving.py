@@ -28,11 +28,8 @@ from planner.model import (
 )
 from planner.names import trial_name
 from planner.ranking import Standing, standing_at
+from planner.rungs import MAX_REPORTS, RUNGS
 from planner.stages import halving_rungs, share
-
-REPORTS = 256
-RUNGS = 5
-"""R and the number of rungs of ASHA's defaults (MLSys '20, section 4): r = R / eta^4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Rung:
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
     """SHA(n, r, R, eta): (trials, reports in all) of each rung."""
-    most, eta = params.max_reports or REPORTS, Fraction(params.eta)
+    most, eta = params.max_reports or MAX_REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
     return halving_rungs(params.trials or _trials(most, least, eta), least, most, params.eta)
 

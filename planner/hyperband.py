@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from planner.fixed import FixedCluster, fixed_cluster
-from planner.halving import REPORTS, Halving, Rung
+from planner.halving import Halving, Rung
 from planner.model import Problem
+from planner.rungs import MAX_REPORTS
 
 
 def most_brackets(resource: Fraction, eta: Fraction) -> int:
@@ -39,7 +40,7 @@ def _brackets(problem: Problem, gpus: int) -> Iterator[list[Rung]]:
     """R in units of `min_reports`."""
     params = problem.params
     eta, least = Fraction(params.eta), params.min_reports or 1
-    resource = max(Fraction(1), Fraction(params.max_reports or REPORTS, least))
+    resource = max(Fraction(1), Fraction(params.max_reports or MAX_REPORTS, least))
     most = most_brackets(resource, eta)
     while True:
         for bracket in range(most, -1, -1):

@@ -230,8 +230,8 @@ def _proper(made: Schedule, most_gpus: int) -> bool:
 
 def _unusable(limits: Limits, usable: Fraction) -> str:
     return (
-        f"{limits.max_gpus} GPUs can use at most {_minutes(float(usable))} of the {_minutes(limits.budget_gpu_s)} GPU-min "
-        f"in {_minutes(limits.deadline_s)} min"
+        f"{limits.max_gpus} GPU{'s' * (limits.max_gpus != 1)} can use at most {_minutes(float(usable))} of the "
+        f"{_minutes(limits.budget_gpu_s)} GPU-min in {_minutes(limits.deadline_s)} min"
     )
 
 

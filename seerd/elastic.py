@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.forecast import lane_time
+from planner.forecast import Forecast, lane_time
 from planner.halving import sha_rungs
 from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from planner.policy import make_policy
@@ -21,12 +21,14 @@ from planner.stages import WorkStage, lanes
 from seerd.errors import LimitsError, UsageError
 from seerd.planning import Planned, closing_of, warnings
 from seerd.spec import Spec
+from seerd.units import format_duration
 
 Minimize = Literal["cost", "time"]
 SPARE = 1.1
 """What is minimised may take so many times its 95th percentile before the run is ended."""
 ATTEMPTS = 8
 UNLIMITED_S = 1e9
+NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def elastic_plan(spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: 
         raise UsageError("--minimize plans with policy.p_min = 1")
     task = _task(spec, cluster, profile)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
-    found = _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec)
+    found = _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec, closing_s)
     return _planned(spec, task, found, closing_s)
 
 
@@ -76,17 +78,23 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
         quickest = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus)
         least_s = quickest.forecast.time_s.p95 + closing_s if quickest else UNLIMITED_S
         spent = quickest.forecast.gpu_s.p95 if quickest else 0.0
-        raise LimitsError(f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}", least_s, spent)
+        advice = f"The fastest plan needs --deadline {format_duration(math.ceil(least_s))}." if quickest else NO_PLAN
+        raise LimitsError(
+            f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}", least_s, spent, advice
+        )
     limits, forecast = spec.limits, found.forecast
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     if dear or (limits.budget_gpu_s is not None and forecast.gpu_s.p95 > limits.budget_gpu_s):
         raise LimitsError(
-            "the cheapest plan by the deadline costs more than the budget", limits.deadline_s or 0.0, forecast.gpu_s.p95
+            "the cheapest plan by the deadline costs more than the budget",
+            limits.deadline_s or 0.0,
+            forecast.gpu_s.p95,
+            f"It takes {_bill(forecast, task.cluster)}: give as much, or a later deadline.",
         )
     return found
 
 
-def _fastest(task: _Task, spec: Spec) -> ElasticPlan:
+def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     price, limits = task.cluster.usd_per_gpu_h, spec.limits
     budgets = [limits.budget_gpu_s, limits.cost_usd / price * 3600 if limits.cost_usd is not None and price else None]
     known = [budget for budget in budgets if budget is not None]
@@ -104,12 +112,23 @@ def _fastest(task: _Task, spec: Spec) -> ElasticPlan:
             f"no number of GPUs does these stages within the budget{_if_assumed(task)}",
             least.forecast.time_s.p95 if least else UNLIMITED_S,
             least.forecast.gpu_s.p95 if least else 0.0,
+            f"The cheapest plan takes {_bill(least.forecast, task.cluster)}." if least else NO_PLAN,
         )
-    if limits.deadline_s is not None and found.forecast.time_s.p95 > limits.deadline_s:
+    needed_s = found.forecast.time_s.p95 + closing_s
+    if limits.deadline_s is not None and needed_s > limits.deadline_s:
         raise LimitsError(
-            "the fastest plan within the budget ends after the deadline", found.forecast.time_s.p95, min(known)
+            "the fastest plan within the budget ends after the deadline",
+            needed_s,
+            min(known),
+            f"It needs --deadline {format_duration(math.ceil(needed_s))}, or more money.",
         )
     return found
+
+
+def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
+    """What a plan takes, so that the limit that is given in money is told in money too."""
+    money = f", which are ${forecast.usd.p95:.2f}" if cluster.usd_per_gpu_h else ""
+    return f"{forecast.gpu_s.p95 / 60:.4g} GPU-min{money}"
 
 
 def _if_assumed(task: _Task) -> str:

@@ -81,18 +81,19 @@ class SpecError(UsageError):
 
 
 class LimitsError(SeerdError):
-    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds."""
+    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds; `advice` replaces them where they do not help."""
 
     exit_code = 3
 
-    def __init__(self, reason: str, min_deadline_s: float, min_budget_gpu_s: float) -> None:
+    def __init__(self, reason: str, min_deadline_s: float, min_budget_gpu_s: float, advice: str = "") -> None:
         self.reason = reason
         self.min_deadline_s = min_deadline_s
         self.min_budget_gpu_s = min_budget_gpu_s
-        super().__init__(
-            f"nothing was started: {reason}.\nThe smallest limits that allow one trial of one stage are "
+        smallest = (
+            "The smallest limits that allow one trial of one stage are "
             f"--deadline {format_duration(min_deadline_s)} and --budget {format_gpu_time(min_budget_gpu_s)}."
         )
+        super().__init__(f"nothing was started: {reason}.\n{advice or smallest}")
 
 
 class NothingMeasuredError(SeerdError):

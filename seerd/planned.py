@@ -9,6 +9,7 @@ from typing import Literal
 from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
+from seerd.errors import UsageError
 from seerd.facts import Machine, Slots, cluster_of, problem_of
 from seerd.planning import Planned, others, plan_for
 from seerd.profiles import load_profile
@@ -35,6 +36,8 @@ def of_spec(
     if minimize is not None:
         from seerd.elastic import elastic_plan
 
+        if ideal:
+            raise UsageError("--minimize plans with what a cloud takes; --ideal is for the policies as published")
         return elastic_plan(spec, cluster, profile, minimize)
     return plan_for(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 

@@ -45,7 +45,12 @@ def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
         least = planned if ideal else _that_do(problem, cluster, profile, planned)
-        raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s)
+        advice = (
+            "No deadline and no budget would help; allow more with --max-gpus."
+            if _too_few_gpus(problem, cluster)
+            else ""
+        )
+        raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s, advice)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
 
 
@@ -152,9 +157,10 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
         if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
             share = boot_gpu_s / limits.budget_gpu_s
-            yield f"booting {instances} instances takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
-    if limits.max_gpus is not None and outline.peak_gpus >= limits.max_gpus and outline.adjusted:
-        yield f"max_gpus (quota, or this machine) allows only {limits.max_gpus} GPUs at one moment"
+            some = f"{instances} instance{'s' * (instances > 1)}"
+            yield f"booting {some} takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
+    if limits.max_gpus is not None and len(outline.adjusted) > len(planned.problem.adjusted):
+        yield f"max_gpus (quota, or this machine) allows only {limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)} at one moment"
     if profile.source == "assumed":
         yield "nothing was measured for this script yet: times are assumed; `seerd profile` measures them"
         return

@@ -25,6 +25,7 @@ def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> J
         "policy": problem.params.name,
         "deadline_s": problem.limits.deadline_s,
         "budget_gpu_min": problem.limits.budget_gpu_s / 60,
+        "cost_usd": problem.limits.cost_usd,
         "rounds": len(outline.stages),
         "first_round_s": outline.first_round_s,
         "r_star": outline.r_star,

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 def plan_view(told: Json) -> RenderableType:
     """The value of `plan --json`, to be read."""
     head = (
-        f"{told['policy']}: {sum(b['trials'] for b in told['brackets'])} trials in {told['rounds']} stages, "
+        f"{told['policy']}: {_count(sum(b['trials'] for b in told['brackets']), 'trial')} in {_count(told['rounds'], 'stage')}, "
         f"{told['gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
         f"{format_duration(round(told['stages'][-1]['end_s']))} of {format_duration(told['deadline_s'])}"
     )
@@ -38,6 +38,10 @@ def plan_view(told: Json) -> RenderableType:
     return Group(*parts, Text(), _bill(told), *others)
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def _bill(told: Json) -> Table:
     """What is planned beside what will be billed."""
     forecast = told["forecast"]
@@ -50,7 +54,8 @@ def _bill(told: Json) -> Table:
     table.add_row("GPU-min", *(f"{figure:.1f}" for figure in gpu_min))
     if forecast["usd"]["p95"]:
         usd = (told["usd"], forecast["usd"]["p50"], forecast["usd"]["p95"])
-        table.add_row("money", *(f"${figure:.2f}" for figure in usd), "")
+        limit = "" if told["cost_usd"] is None else f"${told['cost_usd']:.2f}"
+        table.add_row("money", *(f"${figure:.2f}" for figure in usd), limit)
     return table
 
 
@@ -90,6 +95,9 @@ def picture(stages: list[Json]) -> str:
         lines.append(f"{round(level):>5} |{bar.rstrip()}")
     lines.append(f" GPUs +{'-' * WIDTH}")
     lines.append(f"       0{format_duration(round(end_s)):>{WIDTH - 1}}")
+    sizes = {group["gpus_per_trial"] for stage in stages for group in stage["groups"]}
+    if max(sizes) > 9:
+        lines.append(f"       (last digit of the GPUs per trial: {', '.join(map(str, sorted(sizes)))})")
     return "\n".join(lines)
 
 

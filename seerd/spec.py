@@ -153,9 +153,7 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
     if missing:
         free = limits.cost_usd is not None and not rented
         note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
-        raise UsageError(
-            f"there is no limit to work with; give {' and '.join(missing)}, or put it into [limits].{note}"
-        )
+        raise UsageError(f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}")
 
 
 def _read(path: Path) -> str:

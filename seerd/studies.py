@@ -25,7 +25,7 @@ from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec import Spec, SpecLimits
 from seerd.study import Study
-from seerd.units import parse_duration, parse_gpu_time
+from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
 """Most GPUs per trial in SEER's evaluation (section 6.3); the other policies have no such bound there."""
@@ -39,6 +39,7 @@ class Asked:
     policies: str | None
     deadline: str | None
     budget: str | None
+    cost: str | None
     seeds: int
     scaling: str | None
     full_curve: str | None
@@ -124,6 +125,8 @@ def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, 
 
 def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
     given = spec.limits if spec else SpecLimits(None, None, None, None)
+    if asked.cost is not None:
+        given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))
     deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
     budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
     there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance

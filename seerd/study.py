@@ -9,7 +9,7 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -129,7 +129,7 @@ def _end_with_parent() -> None:
 
 def _run(cell: Cell, seed: int) -> Outcome:
     assert isinstance(cell.problem, Problem)
-    outcome = run(replace(_setting[0], limits=cell.limits), cell.problem, seed)
+    outcome = run(replace(_setting[0], limits=cell.limits), cell.problem, cell.params.seed + seed)
     assert isinstance(outcome, Outcome)
     return outcome
 
@@ -170,9 +170,3 @@ def _stderr(values: Sequence[float]) -> float | None:
     if len(values) == 1:
         return 0.0
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def events(found: Mapping[int, Row] | Sequence[Row]) -> int:
-    """How many events were simulated."""
-    every = found.values() if isinstance(found, Mapping) else found
-    return sum(outcome.events for row in every for outcome in row.outcomes)

@@ -76,8 +76,9 @@ def _cells(row: Json, most: float, style: str) -> list[str]:
     if row["mean"] is None:
         return [row["policy"], "-", "", "", "not run" if "impossible" in row else "no model", "", "", "", ""]
     bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
+    lacking = f" ({row['without_model']} of {len(row['best'])} none)" if row["without_model"] else ""
     return [
-        row["policy"],
+        row["policy"] + lacking,
         f"{row['mean']:{style}}",
         f"{row['stderr']:{style}}",
         f"{row['regret']:{style}}",

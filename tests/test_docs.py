@@ -151,7 +151,7 @@ def test_the_worked_example_prints_what_it_shows(tmp_path: Path, request: pytest
     words = example[2].split()
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert set(options) == {"--policies", "--deadline"}, "the others are as they are without you"
-    asked = Asked(None, options["--policies"], options["--deadline"], None, 5, None, None, None, False, Faults())
+    asked = Asked(None, options["--policies"], options["--deadline"], None, None, 5, None, None, None, False, Faults())
     made = make(asked, load_spec(ROOT / example[1]), tmp_path, Machine(0, 8))
     found = [row_json(row) for row in rows(made.study, lambda: None)]
     with io.StringIO() as file:

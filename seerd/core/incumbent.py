@@ -1,6 +1,7 @@
 """Which model would be handed back now.
 
-The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if there is no other; ties go to the smaller id.
+The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if there is no other; ties go to the
+longer training, then to the smaller id.
 """
 
 from __future__ import annotations

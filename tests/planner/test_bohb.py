@@ -76,10 +76,10 @@ def test_drawn_configurations_are_values_of_the_space() -> None:
 def test_the_model_comes_from_the_highest_rung_that_has_enough_results() -> None:
     source = FromModel(problem(space=SPACE))
     assert source._best_estimator() is None
-    taught(source, 5, 1)
+    taught(source, 6, 1)
     assert source._best_estimator() is source._estimators[1]
-    taught(source, 4, 16)
-    assert source._best_estimator() is source._estimators[1], "d + 2 are needed"
+    taught(source, 5, 16)
+    assert source._best_estimator() is source._estimators[1], "d + 3 are needed"
     taught(source, 1, 64)
     taught(source, 1, 16)
     source.draw("t9999")
@@ -277,3 +277,13 @@ def test_asking_again_draws_nothing_new() -> None:
     trials = {new.id: FakeTrial(new.id, new.config) for new in plan.new}
     again = policy.plan(View(0.0, "max", trials))
     assert (again.allocations, again.new) == (plan.allocations, ())
+
+
+def test_rows_that_no_model_knows_are_drawn_at_random() -> None:
+    table = tuple({"curve": row} for row in range(50))
+    drawn = []
+    for seed in (0, 1):
+        source = FromModel(problem(space=Space((), table), seed=seed))
+        drawn.append([source.draw(f"t{number:04}")["curve"] for number in range(10)])
+        assert len(set(drawn[-1])) == 10
+    assert drawn[0] != drawn[1]
