@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from planner.model import Problem
+from planner.clouds import assumed
+from planner.model import Limits, Problem
 from planner.policy import POLICIES
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import parse_scaling
@@ -68,6 +69,15 @@ class TestWorkedByHand:
         assert times(world, TrialReported, "t0004") == [16, 32, 48, 64, 80, 96, 112]
         used = 8 * 40 + 2 * (115 - 40) + 2 * 80
         same(outcome_of(setting, world, world.state), metric=0.9, regret=0.05, gpu_s=used, elapsed_s=120)
+
+    def test_sha_moves_the_best_at_its_report_and_gives_it_nothing(self) -> None:
+        """Four trials on 1 GPU make a report in 60 s; the best makes the other three on 4 GPUs in 15 s each."""
+        four = curves(*([0.1 * row] * 4 for row in range(1, 5)), seconds=60.0)
+        setting = Setting(four, Limits(240.0, 960.0), IDEAL, profile(report=60.0))
+        world = play(setting, planned(setting, "sha"))
+        best = next(trial.id for trial in world.state.trials.values() if trial.reports == 4)
+        assert times(world, TrialReported, best) == [60, 75, 90, 105]
+        same(outcome_of(setting, world, world.state), gpu_s=4 * 60 + 4 * 45, elapsed_s=105, trials=4)
 
     def test_random_has_all_gpus_and_ends_with_its_curve(self) -> None:
         """240 GPU-s in 120 s pay for two GPUs: ten reports of 10 s, and the last 20 s are not needed."""
@@ -268,3 +278,16 @@ def test_a_seed_determines_a_run_to_the_last_bit(policy: str) -> None:
 def test_nothing_is_checked_where_nothing_is_kept_and_the_answer_is_the_same() -> None:
     setting = faulty("all")
     assert run(setting, plan_of("seer"), 1, checked=True) == run(setting, plan_of("seer"), 1)
+
+
+@pytest.mark.parametrize("policy", ["seer", "random", "asha"])
+def test_a_budget_that_ends_runs_in_the_middle_of_long_reports_is_never_exceeded(policy: str) -> None:
+    """Saving is cut short, and terminations take as long as they ever do: once in fifty runs that is what decides."""
+    slow = curves([0.5] * 3, [0.6] * 3, seconds=400.0)
+    setting = Setting(slow, limits(1200.0, 1200.0), RENTED, assumed(rented=True))
+    problem = planned(setting, policy)
+    for seed in range(150):
+        outcome = run(setting, problem, seed)
+        assert isinstance(outcome, Outcome)
+        assert outcome.within_budget, seed
+        assert outcome.within_deadline, seed
