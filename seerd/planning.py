@@ -89,7 +89,8 @@ def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
     if isinstance(outline, Impossible):
         return outline
     forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
-    return Planned(problem, outline, cluster, _within_deadline(forecast, problem.limits))
+    early_s = 0.0 if ideal else _early_s(outline, problem.limits.deadline_s, cluster, profile)
+    return Planned(problem, outline, cluster, _closed(forecast, early_s, outline, problem.limits))
 
 
 def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible) -> Impossible:
@@ -141,11 +142,21 @@ def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> fl
     return closing_s(deadline_s, slowest_s, cluster)
 
 
-def _within_deadline(forecast: Forecast, limits: Limits) -> Forecast:
-    """The core ends the last stage early enough, whatever its wall."""
-    time_s = forecast.time_s
-    capped = (min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean))
-    return replace(forecast, time_s=Spread(*capped))
+def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
+    """How long before its wall the core ends the last stage, so that everything is saved and given back by the deadline."""
+    return max(0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile)))
+
+
+def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
+    """The forecast of a plan whose last stage is ended so early, and never after the deadline."""
+
+    def less(spread: Spread, by: float) -> Spread:
+        return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
+
+    time_s = less(forecast.time_s, early_s)
+    capped = Spread(*(min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean)))
+    gpu_s = less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
+    return Forecast(capped, gpu_s, forecast.usd)
 
 
 def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
