@@ -11,6 +11,7 @@ STARTED = time.time() - time.process_time()
 """When this command began, as near as can be told: the deadline counts from here."""
 
 import contextlib  # noqa: E402
+import gc  # noqa: E402
 import json as jsonlib  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
@@ -132,15 +133,16 @@ def plan(
     json: JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
-    from seerd import machine, planned
-    from seerd.planshow import plan_json
-    from seerd.planview import plan_view
+    with _quickly():
+        from seerd import machine, planned
+        from seerd.planshow import plan_json
+        from seerd.planview import plan_view
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    place = machine.place_of(loaded, _home(home), unbounded=ideal)
-    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
-    _tell(told, None if json else plan_view(told))
+        loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+        place = machine.place_of(loaded, _home(home), unbounded=ideal)
+        made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+        told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
+        _tell(told, None if json else plan_view(told))
 
 
 @app.command()
@@ -478,6 +480,17 @@ def _end(folder: RunFolder, state: State, *, json: bool) -> None:
         return
     _tell(show.result(state, _status(folder, state)), None if json else summary(state))
     raise typer.Exit(show.exit_code(state))
+
+
+@contextlib.contextmanager
+def _quickly() -> Iterator[None]:
+    """For a command that is over in a moment and starts nothing: numpy's threads and the collector would cost more than they do."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _tell(told: Any, text: Any) -> None:
