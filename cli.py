@@ -18,9 +18,11 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Annotated, Any, Literal  # noqa: E402
+from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
 
 import typer  # noqa: E402
+
+from seerd import options as o  # noqa: E402
 
 if TYPE_CHECKING:
     from seerd.core.state import State
@@ -35,50 +37,22 @@ app = typer.Typer(
 )
 
 
-SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
-RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-HomeOpt = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of all runs.", envvar="SEERD_HOME", show_default="XDG state folder"),
-]
-DeadlineOpt = Annotated[str | None, typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME")]
-BudgetOpt = Annotated[str | None, typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")]
-CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
-PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
-ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
-MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N", min=1)]
-SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
-MinimizeOpt = Annotated[
-    Literal["cost", "time"] | None,
-    typer.Option(help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand)."),
-]
-IdealOpt = Annotated[
-    bool,
-    typer.Option("--ideal", help="To the letter of the paper: blind to boot, billing minimum and whole instances."),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.", metavar="KEY=VALUE"),
-]
-
-
 @app.command()
 def run(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
-    home: HomeOpt = None,
-    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
-    json: JsonOpt = False,
+    spec: o.SpecArg,
+    deadline: o.DeadlineOpt = None,
+    budget: o.BudgetOpt = None,
+    cost: o.CostOpt = None,
+    minimize: o.MinimizeOpt = None,
+    policy: o.PolicyOpt = None,
+    provider: o.ProviderOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    seed: o.SeedOpt = None,
+    set_: o.SetOpt = None,
+    ideal: o.IdealOpt = False,
+    home: o.HomeOpt = None,
+    plain: o.PlainOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Tune within the deadline and the budget, and hand back the best model.
 
@@ -99,10 +73,10 @@ def run(
 
 @app.command()
 def resume(
-    run: RunArg,
-    home: HomeOpt = None,
-    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
-    json: JsonOpt = False,
+    run: o.RunArg,
+    home: o.HomeOpt = None,
+    plain: o.PlainOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Go on with a run that was interrupted, or whose process was killed.
 
@@ -118,19 +92,19 @@ def resume(
 
 @app.command()
 def plan(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    spec: o.SpecArg,
+    deadline: o.DeadlineOpt = None,
+    budget: o.BudgetOpt = None,
+    cost: o.CostOpt = None,
+    minimize: o.MinimizeOpt = None,
+    policy: o.PolicyOpt = None,
+    provider: o.ProviderOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    seed: o.SeedOpt = None,
+    set_: o.SetOpt = None,
+    ideal: o.IdealOpt = False,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
     with _quickly():
@@ -147,19 +121,19 @@ def plan(
 
 @app.command()
 def profile(
-    spec: SpecArg,
+    spec: o.SpecArg,
     deadline: Annotated[
         str | None, typer.Option(help="Until everything is measured.", metavar="TIME", show_default="5m")
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="GPU time, e.g. 20gpu-min.", metavar="GPU-TIME", show_default="all of the time")
     ] = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    set_: SetOpt = None,
-    home: HomeOpt = None,
-    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of the live view.")] = False,
-    json: JsonOpt = False,
+    provider: o.ProviderOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    set_: o.SetOpt = None,
+    home: o.HomeOpt = None,
+    plain: o.PlainOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take. Plans count with it from then on.
 
@@ -182,38 +156,24 @@ def profile(
 
 @app.command()
 def simulate(
-    spec: Annotated[
-        Path | None, typer.Argument(metavar="SPEC", help="Limits, cluster and policy are taken from it.")
-    ] = None,
-    curves: Annotated[Path | None, typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE")] = None,
-    policies: Annotated[str | None, typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all")] = None,
-    deadline: Annotated[str | None, typer.Option(help="One or several, e.g. 15m,30m,60m.", metavar="TIME")] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME")
-    ] = None,
-    cost: CostOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5,
-    scaling: Annotated[
-        str | None, typer.Option(help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.", metavar="TABLE")
-    ] = None,
-    full_curve: Annotated[
-        str | None, typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME")
-    ] = None,
-    stragglers: Annotated[
-        float, typer.Option(help="Attempts take 1 + |z| times as long, z with this deviation.", metavar="SD", min=0)
-    ] = 0.0,
-    drops: Annotated[
-        float, typer.Option(help="Share of trials that crash in a minute of training.", metavar="SHARE", min=0, max=1)
-    ] = 0.0,
-    spot: Annotated[
-        str | None, typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME")
-    ] = None,
-    ideal: IdealOpt = False,
-    set_: SetOpt = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw metric against deadline and budget.", metavar="FILE")] = None,
-    home: HomeOpt = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON array, a row for each policy.")] = False,
+    spec: o.CurvesSpecArg = None,
+    curves: o.CurvesOpt = None,
+    policies: o.PoliciesOpt = None,
+    deadline: o.DeadlinesOpt = None,
+    budget: o.BudgetsOpt = None,
+    cost: o.CostOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    seeds: o.SeedsOpt = 5,
+    scaling: o.ScalingOpt = None,
+    full_curve: o.FullCurveOpt = None,
+    stragglers: o.StragglersOpt = 0.0,
+    drops: o.DropsOpt = 0.0,
+    spot: o.SpotOpt = None,
+    ideal: o.IdealOpt = False,
+    set_: o.SetOpt = None,
+    plot: o.PlotOpt = None,
+    home: o.HomeOpt = None,
+    json: o.JsonRowsOpt = False,
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
 
@@ -252,7 +212,7 @@ def simulate(
 
 
 @app.command(name="list")
-def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
+def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """All runs, the newest last."""
     from seerd import runs, show
     from seerd.errors import JournalError
@@ -270,7 +230,7 @@ def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
 
 
 @app.command()
-def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has tried, and its best model."""
     from seerd import runs
     from seerd import show as views
@@ -282,7 +242,7 @@ def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> N
 
 
 @app.command()
-def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
+def watch(run: o.RunArg = "last", home: o.HomeOpt = None) -> None:
     """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
     from seerd.watch import watch_run
 
@@ -292,9 +252,9 @@ def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
 
 @app.command()
 def logs(
-    run: RunArg,
+    run: o.RunArg,
     trial: Annotated[str | None, typer.Argument(metavar="TRIAL", help="One trial, e.g. t0003.")] = None,
-    home: HomeOpt = None,
+    home: o.HomeOpt = None,
 ) -> None:
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
     from seerd.logs import log_files
@@ -309,7 +269,7 @@ def logs(
 
 
 @app.command()
-def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has cost, and for what: spent, committed and allowed."""
     from seerd import runs, show
     from seerd.tables import ledger_table
@@ -323,12 +283,12 @@ def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) ->
 
 @app.command()
 def best(
-    run: RunArg = "last",
+    run: o.RunArg = "last",
     to: Annotated[
         Path | None, typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR")
     ] = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
 ) -> None:
     """The best model of a run: its configuration and its checkpoint."""
     from seerd import runs, show
@@ -345,7 +305,7 @@ def best(
 
 
 @app.command()
-def stop(run: RunArg, home: HomeOpt = None) -> None:
+def stop(run: o.RunArg, home: o.HomeOpt = None) -> None:
     """End a run in order, as Ctrl-C in its terminal does."""
     folder = _home(home).find(run)
     owner = folder.owner()
@@ -358,7 +318,7 @@ def stop(run: RunArg, home: HomeOpt = None) -> None:
 
 
 @app.command()
-def replay(run: RunArg, home: HomeOpt = None, json: JsonOpt = False) -> None:
+def replay(run: o.RunArg, home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Rebuild a run from its journal and check that the same decisions come out."""
     from seerd import runs
 

@@ -129,7 +129,7 @@ class Halving:
         new: tuple[NewTrial, ...] = ()
         out: list[str] = []
         while not self._running:
-            ordered = [standing.trial for standing in sorted(self._standings)]
+            ordered = [name for _, _, name in sorted(self._standings)]
             alive = [name for name in ordered if view.trials[name].status in ("live", "finished")]
             self._standings = []
             self._rung += 1

@@ -7,7 +7,6 @@ and a failed one last of all; ties go to the smaller id, so that a run can be re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from planner.model import Mode, TrialView
 
@@ -17,31 +16,38 @@ def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
     return sorted(trials, key=lambda trial: _key(trial, mode))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Standing:
-    """How a trial stood when it had made so many reports; the smaller, the better."""
+Standing = tuple[int, float, str]
+"""How a trial stands; the smaller, the better. The last element is its id."""
 
-    key: tuple[int, float, str]
-    trial: str
+
+def metric_at(trial: TrialView, reports: int) -> float | None:
+    """The metric of its report number `reports`; if that is missing, of the nearest one, the earlier of two."""
+    after = None
+    for report in reversed(trial.history):
+        if report.epoch <= reports:
+            nearer = after is not None and after.epoch - reports < reports - report.epoch
+            return after.metric if after is not None and nearer else report.metric
+        after = report
+    return None if after is None else after.metric
 
 
 def standing_at(trial: TrialView, reports: int, mode: Mode) -> Standing:
-    """Its standing by the report with this number, or by the last one before it."""
+    """How it stood when it had made so many reports."""
     if trial.status == "failed" or not trial.history:
-        return Standing(_key(trial, mode), trial.id)
-    at = next((report for report in reversed(trial.history) if report.epoch <= reports), trial.history[0])
-    return Standing(_metric_key(at.metric, trial.id, mode), trial.id)
+        return _key(trial, mode)
+    return standing(trial.id, metric_at(trial, reports), mode)
 
 
-def _key(trial: TrialView, mode: Mode) -> tuple[int, float, str]:
+def standing(trial: str, metric: float | None, mode: Mode) -> Standing:
+    """How a trial stands that has reported this."""
+    if metric is None:
+        return 2, 0.0, trial
+    return 0, -metric if mode == "max" else metric, trial
+
+
+def _key(trial: TrialView, mode: Mode) -> Standing:
     if trial.status == "failed":
         return 3, 0.0, trial.id
     if trial.reports == 0:
         return 1, 0.0, trial.id
-    return _metric_key(trial.metric, trial.id, mode)
-
-
-def _metric_key(metric: float | None, trial: str, mode: Mode) -> tuple[int, float, str]:
-    if metric is None:
-        return 2, 0.0, trial
-    return 0, -metric if mode == "max" else metric, trial
+    return standing(trial.id, trial.metric, mode)

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from planner.model import Mode, PolicyParams, TrialView, View
+from planner.ranking import Standing, metric_at, standing
 
 MAX_REPORTS = 256
 """R, unless the person says how long a whole training is."""
 
 RUNGS = 5
 """From r to R, unless the person says what r is (section 5.1)."""
-
-Place = tuple[bool, float, str]
-"""How a trial stands at a rung, the best first: whether it has no metric, the metric (negative if more is better), its id."""
 
 
 def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
@@ -44,34 +42,23 @@ def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
     return (*kept[:-1], most)
 
 
-def metric_at(trial: TrialView, reports: int) -> float | None:
-    """The metric of its report number `reports`; if that is missing, of the nearest one, the earlier of two."""
-    after = None
-    for report in reversed(trial.history):
-        if report.epoch <= reports:
-            nearer = after is not None and after.epoch - reports < reports - report.epoch
-            return after.metric if after is not None and nearer else report.metric
-        after = report
-    return None if after is None else after.metric
-
-
 class Rung:
     """Everyone who has arrived, in order, and who of them waits to go on."""
 
     def __init__(self, reports: int) -> None:
         self.reports = reports
-        self._arrived: list[Place] = []
-        self._waiting: list[Place] = []
+        self._arrived: list[Standing] = []
+        self._waiting: list[Standing] = []
         self._gone: set[str] = set()
 
     def arrive(self, trial: str, metric: float | None, mode: Mode, *, waits: bool = True) -> None:
         """`waits`: whether it can go on at all."""
-        place = _place(trial, metric, mode)
+        place = standing(trial, metric, mode)
         insort(self._arrived, place)
         if waits:
             heapq.heappush(self._waiting, place)
 
-    def among_the_best(self, place: Place, eta: Fraction) -> bool:
+    def among_the_best(self, place: Standing, eta: Fraction) -> bool:
         """Whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
@@ -89,12 +76,6 @@ class Rung:
     def leave(self, trial: str) -> None:
         """It waits no more: it goes on, or cannot."""
         self._gone.add(trial)
-
-
-def _place(trial: str, metric: float | None, mode: Mode) -> Place:
-    if metric is None:
-        return True, 0.0, trial
-    return False, -metric if mode == "max" else metric, trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +135,7 @@ class Ladders:
         for job in (arrival.job for arrival in arrivals):
             rungs = self._brackets[job.bracket]
             rung, trial = rungs[job.rung], view.trials[job.trial]
-            place = _place(job.trial, metric_at(trial, job.until), view.mode)
+            place = standing(job.trial, metric_at(trial, job.until), view.mode)
             if rung is not rungs[-1] and trial.status == "live" and rung.among_the_best(place, self._eta):
                 rung.leave(job.trial)
                 self._send(job.trial, job.bracket, job.rung + 1, view)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bench.stragglers import METHODS, study
 from planner.asha import Asha, brackets_of, next_bracket, places, shares, sizes
 from planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
-from planner.rungs import Rung, metric_at, rung_reports
+from planner.ranking import metric_at
+from planner.rungs import Rung, rung_reports
 from planner.scaling import BUNDLED, LINEAR
 from tests.planner.policy_world import FakeTrial, World, problem
 
