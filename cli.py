@@ -180,7 +180,7 @@ def simulate(
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
     from seerd import machine, studies, study, studyview
-    from seerd.errors import UsageError
+    from seerd.errors import LimitsError, UsageError
     from seerd.sim.setting import Faults
     from seerd.spec import load_spec
 
@@ -209,6 +209,8 @@ def simulate(
     if plot is not None:
         studyview.draw(found, made.metric, plot)
     _tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
+    if all("impossible" in row for row in found):
+        raise typer.Exit(LimitsError.exit_code)
 
 
 @app.command(name="list")

@@ -31,6 +31,14 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def boot_id() -> str:
+    """Names this boot of the machine; empty where the system does not tell (random(4))."""
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def members(attempt: str, launcher: int) -> Set[int]:
     """Process ids of everything that belongs to this attempt now, zombies excepted.
 

@@ -3,6 +3,9 @@
 The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}`, and `decode` accepts nothing that is not exactly
 one of the messages below, so both sides handle values, never dictionaries from the wire.
 
+Some messages are never written to any disk, since they carry presigned URLs: `Grant`, `Parts`, `Downloads`; the daemon says them again on a
+new connection, before the orders that need them.
+
 The conversation. The daemon connects and says `Hello` with the number of the last fact that it has committed; the agent answers
 `Welcome`, and from then on sends every later fact in order, again on every new connection until it is acknowledged (`Ack`).
 Facts are numbered from 1 by the agent and kept on its disk; orders carry the id of the daemon's command, and an agent that has seen
@@ -16,7 +19,7 @@ import math
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union, get_args, get_origin, get_type_hints
 
-VERSION = 1
+VERSION = 2
 MAX_LINE = 1 << 20
 
 
@@ -41,10 +44,10 @@ class Hello:
 class Job:
     """What all trials of the run have in common on this instance.
 
-    source       folder with the user's source on this instance; trials run there
+    source       folder with the user's source on this instance, relative to the agent's own if it is not absolute; trials run there
     script, args, launcher, python, env, setup   as in the spec's `[train]`; `python` is a path or a name on PATH
                  (the training side, `import seerd`, is put first on PYTHONPATH by the agent, out of its own zip)
-    store        where checkpoints go: a directory that this instance can write, one folder per trial inside
+    store        where checkpoints go: a directory that this instance can write, one folder per trial inside; empty: where `Grant`s say
     allocations  every number of GPUs that a trial of this run may get
     threads      CPU threads that each rank may use
     """
@@ -65,12 +68,42 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What a healthy instance of its kind has: GPUs that `nvidia-smi` lists, free bytes where the agent's folder is, and, if `torch`, a torch
+    that can use the GPUs.
+    """
+
+    gpus: int
+    free_bytes: int
+    torch: bool
+
+
+@dataclass(frozen=True)
 class Prepare:
-    """Make this instance ready for the job (setup commands, once). Outcome: `Prepared` or `Refused`."""
+    """Make this instance ready for the job: look whether it is healthy (if `expected` says what that is), fetch the data that was granted,
+    run the setup commands, once. Outcome: `Prepared` or `Refused`.
+    """
 
     kind: ClassVar[str] = "prepare"
     id: str
     job: Job
+    expected: Optional[Expected] = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node's part in an attempt on several whole instances.
+
+    rank, count  of this node; rank 0 is the one that reports and saves
+    address      this node's private address; `endpoint`: "address:port" of node 0, where the nodes meet (torchrun's c10d rendezvous)
+    gpus         how many GPUs the attempt has on all nodes together
+    """
+
+    rank: int
+    count: int
+    address: str
+    endpoint: str
+    gpus: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +111,7 @@ class Start:
     """Start an attempt of a trial on these GPUs (CUDA device indices, or CPU slots).
 
     checkpoints  names in the store that it may restore, newest first; empty: from scratch
+    node         this instance's part, if the attempt spans several; each node is told its own
     Outcome: `Started`, later `Exited`; or `Refused`.
     """
 
@@ -89,6 +123,7 @@ class Start:
     config: Dict[str, Any]
     seed: int
     checkpoints: List[str]
+    node: Optional[Node] = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +150,62 @@ class Renew:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """Presigned URLs of one checkpoint in the store, of its bytes and of its manifest: to PUT them, or to GET them."""
+
+    name: str
+    data_url: str
+    manifest_url: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Where this attempt may put its next checkpoints (`puts`, in this order, each once), and where to get those that it may restore
+    (`gets`). The newest grant of an attempt replaces the one before.
+    """
+
+    kind: ClassVar[str] = "grant"
+    trial: str
+    attempt: int
+    puts: List[Slot]
+    gets: List[Slot]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Answer to `Ask`: where the parts of the bytes of the checkpoint `name` go, each `part_size` bytes but the last (PUT), and where that is
+    completed (POST, with the list of parts) or given up (DELETE). Empty `urls`: it cannot be had; put it in one piece.
+    """
+
+    kind: ClassVar[str] = "parts"
+    trial: str
+    attempt: int
+    name: str
+    part_size: int
+    urls: List[str]
+    complete_url: str
+    abort_url: str
+
+
+@dataclass(frozen=True)
+class Download:
+    """One object of the job's data: its presigned URL, its size, and the path below the trials' working folder where it goes."""
+
+    url: str
+    to: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """Data that the next `Prepare` fetches, added to what was said before on this connection; `first` begins anew."""
+
+    kind: ClassVar[str] = "downloads"
+    first: bool
+    items: List[Download]
+
+
+@dataclass(frozen=True)
 class Ack:
     """Every fact up to `seen` is committed."""
 
@@ -136,7 +227,7 @@ class Shutdown:
 @dataclass(frozen=True)
 class Welcome:
     """Answer to `Hello`. `last`: number of the newest fact; `now`: the agent's wall clock, seconds since 1970;
-    `attempts`: what runs, as "trial/attempt".
+    `attempts`: what runs, as "trial/attempt"; `boot`: changes when the machine boots (Linux: its boot id; empty if it has none).
     """
 
     kind: ClassVar[str] = "welcome"
@@ -146,6 +237,18 @@ class Welcome:
     last: int
     now: float
     attempts: List[str]
+    boot: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A checkpoint of `size` bytes is to be put under `name`, one of the granted: in parts, please. No fact: it is asked again on a new connection."""
+
+    kind: ClassVar[str] = "ask"
+    trial: str
+    attempt: int
+    name: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -160,7 +263,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Refused:
-    """The order `id` cannot be carried out; `why` is for people.
+    """The order `id` cannot be carried out; `why` is for people. `unhealthy`: this machine's fault, another one might do.
 
     With `seq` 0 and no `id` it answers a `Hello` that is not for this agent, is no fact, and the connection closes.
     """
@@ -170,6 +273,7 @@ class Refused:
     at: float
     id: str
     why: str
+    unhealthy: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,6 +342,7 @@ class Exited:
            "finished": by itself with exit status 0; "crashed": anything else
     code   exit status of the launcher, negative for a signal; None if unknown
     tail   last lines of the guilty rank's log, when it crashed; `rank` is that rank, None if unknown
+    silent since when that rank has written nothing (wall clock), None if unknown: of several nodes, the first to fall silent is the guilty one
     """
 
     kind: ClassVar[str] = "exited"
@@ -249,14 +354,26 @@ class Exited:
     code: Optional[int]
     rank: Optional[int] = None
     tail: List[str] = field(default_factory=list)
+    silent: Optional[float] = None
 
 
-Order = Union[Hello, Prepare, Start, Stop, Renew, Ack, Shutdown]
-Fact = Union[Prepared, Refused, Started, Training, Reported, Checkpointed, Exited]
-Message = Union[Order, Welcome, Fact]
+@dataclass(frozen=True)
+class Noticed:
+    """The cloud will take this instance away: `what` is "interruption" (at `by`, wall clock, None if it does not say) or "rebalance"."""
 
-ORDERS = (Hello, Prepare, Start, Stop, Renew, Ack, Shutdown)
-FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited)
+    kind: ClassVar[str] = "noticed"
+    seq: int
+    at: float
+    what: str
+    by: Optional[float]
+
+
+Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]
+Fact = Union[Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Noticed]
+Message = Union[Order, Welcome, Ask, Fact]
+
+ORDERS = (Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown)
+FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Noticed)
 
 
 def encode(message: Message) -> bytes:
@@ -366,7 +483,9 @@ def _shown(value: Any) -> str:
     return repr(value)[:80] if isinstance(value, (bool, float, str, type(None))) else f"this {type(value).__name__}"
 
 
-_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, *FACTS)}
+PARTS_OF_MESSAGES = (Job, Expected, Node, Slot, Download)
+_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
 _HINTS: Dict[Any, Dict[str, Any]] = {
-    cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"} for cls in (*_KINDS.values(), Job)
+    cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
+    for cls in (*_KINDS.values(), *PARTS_OF_MESSAGES)
 }

@@ -11,6 +11,7 @@ import logging
 import time
 from typing import Callable, List, Optional
 
+from agent import host
 from agent.journal import Journal
 from agent.orders import Here
 from agent.protocol import VERSION, Hello, Message, ProtocolError, Refused, Welcome, decode, encode
@@ -46,7 +47,7 @@ class Talk:
 
     async def listen(self, seen: int, attempts: List[str], obey: Callable[[Message], None]) -> None:
         """Welcome the daemon, then send facts and take orders until the connection ends."""
-        welcome = Welcome(VERSION, AGENT, self._here.gpus, self._journal.last, time.time(), attempts)
+        welcome = Welcome(VERSION, AGENT, self._here.gpus, self._journal.last, time.time(), attempts, host.boot_id())
         self._writer.write(encode(welcome))
         self._sent = seen
         self._sending = asyncio.ensure_future(self._send())

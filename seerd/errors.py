@@ -37,8 +37,26 @@ class ProviderError(SeerdError):
     """An instance could not be had, reached or given back."""
 
 
+class LaunchError(ProviderError):
+    """A launch has come to nothing. `retry`: asking again later may help. `since`, `until`: when what it had brought ran (wall clock, seconds
+    since 1970); None if nothing ever did.
+    """
+
+    def __init__(self, why: str, *, retry: bool, since: float | None = None, until: float | None = None) -> None:
+        super().__init__(why)
+        self.retry = retry
+        self.since = since
+        self.until = until
+
+
+class CloudError(ProviderError):
+    """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong image. Nothing was started."""
+
+    exit_code = 5
+
+
 class StoreError(SeerdError):
-    """A checkpoint could not be read."""
+    """A checkpoint could not be read or written."""
 
 
 class UsageError(SeerdError):

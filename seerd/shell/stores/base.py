@@ -6,8 +6,11 @@ Failures are `errors.StoreError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
+
+from agent.protocol import Ask, Download, Grant, Parts
 
 
 class Store(Protocol):
@@ -15,7 +18,39 @@ class Store(Protocol):
 
     @property
     def address(self) -> str:
-        """Where agents find it."""
+        """Where agents find it: a directory, or nothing, if they get there by grants alone."""
+
+    async def open(self) -> None:
+        """Before anything else; raises `StoreError` if it cannot be used."""
+
+    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+        """What an attempt needs to put its checkpoints number `first` (from 1) and a few more, and to get these; None if agents need no grant.
+
+        The n-th checkpoint of an attempt is called `slot_name(attempt, n)`.
+        """
+
+    async def parts(self, ask: Ask) -> Parts:
+        """What an agent needs to put large bytes in parts. No `urls` if that cannot be had: never an error."""
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        """Only these checkpoints of the trial are needed any more; where agents see to that themselves, nothing is done."""
+
+    async def downloads(self, source: str, to: str) -> list[Download]:
+        """The objects below an address (`s3://bucket/prefix`), for instances that have no credentials."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this checksum."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+
+def slot_name(attempt: int, number: int) -> str:
+    """The name under which an attempt puts its checkpoint of this number (from 1)."""
+    return f"{attempt:04d}-{number:06d}"
+
+
+def slot_number(name: str) -> int:
+    """The number in such a name; 0 for any other."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
