@@ -25,11 +25,11 @@ from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.daemon import Daemon, Watcher
-from seerd.shell.dispatch import World
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.providers.local import LocalProvider
 from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.world import World
 from seerd.spec import Spec
 
 GRACE_S = 10.0
@@ -151,7 +151,6 @@ def _world(folder: RunFolder, state: State) -> World:
         store=DirectoryStore(Path(setup.job.store)),
         job=setup.job,
         run=folder.run,
-        gpus=setup.slots.gpus,
         metric=state.facts.metric,
         result=folder.best,
     )

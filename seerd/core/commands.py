@@ -60,7 +60,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-class StopTrial(Command, frozen=True, kw_only=True, tag="stop-trial"):
+class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="stop-trial"):
     """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is killed. Outcomes: `TrialExited`, `InstanceLost`."""
 
     trial: str
@@ -68,6 +68,7 @@ class StopTrial(Command, frozen=True, kw_only=True, tag="stop-trial"):
     instance: str
     checkpoint: bool
     grace_s: float
+    beside: tuple[str, ...] = ()
 
 
 class Publish(Command, frozen=True, kw_only=True, tag="publish"):
