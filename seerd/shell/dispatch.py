@@ -153,7 +153,7 @@ class Dispatch:
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
             return
-        outcome = await self._talks.prepare(launched.instance, command.id)
+        outcome = await self._talks.prepare(launched, command.id)
         if outcome.why:
             await self._return(command, launched, outcome)
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from seerd.errors import ProviderError, SeerdError
 from seerd.shell.agents import Conversation, Ears
 from seerd.shell.clock import RunClock
 from seerd.shell.nodes import instances_of, start_on
+from seerd.shell.providers.base import Launched
 from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of, order_of
 from seerd.shell.world import Core, Running, World
@@ -75,10 +76,13 @@ class Talks:
             self._granting.add_done_callback(self._look)
         await conversation.start()
 
-    async def prepare(self, instance: str, token: str) -> Outcome:
+    async def prepare(self, launched: Launched, token: str) -> Outcome:
         """Have a new instance made ready for trials."""
+        instance, expected = launched.instance, self._world.expected
+        if expected is not None:
+            expected = replace(expected, gpus=launched.gpus)
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._preparing[instance] = Prepare(token, self._world.job, self._world.expected), done
+        self._preparing[instance] = Prepare(token, self._world.job, expected), done
         try:
             await self.take_up(instance)
             return await done
