@@ -21,6 +21,10 @@ LOGIN_S = 15.0
 KEEPALIVE_S = 4.0
 KEEPALIVES = 3
 """A silent partition is noticed after (3 + 1) x 4 s."""
+LEFT_S, DENIED_S = 1.0, 5.0
+"""Since OpenSSH 9.8 a client is locked out for a while if it often leaves before it logs in, or is denied; these penalties are 1 s and 5 s each
+(sshd_config(5), PerSourcePenalties), so at this pace they never add up.
+"""
 SSH_PORT = 22
 BOOTING = re.compile(r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE)
 SHOWN = 400
@@ -50,11 +54,12 @@ class Machine:
 
 
 class UnreachableError(Exception):
-    """There is no connection; the text is the cause. `final`: trying again would not help."""
+    """There is no connection; the text is the cause. `final`: trying again would not help; `pause_s`: how long to leave it alone at least."""
 
-    def __init__(self, cause: str, *, final: bool = False) -> None:
+    def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
         super().__init__(cause)
         self.final = final
+        self.pause_s = pause_s
 
 
 class _Witness(asyncssh.SSHClient):
@@ -140,9 +145,9 @@ def _explained(machine: Machine, error: BaseException, witness: _Witness) -> Unr
     if BOOTING.search(f"{said} {error}"):
         return UnreachableError(f"it is still booting (pam_nologin): {said or error}")
     if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
-        return UnreachableError(_host_key(machine, error, witness.shown), final=settled)
+        return UnreachableError(_host_key(machine, error, witness.shown), final=settled, pause_s=LEFT_S)
     if isinstance(error, asyncssh.PermissionDenied):
-        return UnreachableError(_refused_login(machine, said), final=settled)
+        return UnreachableError(_refused_login(machine, said), final=settled, pause_s=DENIED_S)
     if isinstance(error, asyncssh.Error):
         return UnreachableError(f"disconnected before the login was through: {said or error}")
     if isinstance(error, asyncssh.KeyImportError | ValueError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,18 +182,20 @@ class Remote:
             "usual_gpus": self._options.gpus,
         }
         errand = Errand(do, self._options.run, self._options.python, details)
-        cause = ""
-        async for _ in _attempts(patience_s):
+        patience = _Patience(patience_s)
+        while True:
             try:
                 async with self._few:
                     return await run_errand(await _connected(machine, line), errand, parcel)
             except UnreachableError as error:
-                cause = str(error)
                 if error.final:
-                    raise ProviderError(f"{_named(machine)}: {cause}") from error
+                    raise ProviderError(f"{_named(machine)}: {error}") from error
+                if not await patience.waits(error.pause_s):
+                    raise ProviderError(
+                        f"{_named(machine)} could not be reached over SSH within {patience_s:.0f}s: {error}"
+                    ) from error
             except ProviderError as error:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
-        raise ProviderError(f"{_named(machine)} could not be reached over SSH within {patience_s:.0f}s: {cause}")
 
     async def _parcel(self) -> Parcel:
         """Weighed once, whoever asks first."""
@@ -225,18 +226,21 @@ async def _tunnel(machine: Machine, line: _Line) -> tuple[TunnelReader, TunnelWr
     return TunnelReader(reader, machine.place), TunnelWriter(writer)
 
 
-async def _attempts(patience_s: float) -> AsyncIterator[None]:
-    """Now, and again after a little longer each time, until the patience is over; never all machines at the same moment."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + patience_s
-    wait_s = FIRST_WAIT_S
-    while True:
-        yield
-        pause_s = wait_s * random.uniform(0.5, 1.5)  # noqa: S311
-        if loop.time() + pause_s > end:
-            return
+class _Patience:
+    """So many seconds of trying again, after a little longer each time, and never all machines at the same moment."""
+
+    def __init__(self, for_s: float) -> None:
+        self._end = asyncio.get_running_loop().time() + for_s
+        self._wait_s = FIRST_WAIT_S
+
+    async def waits(self, at_least_s: float) -> bool:
+        """Whether there is time for another attempt, after the pause before it."""
+        pause_s = max(at_least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
+        if asyncio.get_running_loop().time() + pause_s > self._end:
+            return False
         await asyncio.sleep(pause_s)
-        wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)
+        self._wait_s = min(LONGEST_WAIT_S, self._wait_s * 1.5)
+        return True
 
 
 def _named(machine: Machine) -> str:
