@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Set
 
 from agent import host
-from agent.protocol import VERSION, Hello, Shutdown, encode
 from agent.receive import Cache, Entry, PushError, build, checked, prune
 
 START_S = 20.0
@@ -110,17 +109,18 @@ def _ensure_agent(errand: Dict[str, Any]) -> bool:
 def _spawn(errand: Dict[str, Any]) -> "subprocess.Popen[bytes]":
     """Detached from this process, its session and its terminal, so that it survives the connection that brought us."""
     command = [sys.executable, "-I", str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())]
-    command += ["--gpus", str(_gpus(errand)), *errand["options"]]
+    command += [*_shape(errand), *errand["options"]]
     with open("agent.out", "ab") as out:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
 
-def _gpus(errand: Dict[str, Any]) -> int:
-    """As said; else as the agent here had before; else as is usual in this run."""
-    kept = Path("gpus")
-    if errand["gpus"] is not None:
-        kept.write_text(str(errand["gpus"]))
-    return int(kept.read_text()) if kept.is_file() else int(errand["usual_gpus"])
+def _shape(errand: Dict[str, Any]) -> List[str]:
+    """The options that say which GPUs there are: as said; else as for the agent here before; else as is usual in this run."""
+    kept = Path("shape.json")
+    if errand["shape"] is not None:
+        kept.write_text(json.dumps(errand["shape"]))
+    shape: List[str] = json.loads(kept.read_text()) if kept.is_file() else errand["usual_shape"]
+    return shape
 
 
 def _locked() -> bool:
@@ -184,6 +184,8 @@ def _end_agent(run: str) -> None:
     """Ask it as a daemon would, then by force; what it had started then dies with it."""
     if not _locked():
         return
+    from agent.protocol import VERSION, Hello, Shutdown, encode  # takes longer to load than everything else here
+
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")
         agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))

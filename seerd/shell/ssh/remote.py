@@ -46,20 +46,24 @@ class AgentOptions:
     python: str
 
     def argv(self) -> list[str]:
-        """Options of the agent's command line, but for its folder and GPUs."""
-        options = ["--run", self.run, "--cuda" if self.cuda else "--slots"]
-        options += ["--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
+        """Options of the agent's command line, but for its folder and its shape."""
+        options = ["--run", self.run, "--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
         return options + ["--power-off"] * self.power_off + ["--spot"] * self.spot
+
+    def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
+        """Options that say what a machine has; None: as usual."""
+        kind = "--cuda" if (self.cuda if cuda is None else cuda) else "--slots"
+        return ["--gpus", str(self.gpus if gpus is None else gpus), kind]
 
 
 @dataclass(slots=True)
 class _Line:
-    """What we have of one machine: its connection, where its agent's socket is, how many GPUs it was said to have."""
+    """What we have of one machine: its connection, where its agent's socket is, which GPUs it was said to have."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: asyncssh.SSHClientConnection | None = None
     socket: str | None = None
-    gpus: int | None = None
+    shape: list[str] | None = None
     received: int = 0
 
 
@@ -104,13 +108,15 @@ class Remote:
         self._few = asyncio.Semaphore(AT_ONCE)
         self._weighing: asyncio.Task[Parcel] | None = None
 
-    async def ready(self, machine: Machine, patience_s: float, gpus: int | None = None) -> None:
+    async def ready(
+        self, machine: Machine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
+    ) -> None:
         """See the run's agent take connections there, with what it needs beside it; try for `patience_s` seconds to get in.
 
-        `gpus`: how many this machine has, if not as many as usual. Raises `ProviderError` with the cause.
+        `gpus`, `cuda`: what this machine has, if not what is usual. Raises `ProviderError` with the cause.
         """
         line = self._line(machine)
-        line.gpus = line.gpus if gpus is None else gpus
+        line.shape = self._options.shape(gpus, cuda)
         async with line.lock:
             await self._begin(machine, line, patience_s)
 
@@ -130,11 +136,11 @@ class Remote:
                     "(does its sshd_config say AllowStreamLocalForwarding no?)"
                 ) from error
 
-    async def end(self, machine: Machine) -> None:
+    async def end(self, machine: Machine, patience_s: float = RECONNECT_S) -> None:
         """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`."""
         line = self._line(machine)
         async with line.lock:
-            await self._errand(machine, line, "end", RECONNECT_S)
+            await self._errand(machine, line, "end", patience_s)
             line.socket = None
 
     async def left(self, machine: Machine) -> list[str]:
@@ -178,8 +184,8 @@ class Remote:
         details = {
             "tree": parcel.tree,
             "options": self._options.argv(),
-            "gpus": line.gpus,
-            "usual_gpus": self._options.gpus,
+            "shape": line.shape,
+            "usual_shape": self._options.shape(None, None),
         }
         errand = Errand(do, self._options.run, self._options.python, details)
         patience = _Patience(patience_s)
