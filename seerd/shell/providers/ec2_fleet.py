@@ -67,11 +67,14 @@ class Fleet:
         return self.register.of(token)
 
     async def hunt(self, token: str, end: float) -> list[Entry]:
-        """The same, asked until there is something or this time (wall clock) has come; EC2 is patiently asked again while it is busy."""
+        """The same, asked until there is something or this time (wall clock) has come; Raises `AwsError`, but not while EC2 is only busy."""
         while True:
-            with contextlib.suppress(AwsError):
+            try:
                 if (found := await self.find_launched(token)) or time.time() >= end:
                     return found
+            except AwsError as error:
+                if error.kind not in AGAIN:
+                    raise
             await asyncio.sleep(HUNT_POLL_S)
 
     async def end(self, instance: str) -> Span:

@@ -82,12 +82,13 @@ class Flight:
             return await self._launch()
         except asyncio.CancelledError:
             if self._abandoned:
+                await self._hang_up()
                 raise
             setback = LaunchError(f"launch {self._token} was called off", retry=False)
         except LaunchError as error:
             setback = error
         except AwsError as error:
-            setback = LaunchError(str(error), retry=error.kind in AGAIN)
+            setback = LaunchError(str(error), retry=error.kind in AGAIN or error.kind is Kind.SPENT)
         except ProviderError as error:
             setback = LaunchError(str(error), retry=True)
         raise await self._undone(setback)
@@ -125,10 +126,19 @@ class Flight:
             try:
                 return await self._ask_at(candidate)
             except AwsError as error:
+                if error.kind is Kind.SPENT:
+                    return await self._spent(error)
                 if error.kind not in ELSEWHERE:
                     raise
                 refusals.append((candidate, error))
         raise exhausted(refusals, others=bool(self._ground.fleet.register.live()))
+
+    async def _spent(self, error: AwsError) -> Entry:
+        """EC2 remembers the request from an earlier try: its instance, if it lives."""
+        live = [entry for entry in await self._ground.fleet.find_launched(self._token) if not entry.ended]
+        if not live:
+            raise error
+        return live[0]
 
     async def _ask_at(self, candidate: Candidate) -> Entry:
         """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
@@ -190,7 +200,7 @@ class Flight:
             why = entry.why or "it was terminated"
             raise LaunchError(
                 f"{entry.instance} ended before its agent answered: {why}",
-                retry=not entry.reason.startswith("Client.I"),
+                retry=not entry.hopeless,
             )
 
     # ------------------------------------------------------------ to have nothing
@@ -211,6 +221,12 @@ class Flight:
             return LaunchError(f"{setback}\n{error}", retry=False, since=since)
         return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
 
+    async def _hang_up(self) -> None:
+        """Wait for no answer."""
+        if self._call is not None:
+            self._call.cancel()
+            await asyncio.gather(self._call, return_exceptions=True)
+
     async def _answered(self) -> None:
         """Wait for the request that may still be under way."""
         if self._call is None:
@@ -222,7 +238,7 @@ class Flight:
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """No place has given an instance. Asking again may help if capacity was missing somewhere, or if the run's other instances use up the quota."""
+    """No place has given an instance. Asking again may help if capacity was missing, or if the run's `others` use up the quota."""
     kinds = {error.kind for _, error in refusals}
     retry = Kind.CAPACITY in kinds or (Kind.QUOTA in kinds and others)
     advice = ""

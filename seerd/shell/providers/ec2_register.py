@@ -33,8 +33,8 @@ NEVER_RAN = frozenset(
 
 @dataclass(slots=True)
 class Entry:
-    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when it was last seen, or taken up; `missing_at`: since
-    when answers lack it. All wall clock.
+    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when it was last seen, or taken up;
+    `missing_at`: since when answers lack it. All wall clock.
     """
 
     instance: str
@@ -56,6 +56,11 @@ class Entry:
     def ended(self) -> bool:
         """It costs nothing more."""
         return self.until is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """It failed to start for a reason that the next one would share."""
+        return self.reason in NEVER_RAN and self.reason.startswith("Client.")
 
     @property
     def span(self) -> Span:

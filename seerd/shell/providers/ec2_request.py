@@ -89,7 +89,7 @@ def run_instances(settings: Ec2Settings, token: str, candidate: Candidate, image
 
 def client_token(run: str, token: str, candidate: Candidate) -> str:
     """At most 64 ASCII characters that are this request's alone."""
-    parts = "\0".join((run, token, candidate.type, candidate.subnet))
+    parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
     return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
 
 
