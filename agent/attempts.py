@@ -88,8 +88,13 @@ class Attempt:
             self._wake.set()
 
     def _only_torchrun_is_left(self) -> bool:
-        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more."""
-        if self._process is None or not self._by_torchrun or self._is_crashing:
+        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more.
+
+        Unless there are other nodes: these wait for it, and it keeps what their ranks talk through.
+        """
+        if self._process is None or not self._by_torchrun:
+            return False
+        if self.start.node is not None and postmortem.ranks(self._places.logs):
             return False
         return self.members() == {self._process.pid}
 

@@ -40,21 +40,21 @@ def rank_log(logs: Path, rank: int, stderr: str, silent_since: float, stdout: st
 def test_the_rank_that_fell_silent_first_is_guilty_not_the_one_that_lost_its_connection(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
     rank_log(tmp_path, 0, "RuntimeError: Connection closed by peer\n", 100.5)
-    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
-    assert examine(tmp_path) == Findings(1, ["ValueError: lr is too large"], 100.1)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
+    assert examine(tmp_path) == Findings(1, ["ValueError: lr is too large"], 100.125)
 
 
 def test_a_rank_that_torchrun_does_not_list_is_not_guilty(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
-    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
     rank_log(tmp_path, 2, "", 90.0)
     assert examine(tmp_path).rank == 1
 
 
 def test_a_rank_that_only_printed_is_quoted_with_that(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
-    rank_log(tmp_path, 1, "", 100.1, stdout="step 1\nstep 2\n")
-    assert examine(tmp_path) == Findings(1, ["step 1", "step 2"], 100.1)
+    rank_log(tmp_path, 1, "", 100.125, stdout="step 1\nstep 2\n")
+    assert examine(tmp_path) == Findings(1, ["step 1", "step 2"], 100.125)
 
 
 def test_without_torchrun_the_launchers_own_words_are_quoted(tmp_path):
@@ -73,12 +73,12 @@ def test_no_log_says_nothing(tmp_path):
 
 def test_on_the_second_node_a_rank_is_known_by_its_number_among_all(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY.replace("rank      : 1 (local", "rank      : 5 (local"))
-    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
-    assert examine(tmp_path) == Findings(5, ["ValueError: lr is too large"], 100.1)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
+    assert examine(tmp_path) == Findings(5, ["ValueError: lr is too large"], 100.125)
 
 
 def test_ranks_that_have_been_started_are_known_by_their_logs(tmp_path):
     assert ranks(tmp_path) == set()
-    rank_log(tmp_path, 0, "", 100.1)
-    rank_log(tmp_path, 3, "", 100.1)
+    rank_log(tmp_path, 0, "", 100.125)
+    rank_log(tmp_path, 3, "", 100.125)
     assert ranks(tmp_path) == {0, 3}
