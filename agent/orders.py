@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Coroutine, Dict, List, Union
 
@@ -19,8 +19,10 @@ from agent import host
 from agent.attempts import Attempt, Tell
 from agent.downloads import Data
 from agent.grants import Granted, Grants, Say
+from agent.health import Machine, UnhealthyError, check_machine, check_torch
 from agent.journal import Journal, Maker, Order
-from agent.launch import LaunchPlan, Places, launch_plan
+from agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
+from agent.network import environment
 from agent.outbox import Outbox
 from agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
 from agent.remote_store import RemoteStore
@@ -41,6 +43,15 @@ class Here:
     cuda: bool
     folder: Path
     library: Path
+
+    def resolved(self, job: Job) -> Job:
+        """The job with its source as an absolute path."""
+        return replace(job, source=str(self.folder / job.source))
+
+    @property
+    def machine(self) -> Machine:
+        """What is looked at to see whether it is healthy."""
+        return Machine(self.folder, self.cuda, f"{self.run}//health")
 
     def places(self, trial: str, attempt: int) -> Places:
         """Where an attempt's things are."""
@@ -115,17 +126,31 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     async def _prepare(self, order: Prepare) -> None:
-        """Run the setup commands, once for each content."""
+        """See whether the machine is healthy, and run the setup commands, once for each content."""
+        unhealthy = False
         async with self._preparing:
             try:
-                problem = await self._set_up(order.job)
+                problem = await self._made_ready(order)
+            except UnhealthyError as error:
+                problem, unhealthy = str(error), True
             except (OSError, ValueError) as error:
                 problem = _text(error)
         at = time.time()
-        self._tell([_refused(order.id, problem) if problem else lambda seq: Prepared(seq, at, order.id)])
+        self._tell([_refused(order.id, problem, unhealthy) if problem else lambda seq: Prepared(seq, at, order.id)])
+
+    async def _made_ready(self, order: Prepare) -> str:
+        """What went wrong, or nothing. Raises `UnhealthyError`, `OSError`, `ValueError`."""
+        job = self._here.resolved(order.job)
+        await check_machine(order.expected, self._here.machine)
+        problem = await self._set_up(job)
+        if not problem:
+            await check_torch(order.expected, self._here.machine, job)
+        return problem
 
     def _start(self, order: Start) -> None:
         job, why = self._journal.job, self._why_not(order)
+        if job is not None:
+            job, why = self._here.resolved(job), why or why_not_nodes(job, order.node)
         if why or job is None:
             self._tell([_refused(order.id, why or "this instance is not prepared")])
             return
@@ -133,14 +158,16 @@ class Orders:
         outbox = self._here.outbox(job.store, self._grants.of(order.trial, order.attempt))
         attempt = Attempt(order, places, outbox, self._tell)
         self._attempts[attempt.key] = attempt
-        plan = launch_plan(job, order, self._here.run, places, self._here.cuda, dict(os.environ))
+        outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
+        plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)
         self._beside(self._run(attempt, plan, places, outbox.shelf))
 
     async def _run(self, attempt: Attempt, plan: LaunchPlan, places: Places, shelf: Shelf) -> None:
         """From the start of an attempt to its end."""
         order = attempt.start
         try:
-            await in_thread(shelf.fetch, places.checkpoints, order.checkpoints)
+            if speaks(order):
+                await in_thread(shelf.fetch, places.checkpoints, order.checkpoints)
             await attempt.begin(plan)
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])
@@ -189,9 +216,9 @@ class Orders:
         return ""
 
 
-def _refused(order: str, why: str) -> Maker:
+def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:
     at = time.time()
-    return lambda seq: Refused(seq, at, order, why)
+    return lambda seq: Refused(seq, at, order, why, unhealthy)
 
 
 def _text(error: Exception) -> str:
