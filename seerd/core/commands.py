@@ -59,9 +59,17 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     checkpoints: tuple[str, ...]
     beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every instance whose agent must be told."""
+        return (self.instance, *(name for name, _ in self.beside))
+
 
 class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="stop-trial"):
-    """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is killed. Outcomes: `TrialExited`, `InstanceLost`."""
+    """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is killed.
+
+    `beside`: the further instances on which it may still have processes. Outcomes, of each: `TrialExited`, `InstanceLost`.
+    """
 
     trial: str
     attempt: int
@@ -69,6 +77,11 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
     checkpoint: bool
     grace_s: float
     beside: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every instance whose agent must be told."""
+        return (self.instance, *self.beside)
 
 
 class Publish(Command, frozen=True, kw_only=True, tag="publish"):

@@ -18,11 +18,7 @@ FIRST_PORT, PORTS = 29_400, 500
 
 def instances_of(command: AnyCommand) -> tuple[str, ...]:
     """The instances whose agents carry out this command."""
-    if isinstance(command, StartTrial):
-        return (command.instance, *(name for name, _ in command.beside))
-    if isinstance(command, StopTrial):
-        return (command.instance, *command.beside)
-    return ()
+    return command.nodes if isinstance(command, StartTrial | StopTrial) else ()
 
 
 def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
