@@ -54,6 +54,14 @@ class Offer:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What will be rented, and for whom: `owner` is in every tag."""
+
+    offer: Offer
+    owner: str
+
+
 def types_of(spec: Spec) -> tuple[str, ...]:
     """The instance types of the spec, in order of preference."""
     return tuple(spec.cluster.more.get("instance_type") or (DEFAULT_TYPE,))

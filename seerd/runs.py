@@ -16,6 +16,7 @@ from seerd.core.events import RunFacts, RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
+from seerd.facts import Lease
 from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -24,7 +25,6 @@ from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.world import World
 from seerd.spec import Spec
-from seerd.worlds import Lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 from agent.protocol import Download, Expected, Job
 from seerd.core.limits import LEASE_S
 from seerd.errors import UsageError
-from seerd.facts import Offer, Slots, local_slots, types_of
+from seerd.facts import Lease, Slots, local_slots, types_of
 from seerd.machine import this_machine
 from seerd.shell.home import RunFolder
 from seerd.shell.providers.base import Provider
@@ -63,15 +63,6 @@ class Setup(msgspec.Struct, frozen=True):
     data: tuple[Data, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """What is rented for a run: as the cloud offers it, for whom, until when (wall clock)."""
-
-    offer: Offer
-    owner: str
-    until: float
-
-
 def check_runnable(spec: Spec) -> None:
     """Raise `UsageError` for what the spec may say but cannot be run."""
     provider, store, more = spec.cluster.provider, spec.cluster.store, spec.cluster.more
@@ -109,7 +100,7 @@ def setup_of(spec: Spec, folder: RunFolder, allocations: list[int], lease: Lease
         hosts = tuple(Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.more["hosts"])
         return Setup(job, store, until, hosts=hosts, data=spec.train.data)
     assert lease is not None
-    return Setup(job, store, until, ec2=_ec2_of(spec, folder, lease), data=spec.train.data)
+    return Setup(job, store, until, ec2=_ec2_of(spec, folder, lease, until), data=spec.train.data)
 
 
 def save(setup: Setup, folder: RunFolder) -> None:
@@ -169,7 +160,7 @@ def _job(spec: Spec, source: str, store: str, allocations: list[int], threads: i
     )
 
 
-def _ec2_of(spec: Spec, folder: RunFolder, lease: Lease) -> Ec2Settings:
+def _ec2_of(spec: Spec, folder: RunFolder, lease: Lease, until: float) -> Ec2Settings:
     more = spec.cluster.more
     spot = more.get("market") == "spot"
     return Ec2Settings(
@@ -188,7 +179,7 @@ def _ec2_of(spec: Spec, folder: RunFolder, lease: Lease) -> Ec2Settings:
         volume_gb=more.get("volume_gb"),
         tags=more.get("tags", {}),
         max_usd_per_h=lease.offer.usd_per_h if spot else None,
-        hard_end=lease.until,
+        hard_end=until,
         boot_s=BOOT_S,
         keys=folder.path / "keys",
     )
