@@ -54,14 +54,9 @@ class Moto:
 
     def reset(self) -> None:
         """An account as on the first day."""
-        from moto.core.base_backend import BackendDict, model_data
+        from moto.moto_api._internal.models import moto_api_backend
 
-        for backend in BackendDict._instances:
-            backend.reset()
-        for data in model_data.values():
-            for model in data.values():
-                for instance in model.instances:
-                    instance.reset() if hasattr(instance, "reset") else None
+        moto_api_backend.reset()
 
     def subnets(self) -> dict[str, str]:
         """The default subnet of each zone."""

@@ -83,9 +83,12 @@ class Machine:
         return Path(f"/proc/{self.pid}/root")
 
     async def kill(self) -> None:
-        """Power off as pulling the plug does: every process at once, then the sockets, then the cable."""
+        """Power off as pulling the plug does: every process at once, then the sockets, then the cable.
+
+        The first process ends when all others have, and its parent after it: so nothing is left when the parent is gone.
+        """
         with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
+            os.kill(self.pid or self.process.pid, signal.SIGKILL)
         await self.process.wait()
         await self._clear()
 

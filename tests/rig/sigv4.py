@@ -10,7 +10,8 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
@@ -22,6 +23,12 @@ SKEW_S = 15 * 60
 NO_MATCH = (
     "The request signature we calculated does not match the signature you provided. Check your key and signing method."
 )
+DIGESTS: dict[str, Callable[[bytes], bytes]] = {
+    "content-md5": lambda body: hashlib.md5(body).digest(),
+    "x-amz-checksum-sha256": lambda body: hashlib.sha256(body).digest(),
+    "x-amz-checksum-sha1": lambda body: hashlib.sha1(body).digest(),
+    "x-amz-checksum-crc32": lambda body: zlib.crc32(body).to_bytes(4, "big"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +174,9 @@ def _sign(secret: str, claim: Claim, canonical: str) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def check_md5(seen: Seen) -> None:
-    """S3's BadDigest: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html"""
-    given = seen.headers.get("content-md5")
-    if given is not None and base64.b64encode(hashlib.md5(seen.body).digest()).decode() != given:
-        raise AwsError("BadDigest", "The Content-MD5 you specified did not match what we received.")
+def check_digests(seen: Seen) -> None:
+    """S3's BadDigest: https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html"""
+    for name, compute in DIGESTS.items():
+        given = seen.headers.get(name)
+        if given is not None and base64.b64encode(compute(seen.body)).decode() != given:
+            raise AwsError("BadDigest", f"The {name} you specified did not match the calculated checksum.")
