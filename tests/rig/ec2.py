@@ -121,7 +121,7 @@ class Ec2:
             raise AwsError("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
         _check_image(ec2, params.get("ImageId"))
         key = params.get("KeyName")
-        if key is not None and key not in ec2.keypairs:
+        if key is not None and key not in ec2.key_pairs:
             raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
         zone = _check_subnet(ec2, params)
         for group in call.listed("SecurityGroupId") + call.listed("NetworkInterface.1.SecurityGroupId"):
