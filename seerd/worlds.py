@@ -76,7 +76,7 @@ def check_runnable(spec: Spec) -> None:
         raise UsageError('instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]')
     if provider == "ec2" and "image" not in more:
         raise UsageError(
-            "which image do the instances boot? Add to [cluster] image = \"ami-...\", or a public one with driver and torch, for example\n"
+            'which image do the instances boot? Add to [cluster] image = "ami-...", or a public one with driver and torch, for example\n'
             '  image = "ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"\n'
             "`seerd image build` makes one of your own that boots faster."
         )
