@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import Any, Callable, Iterable, TypeVar
+from collections import deque
+from typing import Any, Callable, Iterable, List, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,20 +38,21 @@ async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
     """Do this with every item, so many at a time. After a failure nothing new is begun; the first one is raised when all has come to rest."""
-    queue, lock, failures = iter(items), threading.Lock(), []  # type: Iterator[Item], threading.Lock, List[BaseException]
+    waiting = deque(items)
+    failures: List[BaseException] = []
 
     def serve() -> None:
         while not failures:
-            with lock:
-                item = next(queue, queue)
-            if item is queue:
+            try:
+                item = waiting.popleft()
+            except IndexError:
                 return
             try:
-                work(item)  # type: ignore[arg-type]
+                work(item)
             except BaseException as error:  # noqa: BLE001 (it is raised below)
                 failures.append(error)
 
-    crew = [threading.Thread(target=serve, daemon=True) for _ in range(threads)]
+    crew = [threading.Thread(target=serve, daemon=True) for _ in range(min(threads, len(waiting)))]
     for thread in crew:
         thread.start()
     for thread in crew:
