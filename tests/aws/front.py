@@ -26,7 +26,12 @@ from aiohttp import web
 
 IN = "{*}"
 REGION = "us-east-1"
-STATUS = {"RequestLimitExceeded": 503, "InternalError": 500, "InsufficientInstanceCapacity": 500, "UnauthorizedOperation": 403}
+STATUS = {
+    "RequestLimitExceeded": 503,
+    "InternalError": 500,
+    "InsufficientInstanceCapacity": 500,
+    "UnauthorizedOperation": 403,
+}
 
 Params = dict[str, str]
 
@@ -74,7 +79,9 @@ class Front:
 
     def client(self, service: str) -> Any:
         """A client that goes past the front."""
-        return boto3.client(service, endpoint_url=self.moto, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t")
+        return boto3.client(
+            service, endpoint_url=self.moto, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t"
+        )
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One call."""
@@ -108,8 +115,14 @@ class Front:
 
     async def _pass(self, request: web.Request, action: str, body: bytes) -> web.Response:
         assert self.http is not None
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in {"content-length", "accept-encoding", "transfer-encoding"}}
-        async with self.http.request(request.method, f"{self.moto}{request.path_qs}", data=body, headers=headers) as answer:
+        headers = {
+            k: v
+            for k, v in request.headers.items()
+            if k.lower() not in {"content-length", "accept-encoding", "transfer-encoding"}
+        }
+        async with self.http.request(
+            request.method, f"{self.moto}{request.path_qs}", data=body, headers=headers
+        ) as answer:
             content = await answer.read()
             if action == "DescribeInstances" and answer.status == 200:
                 content = self._aged(content)

@@ -44,7 +44,9 @@ class Door:
 
 def settings(front: Front, folder: Path, **changes: object) -> Ec2Settings:
     """Two types in all zones of the default network."""
-    image = front.client("ec2").describe_images(Filters=[{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}])["Images"][0]["ImageId"]
+    image = front.client("ec2").describe_images(
+        Filters=[{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}]
+    )["Images"][0]["ImageId"]
     plain: dict[str, object] = {
         "run": "2026-11-20-a",
         "name": "digits",

@@ -60,7 +60,9 @@ class Journal:
 
 async def launch(provider: Ec2Provider, journal: Journal, token: str, dice: random.Random) -> None:
     """A launch as the shell does it, sometimes told twice, sometimes called off."""
-    calling_off = asyncio.create_task(call_off(provider, journal, token, dice.uniform(0, 2))) if dice.random() < 0.1 else None
+    calling_off = (
+        asyncio.create_task(call_off(provider, journal, token, dice.uniform(0, 2))) if dice.random() < 0.1 else None
+    )
     try:
         twice = dice.random() < 0.1
         answers = await asyncio.gather(*(provider.launch(token) for _ in range(1 + twice)))
