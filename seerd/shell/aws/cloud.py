@@ -38,6 +38,7 @@ class Cloud:
         self._clients: dict[tuple[str, str], Any] = {}
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
+        self._closed = False
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.retries = Retries()
 
@@ -99,7 +100,8 @@ class Cloud:
             more = {"NextToken": answer["NextToken"]}
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; calls fail from now on."""
+        self._closed = True
         self._clients.clear()
         await self._stack.aclose()
 
@@ -121,6 +123,8 @@ class Cloud:
 
     async def _client(self, service: str, region: str) -> Any:
         async with self._opening:
+            if self._closed:
+                raise AwsError(f"{service}: the connections to AWS have been closed", Kind.REFUSED, "Closed")
             key = service, region
             if key not in self._clients:
                 context = self._aws().client(service, region_name=region, config=_CONFIG)

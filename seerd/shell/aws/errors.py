@@ -10,6 +10,7 @@ from enum import Enum
 
 from aiohttp import ClientError as BrokenHttpError
 from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 
 from seerd.errors import CloudError
 
@@ -140,7 +141,15 @@ _KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
 _TEXT_OF = {code: text for codes in _CODES.values() for code, text in codes.items()}
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
-_LOST = (boto.HTTPClientError, boto.ConnectionError, BrokenHttpError, IncompleteReadError, OSError, TimeoutError)
+_LOST = (
+    ResponseParserError,
+    boto.HTTPClientError,
+    boto.ConnectionError,
+    BrokenHttpError,
+    IncompleteReadError,
+    OSError,
+    TimeoutError,
+)
 
 _SETUP: tuple[tuple[type[Exception], Kind, str], ...] = (
     (

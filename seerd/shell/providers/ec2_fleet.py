@@ -86,7 +86,7 @@ class Fleet:
             try:
                 answer = await instances.end(self._cloud, instance)
             except AwsError as error:
-                self._judge(entry, error)
+                await self._judge(entry, error)
             else:
                 if answer.now in ENDING:
                     self.register.end(instance, time.time(), before=answer.before)
@@ -111,7 +111,7 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _judge(self, entry: Entry, error: AwsError) -> None:
+    async def _judge(self, entry: Entry, error: AwsError) -> None:
         """What a failed termination means: nothing, if asking again will help."""
         if error.kind in AGAIN:
             return
@@ -119,10 +119,19 @@ class Fleet:
             if time.time() - entry.noted_at > FORGET_S:
                 self.register.end(entry.instance, entry.missing_at or time.time())
             return
+        if await self._has_ended(entry):
+            return
         raise ProviderError(
             f"{entry.instance} could not be terminated and goes on costing: {error}\nEnd it yourself, in the EC2 console or with: "
             f"aws ec2 terminate-instances --region {self._cloud.region} --instance-ids {entry.instance}"
         ) from error
+
+    async def _has_ended(self, entry: Entry) -> bool:
+        """Whether an end that was refused has come all the same."""
+        with contextlib.suppress(AwsError):
+            for seen in await instances.find(self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]):
+                self.register.take_up(seen, time.time())
+        return entry.ended
 
     async def _keep_watching(self) -> None:
         while True:
