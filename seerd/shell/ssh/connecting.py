@@ -7,6 +7,7 @@ launched it, or in the user's known_hosts), or there is no connection.
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import socket
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ def _explained(machine: Machine, error: BaseException, witness: _Witness) -> Unr
 
 
 def _network(machine: Machine, error: BaseException) -> UnreachableError:
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(error):  # of several addresses
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
         return UnreachableError(
