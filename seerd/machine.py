@@ -33,4 +33,6 @@ def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: Lease | 
     """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes; `lease`: what would be rented."""
     machine = this_machine()
     here = spec.cluster.provider == "local" and not unbounded
-    return Place(home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None, lease and lease.offer)
+    return Place(
+        home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None, lease.offer if lease else None
+    )

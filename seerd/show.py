@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from seerd.core.incumbent import incumbent
-from seerd.core.ledger import Charge
 from seerd.core.launching import refused
+from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.state import Incumbent, State, Trial

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,7 +25,6 @@ from seerd.shell.providers.hosts import Host, HostsProvider
 from seerd.shell.providers.local import LocalProvider
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
 from seerd.shell.stores.base import Store
-from seerd.shell.stores.data import S3Data
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
 from seerd.shell.world import World
@@ -122,15 +120,16 @@ def prolonged(setup: Setup, until: float) -> Setup:
 def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
     """What the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
+    store = _store(setup, folder.run)
     return World(
         provider=_provider(setup, folder),
-        store=_store(setup, folder.run),
+        store=store,
         job=setup.job,
         run=folder.run,
         metric=metric,
         result=folder.best,
         expected=_expected(setup),
-        data=_data(setup),
+        data=_data(setup, store, folder.run),
     )
 
 
@@ -223,10 +222,10 @@ def _store(setup: Setup, run: str) -> Store:
     return S3Store(setup.store, run, setup.until, _region(setup))
 
 
-def _data(setup: Setup) -> Callable[[], Awaitable[list[Download]]] | None:
+def _data(setup: Setup, store: Store, run: str) -> Callable[[], Awaitable[list[Download]]] | None:
     if not setup.data:
         return None
-    source = S3Data(setup.until, _region(setup))
+    source = store if isinstance(store, S3Store) else S3Store(setup.data[0].source, run, setup.until, _region(setup))
 
     async def listed() -> list[Download]:
         return [item for data in setup.data for item in await source.downloads(data.source, data.to)]

@@ -14,8 +14,6 @@ from typing import Any
 from agent.protocol import (
     Ask,
     Checkpointed,
-    Download,
-    Downloads,
     Fact,
     Order,
     Prepare,
@@ -29,11 +27,10 @@ from seerd.shell.clock import RunClock
 from seerd.shell.nodes import instances_of, start_on
 from seerd.shell.providers.base import Launched
 from seerd.shell.stores.base import slot_number
+from seerd.shell.stores.data import chunks
 from seerd.shell.translate import event_of, order_of
 from seerd.shell.world import Core, Running, World
 
-AT_ONCE = 500
-"""Downloads in one message: a presigned URL is about a kilobyte, a message a megabyte at most."""
 AGAIN_S = 1.0
 GRANT_S = 600.0
 """Grants are renewed this often: temporary credentials end, and URLs that were signed with them."""
@@ -172,8 +169,7 @@ class Talks:
     async def _downloads(self) -> list[Order]:
         if self._world.data is None:
             return []
-        items = await self._world.data()
-        return list(_chunks(items))
+        return list(chunks(await self._world.data()))
 
     async def _keep_granting(self) -> None:
         while True:
@@ -223,8 +219,3 @@ class Talks:
     def _look(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.crash(error)
-
-
-def _chunks(items: Sequence[Download]) -> list[Downloads]:
-    starts = range(0, max(1, len(items)), AT_ONCE)
-    return [Downloads(start == 0, list(items[start : start + AT_ONCE])) for start in starts]

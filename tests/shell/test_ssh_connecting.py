@@ -170,7 +170,9 @@ def test_a_machine_that_still_boots_is_waited_for(cargo: Cargo) -> None:
     with sshds(1, "ForceCommand true") as (server,):
         gate = server.folder / "nologin"
         gate.write_text("System is booting up. Unprivileged users are not permitted to log in yet.\n")
-        server.extra[0] = f'ForceCommand if [ -e {gate} ]; then cat {gate} >&2; exit 254; fi; eval "$SSH_ORIGINAL_COMMAND"'
+        server.extra[0] = (
+            f'ForceCommand if [ -e {gate} ]; then cat {gate} >&2; exit 254; fi; eval "$SSH_ORIGINAL_COMMAND"'
+        )
         server.stop()
         server.start()
         assert "still booting (pam_nologin)" in failure(cargo, server.machine())
@@ -259,9 +261,7 @@ def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, ca
     assert f"ssh-keygen -R '[127.0.0.1]:{known.machine.port}'" in said
 
 
-def test_the_users_configuration_names_machines(
-    known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path
-) -> None:
+def test_the_users_configuration_names_machines(known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "config").write_text(f"Host gpubox\n  HostName 127.0.0.1\n  Port {server.port}\n")
     known.know(server.host_key)
     machine = Machine("gpubox", "gpubox", known.machine.user)
@@ -304,4 +304,3 @@ def test_a_partition_is_noticed_by_the_reader(server: Sshd, cargo: Cargo, monkey
             await remote.forget(machine.name)
 
     with_remote(cargo, work)
-

@@ -72,7 +72,7 @@ class HostsProvider:
         if all(causes):
             raise CloudError("none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes))
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:  # noqa: ARG002
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         """Those of the known whose host can be reached; what of the run is on the others is ended."""
         wanted = {instance.rpartition("-")[0]: instance for instance in known}
         there = await asyncio.gather(*(self._take_up(name, wanted.get(name)) for name in self._hosts))
