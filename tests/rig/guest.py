@@ -43,7 +43,9 @@ def client(rig: Rig, service: str) -> Any:
         region_name="us-east-1",
         aws_access_key_id=found["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=found["AWS_SECRET_ACCESS_KEY"],
-        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}, signature_version="s3v4" if service == "s3" else None),
+        config=Config(
+            retries={"total_max_attempts": 1, "mode": "standard"}, signature_version="s3v4" if service == "s3" else None
+        ),
     )
 
 

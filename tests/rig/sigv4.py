@@ -57,7 +57,10 @@ def check(seen: Seen, keys: Mapping[str, str], service: str) -> None:
     """Raises AwsError unless one of these keys (id -> secret) signed this request, and in time."""
     if service == "s3" and "AWSAccessKeyId=" in seen.query:
         # Version 2, which boto3 still makes in us-east-1 unless it is told "s3v4"; buckets made since June 2020 refuse it.
-        raise AwsError("InvalidRequest", "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")
+        raise AwsError(
+            "InvalidRequest",
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        )
     presigned = "X-Amz-Signature=" in seen.query
     claim = _from_query(seen) if presigned else _from_header(seen)
     if claim.key not in keys:

@@ -117,8 +117,12 @@ def test_an_instance_is_described_as_it_was_asked_for_and_its_volume_goes_with_i
     (name,) = launch(
         rig,
         InstanceMarketOptions={"MarketType": "spot"},
-        BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 50, "Encrypted": True, "VolumeType": "gp3"}}],
-        TagSpecifications=[{"ResourceType": kind, "Tags": [{"Key": "run", "Value": "r1"}]} for kind in ("instance", "volume")],
+        BlockDeviceMappings=[
+            {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 50, "Encrypted": True, "VolumeType": "gp3"}}
+        ],
+        TagSpecifications=[
+            {"ResourceType": kind, "Tags": [{"Key": "run", "Value": "r1"}]} for kind in ("instance", "volume")
+        ],
     )
     found = described(rig, **by("tag:run", "r1"))[name]
     assert found["InstanceLifecycle"] == "spot"
@@ -155,7 +159,9 @@ def test_facts_and_prices(rig: Rig) -> None:
     (term,) = json.loads(text)["terms"]["OnDemand"].values()
     (price,) = term["priceDimensions"].values()
     assert (price["unit"], float(price["pricePerUnit"]["USD"])) == ("Hrs", 12.24)
-    history = client(rig, "ec2").describe_spot_price_history(InstanceTypes=["p3.8xlarge"], ProductDescriptions=["Linux/UNIX"])["SpotPriceHistory"]
+    history = client(rig, "ec2").describe_spot_price_history(
+        InstanceTypes=["p3.8xlarge"], ProductDescriptions=["Linux/UNIX"]
+    )["SpotPriceHistory"]
     assert {one["AvailabilityZone"] for one in history} == set(rig.subnets)
     assert all(0 < float(one["SpotPrice"]) < 12.24 for one in history)
     found = client(rig, "ssm").get_parameter(Name=rig.image_parameter)["Parameter"]["Value"]
@@ -198,7 +204,14 @@ def test_a_lost_reply_is_a_launch_that_the_token_finds_again(rig: Rig) -> None:
 def test_a_wrong_secret_is_no_way_in(rig: Rig) -> None:
     def with_keys(key: str, secret: str) -> Any:
         once = Config(retries={"total_max_attempts": 1})
-        return boto3.client("ec2", endpoint_url=rig.endpoint, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret, config=once)
+        return boto3.client(
+            "ec2",
+            endpoint_url=rig.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            config=once,
+        )
 
     key = rig.env["AWS_ACCESS_KEY_ID"]
     assert refusal(with_keys(key, "guessed").describe_instances)[0] == "SignatureDoesNotMatch"

@@ -19,7 +19,9 @@ from tests.rig.guest import client
 
 
 def send(method: str, url: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-    request = urllib.request.Request(url, body, {name.replace("_", "-"): value for name, value in headers.items()}, method=method)
+    request = urllib.request.Request(
+        url, body, {name.replace("_", "-"): value for name, value in headers.items()}, method=method
+    )
     if body is not None:
         request.add_header("Content-Type", "application/octet-stream")
     try:
@@ -51,7 +53,12 @@ def test_a_presigned_url_is_good_for_its_object_and_its_verb(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("X-Amz-Expires=60", "X-Amz-Expires=6000"), ("X-Amz-Signature=", "X-Amz-Signature=0"), ("X-Amz-Signature=", "X-Amz-Sign="), ("AKIARIG", "AKIANOT")],
+    [
+        ("X-Amz-Expires=60", "X-Amz-Expires=6000"),
+        ("X-Amz-Signature=", "X-Amz-Signature=0"),
+        ("X-Amz-Signature=", "X-Amz-Sign="),
+        ("AKIARIG", "AKIANOT"),
+    ],
 )
 def test_a_changed_url_is_refused(rig: Rig, before: str, after: str) -> None:
     client(rig, "s3").put_object(Bucket=rig.bucket, Key="k", Body=b"v")
