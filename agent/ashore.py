@@ -108,7 +108,7 @@ def _ensure_agent(errand: Dict[str, Any]) -> bool:
 
 def _spawn(errand: Dict[str, Any]) -> "subprocess.Popen[bytes]":
     """Detached from this process, its session and its terminal, so that it survives the connection that brought us."""
-    command = [sys.executable, "-I", str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())]
+    command = [sys.executable, "-I", "-S", str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())]
     command += [*_shape(errand), *errand["options"]]
     with open("agent.out", "ab") as out:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)

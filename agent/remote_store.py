@@ -31,10 +31,11 @@ from agent.transfer import (
     write_named,
 )
 from agent.upload import upload
-from agent.web import Piece, WebError, Wires
+from agent.web import TOO_SHORT, Piece, WebError, Wires
 
 GRANT_S = 30.0
 """How long a grant is waited for before a start: the daemon sends it first."""
+GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
 
 
@@ -103,7 +104,7 @@ class RemoteStore:
                 here = self._fetch_one(local, name, until)
             except WebError as error:
                 log.warning("checkpoint %s cannot be fetched: %s", name, error)
-                unreachable = unreachable or ("" if error.status == 404 else f"checkpoint {name}: {error}")
+                unreachable = unreachable or ("" if error.status in GONE else f"checkpoint {name}: {error}")
             except TransferError as error:
                 log.warning("checkpoint %s cannot be restored: %s", name, error)
             else:
@@ -119,13 +120,19 @@ class RemoteStore:
         manifest = Manifest.parse(raw)
         if not _is_here(local, manifest):
             part = local / f".{manifest.name}.pt"
-            download(self._wires, slot.data_url, manifest.size, part)
-            if checksum(part) != manifest.sha256:
-                part.unlink()
-                raise TransferError("its bytes do not have the checksum of its manifest")
-            name_file(part, local / f"{manifest.name}.pt")
+            try:
+                self._download(slot, manifest, part)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    part.unlink()
             write_named(local / f"{manifest.name}.json", raw)
         return manifest.name
+
+    def _download(self, slot: Slot, manifest: Manifest, part: Path) -> None:
+        download(self._wires, slot.data_url, manifest.size, part)
+        if checksum(part) != manifest.sha256:
+            raise TransferError("its bytes do not have the checksum of its manifest")
+        name_file(part, part.with_name(f"{manifest.name}.pt"))
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
         """From the newest grant that the store accepts."""

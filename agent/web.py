@@ -26,6 +26,8 @@ BLOCK = 1 << 18
 PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """Between tries, growing as S3 wants it (docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-guidelines.html)."""
 MOST_OF_A_REFUSAL = 1 << 14
+TOO_SHORT = 416
+"""S3's status for a range behind the end; ours, too, for one that has an end too early."""
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "OperationAborted")
 OLD_CODES = ("ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed")
 OLD = b"Request has expired"
@@ -148,7 +150,9 @@ class Wires:
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
         with self._exchange("GET", url, headers, None) as response:
             if response.status != http.client.PARTIAL_CONTENT and start > 0:
-                raise WebError(f"{_named('GET', url)}: it does not give a part of the file", response.status, "NoRange")
+                raise WebError(f"{_named('GET', url)}: it does not give a part of the file", response.status)
+            if response.length is not None and response.length < size:
+                raise WebError(f"{_named('GET', url)}: the file is shorter than it should be", TOO_SHORT)
             left = size
             while left:
                 with _as_web_error("GET", url):
@@ -233,14 +237,14 @@ def refusal(what: str, status: int, told: bytes) -> WebError:
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
     try:
-        host, port = parts.hostname, parts.port
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:
-        host, port = None, None
-    if not host or parts.scheme not in ("http", "https"):
+        scheme, host, port = "", None, None
+    if not host or scheme not in ("http", "https"):
         raise WebError("this is no address of a store", 400)
-    if parts.scheme == "https":
+    if scheme == "https":
         return http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=_tls())
     return http.client.HTTPConnection(host, port, timeout=CONNECT_S)
 

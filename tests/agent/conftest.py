@@ -38,6 +38,9 @@ from agent.protocol import (
     encode,
 )
 from seerd.shell.bundle import build_agent
+from tests.s3front import moto_port, s3
+
+__all__ = ["moto_port", "s3"]
 
 RUN = "digits-1"
 PATIENCE_S = 120.0

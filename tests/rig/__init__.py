@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.rig.network import RigUnavailable, require_tools
+from tests.rig.network import NoRigError, require_tools
 
-__all__ = ["Rig", "RigInstance", "RigUnavailable"]
+__all__ = ["NoRigError", "Rig", "RigInstance"]
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
@@ -69,7 +69,7 @@ class Rig:
 
     @classmethod
     def start(cls) -> Rig:
-        """A rig that is ready. Raises `RigUnavailable` where there can be none, and says why."""
+        """A rig that is ready. Raises `NoRigError` where there can be none, and says why."""
         require_tools()
         rig = cls()
         shm = Path("/dev/shm")
@@ -88,7 +88,7 @@ class Rig:
         rig._facts = json.loads(line) if line else {"unavailable": "its supervisor ended before it was ready"}
         if "unavailable" in rig._facts:
             rig.stop()
-            raise RigUnavailable(f"the rig could not start: {rig._facts['unavailable']}")
+            raise NoRigError(f"the rig could not start: {rig._facts['unavailable']}")
         return rig
 
     def stop(self) -> None:

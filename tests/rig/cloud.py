@@ -27,8 +27,8 @@ BY_FAULT = ("Server.InternalError", "Internal error on launch")
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`: then until users may log in; `hidden_s`: how long
-    describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated.
+    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`: then until users may log in;
+    `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated.
     """
 
     pending_s: float = 0.05

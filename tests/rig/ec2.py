@@ -23,12 +23,13 @@ from tests.rig.wire import AwsError, Call, ec2_response
 
 MAX_USER_DATA = 16 * 1024
 NO_CAPACITY = (
-    "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on provisioning "
-    "additional capacity. You can currently get {type} capacity by not specifying an Availability Zone in your request or choosing another zone."
+    "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on "
+    "provisioning additional capacity. You can currently get {type} capacity by not specifying an Availability Zone in your request or "
+    "choosing another zone."
 )
 NO_QUOTA = (
-    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified instance type "
-    "belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
+    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified "
+    "instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
 )
 INSTANCES = ("StartInstances", "StopInstances", "CreateFleet", "RequestSpotInstances", "RequestSpotFleet")
 """What would make or change instances behind the rig's back."""

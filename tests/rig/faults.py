@@ -13,18 +13,17 @@ from tests.rig.wire import AwsError
 
 THROTTLED = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}
 DENIED = {"ec2": "UnauthorizedOperation", "s3": "AccessDenied"}
+NOT_ALLOWED = "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}"
 MESSAGES = {
     "RequestLimitExceeded": "Request limit exceeded.",
     "SlowDown": "Please reduce your request rate.",
     "ThrottlingException": "Rate exceeded",
     "InternalError": "An internal error has occurred",
-    "UnauthorizedOperation": "You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/rig is not authorized to perform: "
-    "{service}:{action} because no identity-based policy allows the {service}:{action} action",
-    "AccessDenied": "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}",
-    "AccessDeniedException": "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}",
-    "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the Availability Zone you requested.",
-    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the specified instance "
-    "type belongs to.",
+    "UnauthorizedOperation": f"You are not authorized to perform this operation. {NOT_ALLOWED}",
+    "AccessDenied": NOT_ALLOWED,
+    "AccessDeniedException": NOT_ALLOWED,
+    "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the zone you requested.",
+    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket.",
     "RequestExpired": "Request has expired.",
     "AuthFailure": "AWS was not able to validate the provided access credentials",
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig import Rig, RigUnavailable
+from tests.rig import NoRigError, Rig
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def session_rig() -> Iterator[Rig]:
     """One rig for all tests of the session: starting one takes a second or two."""
     try:
         started = Rig.start()
-    except RigUnavailable as error:
+    except NoRigError as error:
         pytest.fail(str(error), pytrace=False)
     with started:
         yield started

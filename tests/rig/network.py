@@ -27,7 +27,7 @@ ZONE_STEP = 16
 """Subnets are /20, as in the default VPC of an AWS account."""
 
 
-class RigUnavailable(RuntimeError):
+class NoRigError(RuntimeError):
     """This machine cannot be made into instances: no root, no namespaces, or a program is missing."""
 
 
@@ -60,7 +60,7 @@ class Bridge:
 def claim_bridge(zones: int) -> Bridge:
     """The first free bridge, made and up; creating a link is atomic, so rigs that start together get different ones.
 
-    Raises `RigUnavailable` where links cannot be made.
+    Raises `NoRigError` where links cannot be made.
     """
     _remove_stale()
     last = ""
@@ -75,12 +75,12 @@ def claim_bridge(zones: int) -> Bridge:
         last = made.stderr.strip()
         if "exists" not in last:
             break
-    raise RigUnavailable(f"no bridge could be made ({last}); the rig needs root and Linux network namespaces")
+    raise NoRigError(f"no bridge could be made ({last}); the rig needs root and Linux network namespaces")
 
 
 def _set_up(bridge: Bridge, zones: int) -> None:
     net = bridge.slot + 100
-    lines = [f"link set {bridge.name} alias {_identity(os.getpid())}"]
+    lines = [f"link set {bridge.name} alias {identity(os.getpid())}"]
     lines += [
         f"addr add 10.{net}.{ZONE_STEP * zone}.1/{16 if zone == 0 else 32} dev {bridge.name}" for zone in range(zones)
     ]
@@ -88,15 +88,19 @@ def _set_up(bridge: Bridge, zones: int) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
 
 
-def _identity(pid: int) -> str:
-    """A process id that is not mistaken for a later process with the same number (proc(5): the start time is field 22)."""
-    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+def identity(pid: int) -> str:
+    """A process id that is not mistaken for a later process with the same number. Raises OSError if there is none, or a zombie."""
+    state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if state == "Z":
+        raise ProcessLookupError(pid)
+    started = rest[18]  # field 22 of proc(5)
     return f"{pid}-{started}"
 
 
-def _alive(identity: str) -> bool:
+def alive(identity_then: str) -> bool:
+    """Whether the process with this identity still runs."""
     try:
-        return _identity(int(identity.partition("-")[0])) == identity
+        return identity(int(identity_then.partition("-")[0])) == identity_then
     except (OSError, ValueError):
         return False
 
@@ -105,7 +109,7 @@ def _remove_stale() -> None:
     shown = subprocess.run(["ip", "-j", "link", "show", "type", "bridge"], check=False, capture_output=True, text=True)
     for link in json.loads(shown.stdout or "[]"):
         owner = link.get("ifalias")
-        if re.fullmatch(PREFIX + r"\d+", link.get("ifname", "")) and owner and not _alive(owner):
+        if re.fullmatch(PREFIX + r"\d+", link.get("ifname", "")) and owner and not alive(owner):
             subprocess.run(["ip", "link", "del", link["ifname"]], check=False, capture_output=True)
 
 
@@ -167,7 +171,7 @@ def _namespace() -> tuple[int, socket.socket]:
     thread.start()
     thread.join()
     if failed:
-        raise RigUnavailable(f"no network namespace could be made: {failed[0]}") from failed[0]
+        raise NoRigError(f"no network namespace could be made: {failed[0]}") from failed[0]
     return found[0]
 
 
@@ -200,16 +204,16 @@ async def _ip(*lines: str, inside: int | None = None) -> None:
 
 
 def require_tools() -> None:
-    """Raises `RigUnavailable`, in one sentence, where a rig cannot be."""
+    """Raises `NoRigError`, in one sentence, where a rig cannot be."""
     if os.uname().sysname != "Linux":
-        raise RigUnavailable("the rig makes instances out of Linux namespaces, and this is not Linux")
+        raise NoRigError("the rig makes instances out of Linux namespaces, and this is not Linux")
     if os.geteuid() != 0:
-        raise RigUnavailable("the rig makes network namespaces and mounts, which takes root; run the tests as root")
+        raise NoRigError("the rig makes network namespaces and mounts, which takes root; run the tests as root")
     missing = [
         tool for tool in ("ip", "unshare", "nsenter", "setpriv", "sshd", "ssh-keygen", "sudo") if not _found(tool)
     ]
     if missing:
-        raise RigUnavailable(f"the rig needs {', '.join(missing)}; .ci/packages installs them on Debian")
+        raise NoRigError(f"the rig needs {', '.join(missing)}; .ci/packages installs them on Debian")
 
 
 def _found(tool: str) -> bool:

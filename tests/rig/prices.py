@@ -20,10 +20,15 @@ PRICES = {"p3.2xlarge": 3.06, "p3.8xlarge": 12.24, "p3.16xlarge": 24.48, "p4d.24
           "m5.large": 0.096, "c5.large": 0.085}  # fmt: skip
 """Dollars an hour, Linux, on demand, us-east-1."""
 SPOT_SHARE = 0.3
-QUOTAS = {"L-417A185B": ("P", "on-demand", "Running On-Demand P instances"), "L-7212CCBC": ("P", "spot", "All P4, P3 and P2 Spot Instance Requests"),
-          "L-DB2E81BA": ("G", "on-demand", "Running On-Demand G and VT instances"), "L-3819A6DF": ("G", "spot", "All G and VT Spot Instance Requests"),
-          "L-1216C47A": ("Standard", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
-          "L-34B43A08": ("Standard", "spot", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests")}  # fmt: skip
+STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+QUOTAS = {
+    "L-417A185B": ("P", "on-demand", "Running On-Demand P instances"),
+    "L-7212CCBC": ("P", "spot", "All P4, P3 and P2 Spot Instance Requests"),
+    "L-DB2E81BA": ("G", "on-demand", "Running On-Demand G and VT instances"),
+    "L-3819A6DF": ("G", "spot", "All G and VT Spot Instance Requests"),
+    "L-1216C47A": ("Standard", "on-demand", f"Running On-Demand {STANDARD} instances"),
+    "L-34B43A08": ("Standard", "spot", f"All {STANDARD} Spot Instance Requests"),
+}
 UNLIMITED = 100000
 
 

@@ -237,6 +237,7 @@ async def _switch(request: web.Request) -> web.Response:
 
 async def _run(folder: Path) -> None:
     bridge = network.claim_bridge(ZONES)
+    _remove_stale(folder)
     try:
         image = folder / "image"
         shown = make_layer(image)
@@ -251,6 +252,15 @@ async def _run(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _remove_stale(mine: Path) -> None:
+    """Folders of rigs whose supervisor was killed."""
+    (mine / "owner").write_text(network.identity(os.getpid()))
+    for folder in mine.parent.glob("seerd-rig-*"):
+        with contextlib.suppress(OSError):
+            if not network.alive((folder / "owner").read_text()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 async def _serve(rig: Supervisor, keys: dict[str, str]) -> None:
     app = web.Application(client_max_size=MAX_BODY)
     app["rig"] = rig
@@ -263,7 +273,13 @@ async def _serve(rig: Supervisor, keys: dict[str, str]) -> None:
     await site.start()
     port = runner.addresses[0][1]
     ((key, secret),) = keys.items()
-    rig.facts |= {"endpoint": f"http://{rig.bridge.address}:{port}", "key": key, "secret": secret, "region": aws.REGION}
+    rig.facts |= {
+        "endpoint": f"http://{rig.bridge.address}:{port}",
+        "key": key,
+        "secret": secret,
+        "region": aws.REGION,
+        "bridge": rig.bridge.name,
+    }
     rig.settle()
     print(json.dumps(rig.facts), flush=True)
     try:
@@ -292,7 +308,7 @@ def main() -> int:
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(_run(Path(sys.argv[1])))
-        except network.RigUnavailable as error:
+        except network.NoRigError as error:
             print(json.dumps({"unavailable": str(error)}), flush=True)
             return 1
     return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
-import os
 import socket
 import time
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_eight_instances_are_reached_at_once_and_reach_each_other(rig: Rig) -> N
             return await asyncio.gather(
                 *(
                     say(ssh, f"timeout 5 bash -c '</dev/tcp/{other}/22' && hostname")
-                    for ssh, other in zip(visitors, others)
+                    for ssh, other in zip(visitors, others, strict=True)
                 )
             )
         finally:
@@ -205,8 +205,6 @@ def test_a_full_disk_and_fewer_gpus(rig: Rig) -> None:
 
 
 def test_user_data_may_be_compressed_and_logins_wait_for_the_boot(rig: Rig) -> None:
-    import gzip
-
     rig.set_boot(boot_s=0.3, nologin_s=0.3)
     keys = Keys()
     (name,) = launch(rig, UserData=gzip.compress(keys.script.encode()))
@@ -231,7 +229,7 @@ def test_a_scheduled_shutdown_can_be_cancelled(rig: Rig) -> None:
         rig, UserData="#!/bin/sh\nshutdown -P +3\ntest -e /run/systemd/shutdown/scheduled && shutdown -c\n"
     )
     root = Path(f"/proc/{until(lambda: rig.account()[name].pid)}/root")
-    until(lambda: os.path.exists(root / "var/lib/cloud/instance/boot-finished"))
+    until((root / "var/lib/cloud/instance/boot-finished").exists)
     assert not (root / "run/systemd/shutdown/scheduled").exists()
     assert not (root / "run/nologin").exists()
     assert rig.account()[name].state == "running"

@@ -15,9 +15,20 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 JSON_TYPE = "application/x-amz-json-1.1"
-STATUS = {"UnauthorizedOperation": 403, "AccessDenied": 403, "RequestLimitExceeded": 503, "InsufficientInstanceCapacity": 500, "InternalError": 500,
-          "Unavailable": 503, "SlowDown": 503, "AuthFailure": 401, "DryRunOperation": 412, "SignatureDoesNotMatch": 403, "ExpiredToken": 400,
-          "InvalidAccessKeyId": 403, "ServiceUnavailable": 503, "InsufficientAddressCapacity": 500}  # fmt: skip
+STATUS = {
+    "AccessDenied": 403,
+    "AuthFailure": 401,
+    "DryRunOperation": 412,
+    "InsufficientInstanceCapacity": 500,
+    "InternalError": 500,
+    "InvalidAccessKeyId": 403,
+    "RequestLimitExceeded": 503,
+    "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
+    "SlowDown": 503,
+    "Unavailable": 503,
+    "UnauthorizedOperation": 403,
+}
 """HTTP statuses other than 400: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"""
 
 

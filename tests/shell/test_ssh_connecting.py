@@ -14,7 +14,7 @@ from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.ssh.connecting import Machine, UnreachableError, open_connection
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
-from tests.shell.sshd import Sshd, free_port, new_key, sshds
+from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
 OPTIONS = AgentOptions("digits-1", 2, False, 60.0, 5.0, False, False, "python3")
 
@@ -79,8 +79,7 @@ def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(serve
 
     async def work(remote: Remote) -> None:
         getting_ready = asyncio.create_task(remote.ready(machine, 30.0))
-        while "Connection" not in (server.folder / "log").read_text():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: "Connection" in (server.folder / "log").read_text())
         server.stop()
         for suffix in ("", ".pub"):
             (server.folder / f"final{suffix}").replace(server.folder / f"host{suffix}")
@@ -179,8 +178,7 @@ def test_a_machine_that_still_boots_is_waited_for(cargo: Cargo) -> None:
 
         async def work(remote: Remote) -> None:
             getting_ready = asyncio.create_task(remote.ready(server.machine(), 30.0))
-            while not server.connections():
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, server.connections)
             gate.unlink()
             await getting_ready
 
@@ -196,7 +194,7 @@ def test_a_machine_without_the_python_says_what_to_do(server: Sshd, cargo: Cargo
 def test_an_old_python_is_told_by_its_version(server: Sshd, cargo: Cargo) -> None:
     old = server.folder / "old-python"
     pretend = "import sys; sys.version_info = (3, 6, 9, 'final', 0)"
-    old.write_text(f'#!/bin/sh\nshift 2\nexec python3 -I -c "{pretend}; exec(sys.argv[1])" "$@"\n')
+    old.write_text(f'#!/bin/sh\nshift 3\nexec python3 -I -c "{pretend}; exec(sys.argv[1])" "$@"\n')
     old.chmod(0o755)
     said = failure(cargo, server.machine(), 60.0, replace(OPTIONS, python=str(old)))
     assert "is version 3.6.9; seerd's agent needs 3.9 or newer" in said
