@@ -258,12 +258,14 @@ def _user_data(call: Call) -> bytes:
 
 
 def _for_moto(params: dict[str, str], count: int) -> dict[str, str]:
-    """The same request for so many instances; the root volume goes with its instance unless that was asked otherwise, as images have it."""
+    """The same request for so many instances; the root volume goes with its instance and has the image's size unless
+    that was asked otherwise."""
     changed = params | {"MinCount": str(count), "MaxCount": str(count)}
     for key in params:
         mapping = re.match(r"(BlockDeviceMapping\.\d+\.Ebs)\.", key)
         if mapping:
             changed.setdefault(f"{mapping.group(1)}.DeleteOnTermination", "true")
+            changed.setdefault(f"{mapping.group(1)}.VolumeSize", "8")
     return changed
 
 

@@ -46,6 +46,7 @@ class Supervisor:
         """An image, a security group and a bucket, as a person's account has them."""
         ec2 = self.cloud.moto.ec2
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
+        image.root_device_type, image.root_device_name = "ebs", "/dev/sda1"
         group = ec2.create_security_group("seerd-rig", "ssh from the coordinator, everything among instances")
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
