@@ -295,7 +295,7 @@ def test_what_is_ended_leaves_logs_and_nothing_else(place: Place) -> None:
         await remote.end(machine)
 
     place.do(work)
-    assert agents(place.server.home) == []
+    until(lambda: not agents(place.server.home))
     assert marked(place.run) == []
     kept = {str(path.relative_to(place.folder)) for path in place.folder.rglob("*") if path.is_file()}
     assert {"agent.log", "agent.out"} <= kept
