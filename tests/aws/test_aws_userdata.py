@@ -88,5 +88,7 @@ def test_keys_are_made_once_and_only_the_public_one_of_the_client_travels(tmp_pa
 
 def test_openssh_reads_the_keys(tmp_path: Path) -> None:
     pair = Keys(tmp_path / "keys").host("7.0")
-    found = subprocess.run(["ssh-keygen", "-y", "-f", str(pair.path)], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(pair.path)], check=True, capture_output=True, text=True
+    ).stdout
     assert found.split()[:2] == pair.public.split()[:2]

@@ -25,8 +25,8 @@ def play(moto: str, folder: Path, scenario: Scenario, **changes: object) -> None
         async with front(moto) as there:
             door = Door()
             provider = Ec2Provider(settings(there, folder, **changes), door)  # type: ignore[arg-type]
-            await provider.open()
             try:
+                await provider.open()
                 await scenario(there, provider, door)
             finally:
                 await provider.close()

@@ -12,8 +12,28 @@ from seerd.shell.providers.ec2_register import FORGET_S, Register, why
 T = 1_000_000.0
 
 
-def seen(instance: str, state: str, *, token: str = "1.0", launched_at: float = T, ended_at: float | None = None, code: str = "") -> Seen:
-    return Seen(instance, state, {"seerd:command": token}, launched_at, ended_at, (code, ""), "10.0.0.1", "", "p3.8xlarge", "a", False)
+def seen(
+    instance: str,
+    state: str,
+    *,
+    token: str = "1.0",
+    launched_at: float = T,
+    ended_at: float | None = None,
+    code: str = "",
+) -> Seen:
+    return Seen(
+        instance,
+        state,
+        {"seerd:command": token},
+        launched_at,
+        ended_at,
+        (code, ""),
+        "10.0.0.1",
+        "",
+        "p3.8xlarge",
+        "a",
+        False,
+    )
 
 
 def nobody(token: str) -> bool:
@@ -86,7 +106,10 @@ STATES = ("absent", "pending", "running", "shutting-down", "terminated", "stoppe
 
 
 @given(
-    answers=st.lists(st.tuples(st.sampled_from(STATES), st.floats(0.01, 100.0), st.one_of(st.none(), st.floats(-1e4, 1e4))), max_size=20),
+    answers=st.lists(
+        st.tuples(st.sampled_from(STATES), st.floats(0.01, 100.0), st.one_of(st.none(), st.floats(-1e4, 1e4))),
+        max_size=20,
+    ),
     give_back_at=st.integers(0, 20),
 )
 def test_any_answers_in_any_order(answers: list[tuple[str, float, float | None]], give_back_at: int) -> None:
