@@ -176,7 +176,7 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             assert (enough.enough, enough.instances) == (True, 3)
             assert short.enough is False
             assert "--desired-value 128" in short.text
-            aws.deny("service-quotas:GetServiceQuota")
+            aws.deny("servicequotas:GetServiceQuota")
             unknown = await quotas.check(cloud, kind, "on-demand", 1)
             assert unknown.enough is None
             assert "could not be read" in unknown.text
