@@ -85,8 +85,9 @@ class Granted:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """The store does not take this URL any more: its grant is not used again."""
+        """The store does not take this URL any more: its grant is not used again. Nothing has arrived there, and nothing will."""
         with self._changed:
+            self._tried.pop(slot.name, None)
             if self._grant is not None and slot in (*self._grant.puts, *self._grant.gets):
                 self._refused = self._grant
 
