@@ -115,6 +115,9 @@ class Machine:
     async def heal(self) -> None:
         await self.link.up()
 
+    async def slow(self, delay_s: float, loss: float) -> None:
+        await self.link.slow(delay_s, loss)
+
     def fill_disk(self, free_bytes: int) -> None:
         """Leave so much room on the disk. Raises OSError if there is less already."""
         at = self.root / "var/lib/rig-filler"

@@ -18,6 +18,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.rig.relay import Relay, open_relay
+
 CLONE_NEWNET = 0x40000000
 IP_FREEBIND = 15
 METADATA = "169.254.169.254"
@@ -119,7 +121,25 @@ class Link:
 
     fd: int
     veth: str
+    bridge: str
     metadata: socket.socket
+    relay: Relay | None = None
+
+    async def slow(self, delay_s: float, loss: float) -> None:
+        """Frames take so long each way, and this share of them is lost; 0 and 0: a cable again."""
+        await self._plain()
+        if delay_s == 0 and loss == 0:
+            return
+        tap = self.veth + "t"
+        self.relay = open_relay(self.fd, self.veth, tap, delay_s, loss)
+        await _ip(f"link set {self.veth} nomaster", f"link set {tap} master {self.bridge}", f"link set {tap} up")
+        self.relay.start()
+
+    async def _plain(self) -> None:
+        if self.relay is not None:
+            self.relay.stop()
+            self.relay = None
+            await _ip(f"link set {self.veth} master {self.bridge}")
 
     async def up(self) -> None:
         await _ip(f"link set {self.veth} up")
@@ -129,6 +149,8 @@ class Link:
 
     async def remove(self) -> None:
         """The cable first: sockets in a namespace that is deleted with its cable in place answer for 90 s."""
+        if self.relay is not None:
+            self.relay.stop()
         await _ip(f"link del {self.veth}")
         self.metadata.close()
         if self.fd >= 0:
@@ -153,7 +175,7 @@ async def connect(bridge: Bridge, veth: str, address: str) -> Link:
         f"route add default via {bridge.address}",
         inside=fd,
     )
-    return Link(fd, veth, metadata)
+    return Link(fd, veth, bridge.name, metadata)
 
 
 def _namespace() -> tuple[int, socket.socket]:
