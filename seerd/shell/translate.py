@@ -5,13 +5,29 @@ The one rule: nothing is decided and nothing is kept; each value becomes one oth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast, get_args
 
-from agent.protocol import Checkpointed, Exited, Fact, Order, Refused, Reported, Start, Started, Stop, Training
+from agent.protocol import (
+    Checkpointed,
+    Exited,
+    Fact,
+    Node,
+    Noticed,
+    Order,
+    Refused,
+    Reported,
+    Start,
+    Started,
+    Stop,
+    Training,
+)
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     AnyEvent,
     ExitCause,
+    InstanceNoticed,
+    Notice,
     OrderRefused,
     TrialCheckpointed,
     TrialExited,
@@ -21,23 +37,42 @@ from seerd.core.events import (
 )
 
 
-def order_of(command: StartTrial | StopTrial) -> Order:
-    """The core's command as the agent knows it."""
+def order_of(command: StartTrial | StopTrial, instance: str = "", node: Node | None = None) -> Order:
+    """The core's command as the agent of one of its `nodes` knows it: that of `instance`, or of the first one.
+
+    `node`: that instance's part, if the command is of an attempt on several; see `node_of`.
+    """
     if isinstance(command, StopTrial):
         return Stop(command.id, command.trial, command.attempt, command.checkpoint, command.grace_s)
     return Start(
         id=command.id,
         trial=command.trial,
         attempt=command.attempt,
-        gpus=list(command.gpus),
+        gpus=list(dict(command.beside).get(instance, command.gpus)),
         config=command.config,
         seed=command.seed,
         checkpoints=list(command.checkpoints),
+        node=node,
     )
 
 
+def node_of(command: StartTrial, instance: str, addresses: Mapping[str, str], port: int) -> Node | None:
+    """That instance's part in an attempt on several, which meet at `port` of node 0; None if there is only one.
+
+    `addresses`: private addresses of the command's `nodes`.
+    """
+    if not command.beside:
+        return None
+    gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
+    endpoint = f"{addresses[command.instance]}:{port}"
+    return Node(command.nodes.index(instance), len(command.nodes), addresses[instance], endpoint, gpus)
+
+
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
-    """The fact as the core knows it; None for what the core need not know."""
+    """The fact as the core knows it; None for what the core need not know.
+
+    `happened` is `fact.at` in seconds since the run began; other times of the agent's clock are counted from there.
+    """
     common: dict[str, Any] = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:
         case Refused():
@@ -76,6 +111,15 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 code=fact.code,
                 rank=fact.rank,
                 tail=tuple(fact.tail),
+                silent=_as_happened(fact.silent, fact.at, happened),
             )
+        case Noticed():
+            what: Notice = "rebalance" if fact.what == "rebalance" else "interruption"
+            return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened))
         case _:
             return None
+
+
+def _as_happened(wall: float | None, at: float, happened: float) -> float | None:
+    """Another time by the clock that showed `at` when it `happened`."""
+    return None if wall is None else happened + (wall - at)
