@@ -5,14 +5,12 @@ The one rule: nothing is decided and nothing is kept; each value becomes one oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 from agent.protocol import (
     Checkpointed,
     Exited,
     Fact,
-    Node,
     Noticed,
     Order,
     Refused,
@@ -37,35 +35,19 @@ from seerd.core.events import (
 )
 
 
-def order_of(command: StartTrial | StopTrial, instance: str = "", node: Node | None = None) -> Order:
-    """The core's command as the agent of one of its `nodes` knows it: that of `instance`, or of the first one.
-
-    `node`: that instance's part, if the command is of an attempt on several; see `node_of`.
-    """
+def order_of(command: StartTrial | StopTrial) -> Order:
+    """The core's command as the agent of its first instance knows it."""
     if isinstance(command, StopTrial):
         return Stop(command.id, command.trial, command.attempt, command.checkpoint, command.grace_s)
     return Start(
         id=command.id,
         trial=command.trial,
         attempt=command.attempt,
-        gpus=list(dict(command.beside).get(instance, command.gpus)),
+        gpus=list(command.gpus),
         config=command.config,
         seed=command.seed,
         checkpoints=list(command.checkpoints),
-        node=node,
     )
-
-
-def node_of(command: StartTrial, instance: str, addresses: Mapping[str, str], port: int) -> Node | None:
-    """That instance's part in an attempt on several, which meet at `port` of node 0; None if there is only one.
-
-    `addresses`: private addresses of the command's `nodes`.
-    """
-    if not command.beside:
-        return None
-    gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
-    endpoint = f"{addresses[command.instance]}:{port}"
-    return Node(command.nodes.index(instance), len(command.nodes), addresses[instance], endpoint, gpus)
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
