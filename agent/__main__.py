@@ -14,10 +14,12 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Optional
 
 from agent import host
 from agent.lease import Lease
 from agent.orders import Here
+from agent.power import power_off
 from agent.serve import Agent
 
 LOCK_S = 2.0
@@ -37,11 +39,7 @@ def main() -> int:
     if not _lock():
         print(f"another agent lives in {folder}", file=sys.stderr)
         return 1
-    (folder / "agent.pid").write_text(str(os.getpid()))
-    logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
-    host.adopt_orphans()
-    here = Here(options.run, options.gpus, options.cuda, folder, library or _unpack_library(program, folder / "lib"))
-    asyncio.run(_serve(here, Lease(time.monotonic() + options.lease_s, options.grace_s)))
+    asyncio.run(_live(options, folder, program, library))
     return 0
 
 
@@ -55,6 +53,10 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--slots", action="store_true", help="GPUs are CPU slots")
     parser.add_argument("--lease-s", type=float, required=True)
     parser.add_argument("--grace-s", type=float, required=True)
+    parser.add_argument(
+        "--spot", action="store_true", help="watch for the cloud's notice that it takes this instance away"
+    )
+    parser.add_argument("--power-off", action="store_true", help="power the machine off when nobody renews the lease")
     parser.add_argument("--library", help="where `seerd` can be imported from; default: out of this zip")
     return parser.parse_args()
 
@@ -83,12 +85,27 @@ def _unpack_library(program: Path, library: Path) -> Path:
     return library
 
 
-async def _serve(here: Here, lease: Lease) -> None:
+async def _live(options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]) -> None:
+    """From the lock to the end. A machine whose agent has failed is of no use to anybody either."""
     try:
-        await Agent(here, lease).serve()
+        forsaken = await _serve(options, folder, library or _unpack_library(program, folder / "lib"))
     except Exception:
         log.exception("the agent has to end")
+        if options.power_off:
+            host.kill(lambda: host.marked_with(f"{options.run}/"), set())
+            power_off()
         raise
+    if forsaken and options.power_off:
+        power_off()
+
+
+async def _serve(options: argparse.Namespace, folder: Path, library: Path) -> bool:
+    (folder / "agent.pid").write_text(str(os.getpid()))
+    logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
+    host.adopt_orphans()
+    here = Here(options.run, options.gpus, options.cuda, folder, library)
+    lease = Lease(time.monotonic() + options.lease_s, options.grace_s)
+    return await Agent(here, lease, spot=options.spot).serve()
 
 
 if __name__ == "__main__":

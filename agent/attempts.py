@@ -1,6 +1,7 @@
 """The life of one attempt: files, processes, its output, its end.
 
-The one rule: `Exited` is told when no process of the attempt is left and all that it wrote has been told before.
+The one rule: `Exited` is told when no process of the attempt is left, all that it wrote has been told before, and its last checkpoint is in the
+store or has failed to get there.
 """
 
 from __future__ import annotations
@@ -8,16 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from typing import Callable, List, Optional, Set
 
 from agent import host, postmortem
 from agent.journal import Maker
-from agent.launch import LaunchPlan, Places
+from agent.launch import LaunchPlan, Places, speaks
 from agent.outbox import Outbox
 from agent.protocol import Exited, Start, Started
+from agent.threads import in_thread
 
+LAST_PLACE_S = 30.0
+"""How long the last checkpoint waits for a place in the store, if no grace period says less."""
+POLL_S = 0.1
 Tell = Callable[[List[Maker]], None]
+SUMMARY_S = 3.0
+"""How long torchrun may take, after a rank has crashed, to end the others and say which it was."""
 
 
 class Attempt:
@@ -33,10 +41,12 @@ class Attempt:
         self._tell = tell
         self._marker = ""
         self._by_torchrun = False
+        self._is_crashing = False
         self._process: Optional[asyncio.subprocess.Process] = None
         self._wake = asyncio.Event()
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
+        self._storing: Optional[asyncio.Task[None]] = None
 
     @property
     def key(self) -> str:
@@ -60,10 +70,19 @@ class Attempt:
         self._tell([self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, grace_s: float) -> None:
-        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later word can only shorten it."""
+        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later word can only shorten it.
+
+        The nodes of a crash all fail at the same time, and the first to tell has the others stopped: one whose own rank has failed may still
+        say so.
+        """
+        if self.cause is None and grace_s == 0:
+            self._is_crashing = self._has_lost_a_rank()
         self.cause = self.cause or cause
-        kill_at = time.monotonic() + grace_s
+        kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        self._outbox.shelf.last_call()
+        if not self._marker:
+            self._outbox.shelf.cut()  # it need not be restored
         if grace_s > 0 and self._marker:
             (self._places.attempt / "stop").touch()
         self.look()
@@ -74,12 +93,27 @@ class Attempt:
         if due and self._killing is None and self._process is not None:
             self._killing = asyncio.ensure_future(self._kill(self._process))
             self._killing.add_done_callback(lambda _: self._wake.set())
-        if self._outbox.has_grown():
+        if self._kill_at is not None and time.monotonic() >= self._kill_at and self.cause != "lease":
+            self._outbox.shelf.cut()  # where nobody waits any more, it may still get there
+        if self._outbox.has_grown() or (self._storing is None and self._outbox.can_store()):
             self._wake.set()
 
     def _only_torchrun_is_left(self) -> bool:
-        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more."""
-        return self._process is not None and self._by_torchrun and self.members() == {self._process.pid}
+        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more.
+
+        Unless there are other nodes: these wait for it, and it keeps what their ranks talk through.
+        """
+        if self._process is None or not self._by_torchrun:
+            return False
+        if self.start.node is not None and postmortem.ranks(self._places.logs):
+            return False
+        return self.members() == {self._process.pid}
+
+    def _has_lost_a_rank(self) -> bool:
+        """Whether this is one node of several, and of its ranks that have been started one is gone."""
+        if self._process is None or self.start.node is None:
+            return False
+        return len(host.values_of("LOCAL_RANK", self.members())) < len(postmortem.ranks(self._places.logs))
 
     def members(self) -> Set[int]:
         """Its processes."""
@@ -91,6 +125,8 @@ class Attempt:
         for left_over in ("stop", "out.jsonl"):  # an agent died between starting this attempt and telling so
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
+        if not speaks(self.start):
+            (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # whatever its ranks say, node 0 speaks
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
@@ -117,13 +153,40 @@ class Attempt:
             if self._killing is not None and self._killing.done():
                 self._killing.result()
             self._tell(await asyncio.to_thread(self._outbox.drain))
+            self._store_beside()
         if self._killing is not None:
             await self._killing
         await self._kill(process)
         free_at = time.time()
         for makers in await asyncio.to_thread(lambda: list(self._outbox.drain_all())):
             self._tell(makers)
+        await self._store_last()
         return free_at
+
+    def _store_beside(self) -> None:
+        """Have the newest checkpoint put into the store while the trial goes on."""
+        if self._storing is None and self._outbox.can_store():
+            self._storing = asyncio.ensure_future(self._store())
+            self._storing.add_done_callback(lambda _: self._wake.set())
+
+    async def _store(self) -> None:
+        """Until none waits that there is a place for."""
+        while self._outbox.can_store():
+            self._tell(await in_thread(self._outbox.store))
+        self._storing = None
+
+    async def _store_last(self) -> None:
+        """What still waits is put now, or never; within the grace period."""
+        self._outbox.shelf.last_call()
+        give_up_at = time.monotonic() + LAST_PLACE_S
+        while self._outbox.waits() or self._storing is not None:
+            self._store_beside()
+            if self._storing is not None:
+                await self._storing
+            elif time.monotonic() >= min(give_up_at, self._kill_at or give_up_at):
+                return
+            else:
+                await asyncio.sleep(POLL_S)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
         left = await asyncio.to_thread(host.kill, self.members, {process.pid})
@@ -135,7 +198,20 @@ class Attempt:
         return lambda seq: Started(seq, at, order.id, order.trial, order.attempt, pid)
 
     def _exited(self, at: float, code: Optional[int]) -> Maker:
-        cause = self.cause or ("finished" if code == 0 else "crashed")
-        rank, tail = postmortem.examine(self._places.logs) if cause == "crashed" else (None, [])
-        order = self.start
-        return lambda seq: Exited(seq, at, order.trial, order.attempt, cause, code, rank, tail)
+        cause, order = self._cause_of_exit(code), self.start
+        found = postmortem.examine(self._places.logs) if cause == "crashed" else postmortem.Findings()
+        return lambda seq: Exited(
+            seq, at, order.trial, order.attempt, cause, code, found.rank, found.tail, found.silent
+        )
+
+    def _cause_of_exit(self, code: Optional[int]) -> str:
+        if self._is_crashing and code is not None and code > 0:
+            return "crashed"
+        if (
+            self.cause is None
+            and code == 0
+            and self.start.node is not None
+            and (self._places.attempt / "stop").exists()
+        ):
+            return "asked"  # its ranks left because another node's were asked to
+        return self.cause or ("finished" if code == 0 else "crashed")

@@ -57,6 +57,11 @@ def marked_with(prefix: str) -> Set[int]:
     return set(_marked(f"{MARKER}={prefix}".encode())) - {os.getpid()}
 
 
+def values_of(name: str, pids: Set[int]) -> Set[str]:
+    """What this environment variable is in those of these processes that have it (Linux; elsewhere nothing is known)."""
+    return {value for pid in pids for value in _values(name.encode() + b"=", pid)}
+
+
 def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
     """SIGKILL what `find` finds until it finds nothing; what is still there after `spare_s` (processes that the kernel holds).
 
@@ -87,6 +92,13 @@ def _marked(entry: bytes) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 if b"\0" + entry in b"\0" + (folder / "environ").read_bytes():
                     yield int(folder.name)
+
+
+def _values(entry: bytes, pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for item in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            if item.startswith(entry):
+                yield item[len(entry) :].decode(errors="replace")
 
 
 def _descendants(root: int) -> Set[int]:

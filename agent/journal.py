@@ -18,6 +18,7 @@ from agent.protocol import (
     Fact,
     Job,
     Message,
+    Noticed,
     Prepare,
     Prepared,
     ProtocolError,
@@ -45,12 +46,14 @@ class Journal:
 
     last   number of the newest fact, 0 for none
     job    of the last `Prepare` that succeeded
+    noticed  what the cloud has announced, by any agent of this folder: "interruption", "rebalance"
     open   facts of attempts that an agent before us had started and not ended, by trial and attempt
     """
 
     def __init__(self, path: Path) -> None:
         self.last = 0
         self.job: Optional[Job] = None
+        self.noticed: Set[str] = set()
         self.open: Dict[Tuple[str, int], List[Fact]] = {}
         self._path = path
         self._acked = 0
@@ -134,6 +137,8 @@ class Journal:
     def _remember(self, fact: Fact) -> None:
         self.last = fact.seq
         self._waiting.append(fact)
+        if isinstance(fact, Noticed):
+            self.noticed.add(fact.what)
         order = self._orders.get(fact.id) if isinstance(fact, Prepared) else None
         if isinstance(order, Prepare):
             self.job = order.job

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
-from agent.protocol import Job, Start
+from agent.protocol import Job, Node, Start
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """What would reach into an attempt from outside: our own names, and those that torchrun reads options from."""
@@ -19,6 +19,9 @@ DROPPED = {
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
 }
+
+JOIN_S = 120
+"""How long nodes wait for each other; they are told to start at the same time, and a cold disk takes a minute to import torch."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class LaunchPlan:
 def launch_plan(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]) -> LaunchPlan:
     """How to start this attempt. `outside` is the environment that the agent itself has."""
     return LaunchPlan(
-        argv=_argv(job, start, places),
+        argv=_argv(job, start, run, places),
         env=_env(job, start, run, places, cuda, outside),
         cwd=job.source,
         log=places.logs / "launcher.log",
@@ -60,7 +63,7 @@ def launch_plan(job: Job, start: Start, run: str, places: Places, cuda: bool, ou
             "trial": start.trial,
             "attempt": start.attempt,
             "config": start.config,
-            "gpus": len(start.gpus),
+            "gpus": start.node.gpus if start.node else len(start.gpus),
             "allocations": job.allocations,
             "metric": job.metric,
             "mode": job.mode,
@@ -71,7 +74,32 @@ def launch_plan(job: Job, start: Start, run: str, places: Places, cuda: bool, ou
     )
 
 
-def _argv(job: Job, start: Start, places: Places) -> List[str]:
+def why_not_nodes(job: Job, node: Optional[Node]) -> str:
+    """Why this job cannot have such a part in an attempt on several instances, or nothing."""
+    if node is None:
+        return ""
+    if job.launcher != "torchrun":
+        return f'launcher = "{job.launcher}" starts one process on one instance; only "torchrun" can span {node.count}'
+    if not 0 <= node.rank < node.count or not _is_endpoint(node.endpoint) or not _is_word(node.address):
+        return f"node {node.rank} of {node.count} at {node.address!r:.80} with endpoint {node.endpoint!r:.80} cannot be"
+    return ""
+
+
+def speaks(start: Start) -> bool:
+    """Whether the rank that reports, saves and restores is on this instance."""
+    return start.node is None or start.node.rank == 0
+
+
+def _is_endpoint(text: str) -> bool:
+    address, _, port = text.rpartition(":")
+    return _is_word(address) and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
+def _is_word(text: str) -> bool:
+    return bool(text) and not text.startswith("-") and text.split() == [text]
+
+
+def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
     python = job.python or sys.executable
     if job.launcher == "command":
         return [job.script, *job.args]
@@ -79,12 +107,30 @@ def _argv(job: Job, start: Start, places: Places) -> List[str]:
         return [python, job.script, *job.args]
     return [
         *(python, "-m", "torch.distributed.run"),
-        *("--nnodes", "1", "--nproc-per-node", str(len(start.gpus)), "--max-restarts", "0"),
-        # Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts that start together cannot clash.
-        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", f"{start.trial}-{start.attempt}"),
-        *("--local-addr", "127.0.0.1", "--redirects", "3", "--log-dir", str(places.logs)),
+        *("--nnodes", str(start.node.count if start.node else 1), "--nproc-per-node", str(len(start.gpus))),
+        *("--max-restarts", "0"),
+        *(_among_nodes(start.node) if start.node else _alone()),
+        *("--rdzv-id", f"{run}-{start.trial}-{start.attempt}"),
+        *("--redirects", "3", "--log-dir", str(places.logs)),
         job.script,
         *job.args,
+    ]
+
+
+def _alone() -> List[str]:
+    """Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts that start together cannot clash."""
+    return ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+
+
+def _among_nodes(node: Node) -> List[str]:
+    """The same store of c10d on node 0, but with ranks that are ours to give.
+
+    torchrun's own c10d rendezvous ranks nodes by their addresses as text, 10.0.0.10 before 10.0.0.9, so rank 0 would be anywhere; nodes that
+    come and go, which it is for, are other attempts here.
+    """
+    return [
+        *("--rdzv-backend", "static", "--node-rank", str(node.rank), "--rdzv-endpoint", node.endpoint),
+        *("--rdzv-conf", f"timeout={JOIN_S}", "--local-addr", node.address),
     ]
 
 

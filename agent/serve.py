@@ -19,33 +19,66 @@ from agent.aftermath import clean_up
 from agent.journal import Journal, Maker
 from agent.lease import Lease
 from agent.orders import Here, Orders
-from agent.protocol import MAX_LINE, Ack, Message, Prepare, ProtocolError, Renew, Shutdown, Start, Stop
+from agent.protocol import (
+    MAX_LINE,
+    Ack,
+    Ask,
+    Downloads,
+    Grant,
+    Message,
+    Noticed,
+    Parts,
+    Prepare,
+    ProtocolError,
+    Renew,
+    Shutdown,
+    Start,
+    Stop,
+)
+from agent.spot import Notice, watch
 from agent.talk import Talk
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+DESERTED_S = 10.0
+"""An instance that will be taken away waits so long for a daemon that moves its trials."""
+LAST_UPLOAD_S = 120.0
+"""When the lease has ended, storing what trials saved may take so long beyond their grace period: nobody else ends what is paid for."""
 log = logging.getLogger("agent")
 
 
 class Agent:
-    """Runs in its folder, which is the working directory, until it is shut down or its lease ends."""
+    """Runs in its folder, which is the working directory, until it is shut down or its lease ends.
 
-    def __init__(self, here: Here, lease: Lease) -> None:
+    `spot`: the cloud may take this instance away, and says so before.
+    """
+
+    def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
         self._here = here
         self._lease = lease
         self._journal = Journal(here.folder / "journal.jsonl")
-        self._orders = Orders(here, self._journal, self._tell, self._beside)
+        self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
+        self._spot = spot
+        self._doomed = False
+        self._alone_since = time.monotonic()
+        self._forsaken = False
         self._ending = False
         self._ended = asyncio.Event()
         self._failure: Optional[BaseException] = None
 
-    async def serve(self) -> None:
-        """Until the end. Raises what went wrong unforeseen, with nothing left running."""
+    async def serve(self) -> bool:
+        """Until the end; whether it let go by itself, so that nobody else will see to this machine.
+
+        Raises what went wrong unforeseen, with nothing left running.
+        """
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(clean_up, self._here, self._journal)
         server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
+        if self._spot:
+            watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
@@ -55,6 +88,7 @@ class Agent:
         self._journal.close()
         if self._failure is not None:
             raise self._failure
+        return self._forsaken
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection; the newest is the daemon's."""
@@ -64,11 +98,12 @@ class Agent:
             if self._talk is not None:
                 self._talk.close()
             self._talk = talk
-            await talk.listen(seen, self._orders.attempts, lambda message: self._obey(talk, message))
+            await talk.listen(seen, self._orders, lambda message: self._obey(talk, message))
         except (ProtocolError, ValueError, OSError) as error:
             log.warning("a connection ended: %s", error)
         finally:
-            self._talk = None if self._talk is talk else self._talk
+            if self._talk is talk:
+                self._talk, self._alone_since = None, time.monotonic()
             talk.close()
 
     def _obey(self, talk: Talk, message: Message) -> None:
@@ -79,7 +114,10 @@ class Agent:
         elif isinstance(message, Renew):
             self._lease.renew(time.monotonic(), message.for_s, message.grace_s)
         elif isinstance(message, Shutdown):
+            self._forsaken = False
             self._end("asked", 0.0)
+        elif isinstance(message, (Grant, Parts, Downloads)):
+            self._orders.hand(message)
         elif not isinstance(message, (Prepare, Start, Stop)):
             raise ProtocolError(f"{message.kind} is not for an agent")
         elif not self._ending and self._journal.take(message):
@@ -92,14 +130,41 @@ class Agent:
             if self._talk is not None:
                 self._talk.tell()
 
+    def _ask(self, question: Ask) -> bool:
+        """Say it to the daemon, from any thread; whether there is one."""
+        talk = self._talk
+        if talk is not None:
+            self._loop.call_soon_threadsafe(talk.say, question)
+        return talk is not None
+
+    def _take_note(self, notice: Notice) -> None:
+        """The cloud has announced something; an agent before us may have told that already."""
+        self._doomed = self._doomed or notice.what == "interruption"
+        if notice.what not in self._journal.noticed and not self._ended.is_set():
+            log.warning("notice of the cloud: %s", notice)
+            self._beside(self._tell_of(notice, time.time()))
+
+    async def _tell_of(self, notice: Notice, at: float) -> None:
+        self._tell([lambda seq: Noticed(seq, at, notice.what, notice.by)])
+
     async def _keep_looking(self) -> None:
         """What has to be looked at all the time, in one place, so that an idle agent wakes up as little as possible."""
         while True:
             self._orders.look()
-            if not self._ending and self._lease.ended(time.monotonic()):
-                log.warning("nobody has renewed the lease: letting go")
+            why = "" if self._ending else self._why_let_go(time.monotonic())
+            if why:
+                log.warning("%s: letting go", why)
+                self._forsaken = True
                 self._end("lease", None)
             await asyncio.sleep(LOOK_S)
+
+    def _why_let_go(self, now: float) -> str:
+        """Why nobody is left who would tell us what to do, or nothing."""
+        if self._lease.ended(now):
+            return "nobody has renewed the lease"
+        if self._doomed and self._talk is None and now - self._alone_since >= DESERTED_S:
+            return "this instance will be taken away, and no daemon is here to move its trials"
+        return ""
 
     def _end(self, cause: str, grace_s: Optional[float]) -> None:
         """Let every trial save and exit, then end; by default within the grace period of the lease. A later word can only shorten it."""
@@ -107,7 +172,11 @@ class Agent:
         self._beside(self._end_all(cause, self._lease.grace_s if grace_s is None else grace_s))
 
     async def _end_all(self, cause: str, grace_s: float) -> None:
-        await self._orders.end_all(cause, grace_s)
+        limit_s = grace_s + LAST_UPLOAD_S if cause == "lease" else None
+        try:
+            await asyncio.wait_for(self._orders.end_all(cause, grace_s), limit_s)
+        except asyncio.TimeoutError:
+            log.warning("what trials saved last could not be stored in time")
         self._ended.set()
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:

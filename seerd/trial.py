@@ -25,6 +25,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -34,6 +35,8 @@ except ImportError:  # not on Windows, where no agent runs either
     fcntl = None  # type: ignore[assignment]
 
 KEPT = 2
+PEERS_S = 120
+"""How long ranks on several instances wait for each other before they give up: an instance that has vanished closes no connection."""
 SAVE_SHARE = 20
 """A checkpoint is written again at the earliest after so many times what the last one took: at most 5% of the time goes into saving."""
 
@@ -104,6 +107,7 @@ class Trial:
         self.seed = seed
         self.rank = int(os.environ.get("RANK", "0"))
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self._local = int(os.environ.get("LOCAL_RANK", "0"))
         self.gpus = attempt.gpus if attempt else self.world
         self.epoch = 0
         self._attempt = attempt
@@ -191,6 +195,8 @@ class Trial:
             self._save()
         self._clock.look()
         self._over = leave
+        if leave:
+            self._mark_as_left()
         return not leave
 
     def report(self, **metrics: Any) -> None:
@@ -214,9 +220,14 @@ class Trial:
     def _should_leave(self) -> bool:
         if self._told_to_end:
             return True
-        if self.rank != 0 or self._attempt is None:
+        if self._attempt is None or self._local != 0:
             return False
         return (self._attempt.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
+
+    def _mark_as_left(self) -> None:
+        """Only one of several instances may have been told; the agents of the others see by this that the trial has not come to its own end."""
+        if self._attempt is not None and self._local == 0 and self._ranks.many_nodes:
+            (self._attempt.folder / "stop").touch()
 
     def _should_save(self) -> bool:
         """After the first report of this attempt, then regularly, but never for long and never twice for the same state."""
@@ -444,6 +455,7 @@ class _Ranks:
         self._own = False
         self._group: Any = None
         self.device: Any = "cpu"
+        self.many_nodes = int(os.environ.get("LOCAL_WORLD_SIZE", world)) < world
         if torch is None:
             return
         cuda = torch.cuda.is_available()
@@ -454,10 +466,11 @@ class _Ranks:
         if world == 1:
             return
         dist = torch.distributed
+        patience = {"timeout": timedelta(seconds=PEERS_S)} if self.many_nodes else {}
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if cuda else "gloo")
+            dist.init_process_group("nccl" if cuda else "gloo", **patience)
             self._own = True
-        self._group = dist.new_group(backend="gloo") if cuda else dist.group.WORLD
+        self._group = dist.new_group(backend="gloo", **patience) if cuda else dist.group.WORLD
 
     def largest(self, *numbers: int) -> List[int]:
         """Each number as it is on the rank where it is largest: a flag that is up on one rank, the epoch of rank 0."""

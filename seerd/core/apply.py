@@ -71,7 +71,7 @@ def _(event: RunResumed, state: State) -> None:
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
         if instance.phase in THERE and instance.id not in event.alive:
-            _lose(state, instance, ended, "it was gone when the run was resumed")
+            _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
     for instance in state.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
             # What that launch had brought was gone by then too; what it brings now begins now.
@@ -125,6 +125,7 @@ def _(event: InstanceReady, state: State) -> None:
     requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
     state.go_instance(instance, InstancePhase.READY)
     instance.ready_at = event.at
+    instance.boot = event.boot
     state.instances[event.instance] = instance
     come(state, event.at)
     state.roomy[instance.id] = None

@@ -44,9 +44,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
-    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone."""
+    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone: since when, as far as their cloud
+    tells, is in `ended`.
+    """
 
     alive: tuple[str, ...]
+    ended: dict[str, float] = {}
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
@@ -62,12 +65,13 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it."""
+    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it. `boot` names this boot of its machine, if it tells."""
 
     command: str
     instance: str
     gpus: int
     running_since: float
+    boot: str = ""
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):

@@ -173,6 +173,7 @@ class Trial:
 class Instance:
     """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own.
 
+    boot    which boot of the machine its agent was started in, empty if it does not tell
     seen    its agent's last fact
     busy    which trial holds each GPU; `claims`: which one is to get it
     by      when the cloud takes it away, None if it has not said so
@@ -181,6 +182,7 @@ class Instance:
     id: str
     gpus: int
     phase: InstancePhase = InstancePhase.REQUESTED
+    boot: str = ""
     ready_at: float | None = None
     ended_at: float | None = None
     seen: int = 0

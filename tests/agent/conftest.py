@@ -5,6 +5,7 @@ The one rule: tests wait for facts and for the ends of processes, never for time
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -27,6 +28,7 @@ from agent.protocol import (
     Hello,
     Job,
     Message,
+    Node,
     Prepare,
     Prepared,
     Start,
@@ -36,6 +38,9 @@ from agent.protocol import (
     encode,
 )
 from seerd.shell.bundle import build_agent
+from tests.s3front import moto_port, s3
+
+__all__ = ["moto_port", "s3"]
 
 RUN = "digits-1"
 PATIENCE_S = 120.0
@@ -76,11 +81,16 @@ class Client:
         return message
 
     def start(
-        self, trial: str = "t1", attempt: int = 1, gpus: tuple[int, ...] = (0,), checkpoints: tuple[str, ...] = ()
+        self,
+        trial: str = "t1",
+        attempt: int = 1,
+        gpus: tuple[int, ...] = (0,),
+        checkpoints: tuple[str, ...] = (),
+        node: Node | None = None,
     ) -> None:
-        """Order an attempt."""
+        """Order an attempt, or a node's part in it."""
         order = f"start-{trial}-{attempt}-{gpus}"
-        self.say(Start(order, trial, attempt, list(gpus), {"lr": 0.1}, 17, list(checkpoints)))
+        self.say(Start(order, trial, attempt, list(gpus), {"lr": 0.1}, 17, list(checkpoints), node))
 
     def stop(self, trial: str = "t1", attempt: int = 1, grace_s: float = 0.0) -> None:
         """Order its end: with a grace period, to save first."""
@@ -114,7 +124,10 @@ class Client:
 
 @dataclass
 class Rig:
-    """A folder for an agent, a source folder, a store, and the agents that were started here."""
+    """A folder for an agent, a source folder, a store, and the agents that were started here.
+
+    options, env   of the agents, beyond what they must have; `inside`: the command that they are started with
+    """
 
     bundle: Path
     folder: Path
@@ -122,6 +135,9 @@ class Rig:
     store: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
+    options: tuple[str, ...] = ("--slots",)
+    env: dict[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
 
     def launch(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
         """Start an agent; returns when it takes connections."""
@@ -133,10 +149,10 @@ class Rig:
 
     def spawn(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
         """Start an agent."""
-        command = [sys.executable, "-I", str(self.bundle), "--folder", str(self.folder), "--run", RUN, "--slots"]
-        command += ["--gpus", str(gpus), "--lease-s", str(lease_s), "--grace-s", str(grace_s)]
+        command = [*self.inside, sys.executable, "-I", str(self.bundle), "--folder", str(self.folder), "--run", RUN]
+        command += [*self.options, "--gpus", str(gpus), "--lease-s", str(lease_s), "--grace-s", str(grace_s)]
         with self.errors.open("ab") as err:
-            self.processes.append(subprocess.Popen(command, stderr=err))
+            self.processes.append(subprocess.Popen(command, stderr=err, env={**os.environ, **self.env}))
         return self.processes[-1]
 
     def lose_agent(self) -> None:
@@ -244,4 +260,18 @@ def rig(bundle: Path) -> Iterator[Rig]:
     made.source.mkdir()
     yield made
     made.end()
+    shutil.rmtree(top)
+
+
+@pytest.fixture
+def two_rigs(bundle: Path) -> Iterator[list[Rig]]:
+    """Two places for agents that see only their own processes, as on two instances; one source and one store."""
+    top = Path(tempfile.mkdtemp(prefix="agent-"))
+    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    inside = ("unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc")
+    made = [Rig(bundle, top / name, top / "source", top / "store", inside=inside) for name in ("i", "j")]
+    made[0].source.mkdir()
+    yield made
+    for each in made:
+        each.end()
     shutil.rmtree(top)

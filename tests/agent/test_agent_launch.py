@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch import LaunchPlan, Places, launch_plan
-from agent.protocol import Job, Start
+from agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
+from agent.protocol import Job, Node, Start
 
 JOB = Job(
     "/src", "train.py", ["--fast"], "torchrun", "/env/python", {}, [], "/store", "accuracy", "max", [1, 2], 3, 10.0
@@ -16,28 +16,13 @@ JOB = Job(
 START = Start("a", "t1", 2, [1, 3], {"lr": 0.1}, 17, [])
 PLACES = Places(Path("/i/trials/t1/2"), Path("/i/trials/t1/checkpoints"), Path("/i/lib"), Path("/i/agent.lock"))
 
-TORCHRUN = [
-    "/env/python",
-    "-m",
-    "torch.distributed.run",
-    "--nnodes",
-    "1",
-    "--nproc-per-node",
-    "2",
-    "--max-restarts",
-    "0",
-]
-TORCHRUN += [
-    "--rdzv-backend",
-    "c10d",
-    "--rdzv-endpoint",
-    "127.0.0.1:0",
-    "--rdzv-id",
-    "t1-2",
-    "--local-addr",
-    "127.0.0.1",
-]
-TORCHRUN += ["--redirects", "3", "--log-dir", "/i/trials/t1/2/logs", "train.py", "--fast"]
+ALONE = "-m torch.distributed.run --nnodes 1 --nproc-per-node 2 --max-restarts 0"
+ALONE += " --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1 --rdzv-id run-1-t1-2"
+SECOND_OF_3 = "-m torch.distributed.run --nnodes 3 --nproc-per-node 2 --max-restarts 0"
+SECOND_OF_3 += " --rdzv-backend static --node-rank 1 --rdzv-endpoint 10.0.0.10:29400 --rdzv-conf timeout=120"
+SECOND_OF_3 += " --local-addr 10.0.0.9 --rdzv-id run-1-t1-2"
+REST = " --redirects 3 --log-dir /i/trials/t1/2/logs train.py --fast"
+NODE = Node(1, 3, "10.0.0.9", "10.0.0.10:29400", 6)
 
 
 def plan(outside: dict[str, str] | None = None, *, cuda: bool = False, **job: object) -> LaunchPlan:
@@ -49,38 +34,49 @@ def plan(outside: dict[str, str] | None = None, *, cuda: bool = False, **job: ob
     [
         ("python", ["/env/python", "train.py", "--fast"]),
         ("command", ["train.py", "--fast"]),
-        (
-            "torchrun",
-            [
-                "/env/python",
-                "-m",
-                "torch.distributed.run",
-                "--nnodes",
-                "1",
-                "--nproc-per-node",
-                "2",
-                "--max-restarts",
-                "0",
-                "--rdzv-backend",
-                "c10d",
-                "--rdzv-endpoint",
-                "127.0.0.1:0",
-                "--rdzv-id",
-                "t1-2",
-                "--local-addr",
-                "127.0.0.1",
-                "--redirects",
-                "3",
-                "--log-dir",
-                "/i/trials/t1/2/logs",
-                "train.py",
-                "--fast",
-            ],
-        ),
+        ("torchrun", ["/env/python", *(ALONE + REST).split()]),
     ],
 )
 def test_each_launcher_has_its_command_line(launcher, argv):
     assert plan(launcher=launcher).argv == argv
+
+
+def test_each_of_several_nodes_has_the_rank_that_it_was_given():
+    made = launch_plan(JOB, replace(START, node=NODE), "run-1", PLACES, False, {})
+    assert made.argv == ["/env/python", *(SECOND_OF_3 + REST).split()]
+    assert made.about["gpus"] == 6
+
+
+@pytest.mark.parametrize(
+    ("node", "speaking"), [(None, True), (replace(NODE, rank=0), True), (NODE, False), (replace(NODE, rank=2), False)]
+)
+def test_one_node_speaks_for_all(node, speaking):
+    assert speaks(replace(START, node=node)) == speaking
+
+
+@pytest.mark.parametrize("launcher", ["python", "command"])
+def test_what_is_one_process_cannot_span_instances(launcher):
+    assert f'"{launcher}" starts one process' in why_not_nodes(replace(JOB, launcher=launcher), NODE)
+    assert why_not_nodes(replace(JOB, launcher=launcher), None) == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rank": 3},
+        {"rank": -1},
+        {"endpoint": "10.0.0.10"},
+        {"endpoint": "10.0.0.10:0"},
+        {"endpoint": "10.0.0.10:65536"},
+        {"endpoint": ":29400"},
+        {"address": ""},
+        {"address": "--help"},
+        {"address": "10.0.0.9 --help"},
+    ],
+)
+def test_a_part_that_cannot_be_is_said_to_be_one(wrong):
+    assert why_not_nodes(JOB, NODE) == ""
+    assert "cannot be" in why_not_nodes(JOB, replace(NODE, **wrong))
 
 
 def test_a_trial_runs_in_the_source_and_knows_where_its_files_are():

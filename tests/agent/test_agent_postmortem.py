@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.postmortem import TAIL_LINES, examine
+from agent.postmortem import TAIL_LINES, Findings, examine, ranks
 
 SUMMARY = """
 ============================================================
@@ -40,32 +40,45 @@ def rank_log(logs: Path, rank: int, stderr: str, silent_since: float, stdout: st
 def test_the_rank_that_fell_silent_first_is_guilty_not_the_one_that_lost_its_connection(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
     rank_log(tmp_path, 0, "RuntimeError: Connection closed by peer\n", 100.5)
-    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
-    assert examine(tmp_path) == (1, ["ValueError: lr is too large"])
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
+    assert examine(tmp_path) == Findings(1, ["ValueError: lr is too large"], 100.125)
 
 
 def test_a_rank_that_torchrun_does_not_list_is_not_guilty(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
-    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.1)
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
     rank_log(tmp_path, 2, "", 90.0)
-    assert examine(tmp_path)[0] == 1
+    assert examine(tmp_path).rank == 1
 
 
 def test_a_rank_that_only_printed_is_quoted_with_that(tmp_path):
     (tmp_path / "launcher.log").write_text(SUMMARY)
-    rank_log(tmp_path, 1, "", 100.1, stdout="step 1\nstep 2\n")
-    assert examine(tmp_path) == (1, ["step 1", "step 2"])
+    rank_log(tmp_path, 1, "", 100.125, stdout="step 1\nstep 2\n")
+    assert examine(tmp_path) == Findings(1, ["step 1", "step 2"], 100.125)
 
 
 def test_without_torchrun_the_launchers_own_words_are_quoted(tmp_path):
     (tmp_path / "launcher.log").write_text("".join(f"line {n}\n" for n in range(100)))
-    assert examine(tmp_path) == (None, [f"line {n}" for n in range(100 - TAIL_LINES, 100)])
+    assert examine(tmp_path) == Findings(None, [f"line {n}" for n in range(100 - TAIL_LINES, 100)])
 
 
 def test_a_log_of_any_bytes_is_text(tmp_path):
     (tmp_path / "launcher.log").write_bytes(b"\xff\x00boom")
-    assert examine(tmp_path)[1][0].endswith("boom")
+    assert examine(tmp_path).tail[0].endswith("boom")
 
 
 def test_no_log_says_nothing(tmp_path):
-    assert examine(tmp_path) == (None, [])
+    assert examine(tmp_path) == Findings()
+
+
+def test_on_the_second_node_a_rank_is_known_by_its_number_among_all(tmp_path):
+    (tmp_path / "launcher.log").write_text(SUMMARY.replace("rank      : 1 (local", "rank      : 5 (local"))
+    rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
+    assert examine(tmp_path) == Findings(5, ["ValueError: lr is too large"], 100.125)
+
+
+def test_ranks_that_have_been_started_are_known_by_their_logs(tmp_path):
+    assert ranks(tmp_path) == set()
+    rank_log(tmp_path, 0, "", 100.125)
+    rank_log(tmp_path, 3, "", 100.125)
+    assert ranks(tmp_path) == {0, 3}

@@ -1,0 +1,146 @@
+"""Whether this machine has what its kind promises: room on the disk, GPUs that `nvidia-smi` lists without complaint, a torch that can use them.
+
+The one rule: it only looks, and what is wrong is told in plain words with what was found. What another machine of the same kind could not do
+better (no torch, a torch without CUDA) is the job's fault, not the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from agent import host
+from agent.protocol import Expected, Job
+
+SMI = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+SMI_S = 60.0
+"""Without its persistence daemon the driver starts anew for each look, which takes tens of seconds with 8 GPUs."""
+BROKEN = re.compile(r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE)
+TORCH = """import torch
+for gpu in range(torch.cuda.device_count()):
+    torch.zeros(1, device=f"cuda:{gpu}")
+print(torch.version.cuda or torch.version.hip or "without", torch.cuda.device_count())
+"""
+TORCH_S = 120.0
+SHOWN = 300
+GIB = 1 << 30
+
+
+class UnhealthyError(Exception):
+    """This machine lacks something that another of its kind might have; the text says what was found."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look carry, so that none outlives the agent."""
+
+    folder: Path
+    cuda: bool
+    marker: str
+
+
+async def check_machine(expected: Optional[Expected], machine: Machine) -> None:
+    """Before anything is done on it. Raises `UnhealthyError`."""
+    if expected is None:
+        return
+    free = shutil.disk_usage(machine.folder).free
+    if free < expected.free_bytes:
+        raise UnhealthyError(
+            f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {expected.free_bytes / GIB:.1f} GiB are expected"
+        )
+    if machine.cuda and expected.gpus:
+        problem = gpu_problem(await _listed(machine), expected.gpus)
+        if problem:
+            raise UnhealthyError(problem)
+
+
+async def check_torch(expected: Optional[Expected], machine: Machine, job: Job) -> None:
+    """Once the job's setup is done. Raises `UnhealthyError`, or `ValueError` or `OSError` if no machine with this setup could do it."""
+    if expected is None or not expected.torch or not machine.cuda:
+        return
+    env = {**os.environ, **job.env, host.MARKER: machine.marker}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    look = _Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
+    status, output, errors = await look.take(f"{job.python} with torch")
+    if "No module named 'torch'" in errors:
+        raise ValueError(
+            f"{job.python} has no torch on this instance: install it with [train] setup, or take another image"
+        )
+    answer = _last(output).split()
+    found = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
+    if found == 0 and answer[0] == "without":
+        raise ValueError(
+            f"the torch of {job.python} was built without CUDA: install one with it, or take another image"
+        )
+    if found is None:
+        raise UnhealthyError(f"torch cannot use the GPUs (exit status {status}): {_last(errors) or _last(output)}")
+    if found < expected.gpus:
+        said = _last(errors)
+        raise UnhealthyError(f"torch sees {found} GPUs where {expected.gpus} are expected{': ' if said else ''}{said}")
+
+
+def gpu_problem(listing: str, expected: int) -> str:
+    """What is wrong with the GPUs that `nvidia-smi` lists (name, memory, driver version; one line each), or nothing."""
+    lines = [line.strip() for line in listing.splitlines() if line.strip()]
+    broken = [line for line in lines if BROKEN.search(line)]
+    if broken:
+        return f"nvidia-smi says of a GPU: {broken[0]:.{SHOWN}}"
+    gpus = [line for line in lines if line.count(",") >= 2]
+    if len(gpus) < expected:
+        found = f": {gpus[0]:.{SHOWN}}" if gpus else ""
+        return f"nvidia-smi lists {len(gpus)} GPUs where {expected} are expected{found}"
+    return ""
+
+
+async def _listed(machine: Machine) -> str:
+    """The GPUs that `nvidia-smi` lists."""
+    look = _Look(SMI, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
+    try:
+        status, output, errors = await look.take("nvidia-smi")
+    except OSError as error:
+        raise UnhealthyError(
+            f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
+        ) from None
+    if status:
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {_last(output) or _last(errors)}")
+    return output
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A program that is run to look at something."""
+
+    argv: Sequence[str]
+    env: Dict[str, str]
+    cwd: str
+    limit_s: float
+
+    async def take(self, name: str) -> Tuple[int, str, str]:
+        """Exit status, output, errors. Raises `OSError` if it cannot be started, `UnhealthyError` if it does not end in time."""
+        process = await asyncio.create_subprocess_exec(
+            *self.argv,
+            env=self.env,
+            cwd=self.cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), self.limit_s)
+        except asyncio.TimeoutError:
+            marker, pid = self.env[host.MARKER], process.pid
+            await asyncio.to_thread(host.kill, lambda: host.members(marker, pid), {pid})
+            raise UnhealthyError(f"{name} did not answer within {self.limit_s:.0f} s") from None
+        return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _last(text: str) -> str:
+    """The last line that says something."""
+    lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:SHOWN] if lines else ""

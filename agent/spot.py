@@ -1,0 +1,126 @@
+"""Notices that the cloud will take this instance away, from EC2's instance metadata service (version 2 alone).
+
+The one rule: nobody waits for it. It is asked in a thread of its own, and a service that is silent, slow or answers rubbish is no notice.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (instance-action: two minutes before, not always)
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html (sooner, perhaps)
+"""
+
+from __future__ import annotations
+
+import calendar
+import http.client
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from urllib.parse import urlsplit
+
+ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+DEFAULT = "http://169.254.169.254"
+TOKENS = "/latest/api/token"
+ACTION = "/latest/meta-data/spot/instance-action"
+REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
+EVERY_S = 2.0
+TIMEOUT_S = 1.0
+TOKEN_S = 21600
+TOKEN_SPARE_S = 60.0
+LONGEST = 1 << 16
+
+
+@dataclass(frozen=True)
+class Notice:
+    """`what` is "interruption" (the instance is taken at `by`, wall clock, None if that is not said) or "rebalance"."""
+
+    what: str
+    by: Optional[float] = None
+
+
+class Metadata:
+    """The metadata service at this URL. Not for two threads at once."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or 80
+        self._token = ""
+        self._token_ends = 0.0
+
+    def look(self) -> List[Notice]:
+        """What it says now; nothing if it does not answer, or not as it should."""
+        found = [_interruption(self._said(ACTION)), _rebalance(self._said(REBALANCE))]
+        return [notice for notice in found if notice is not None]
+
+    def _said(self, path: str) -> Dict[str, Any]:
+        """The JSON object that is there; empty for anything else."""
+        try:
+            said = json.loads(self._get(path) or b"{}")
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            return {}
+        return said if isinstance(said, dict) else {}
+
+    def _get(self, path: str) -> Optional[bytes]:
+        """What is there, None if nothing."""
+        if time.monotonic() >= self._token_ends:
+            self._renew()
+        status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
+        if status == http.client.UNAUTHORIZED:
+            self._token_ends = 0.0
+        return body if status == http.client.OK else None
+
+    def _renew(self) -> None:
+        status, body = self._ask("PUT", TOKENS, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)})
+        if status != http.client.OK:
+            raise ValueError(f"no token: {status}")
+        self._token = body.decode("ascii").strip()
+        self._token_ends = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
+
+    def _ask(self, method: str, path: str, headers: Dict[str, str]) -> Tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(LONGEST)
+        finally:
+            connection.close()
+
+
+def watch(told: Callable[[Notice], Any]) -> None:
+    """Have `told` called, in another thread, with every kind of notice once. It raises `RuntimeError` when nobody listens any more."""
+    url = os.environ.get(ENDPOINT) or DEFAULT
+    threading.Thread(target=_keep_asking, args=(url, told), name="spot", daemon=True).start()
+
+
+def _keep_asking(url: str, told: Callable[[Notice], Any]) -> None:
+    metadata = Metadata(url)
+    known: Set[str] = set()
+    while True:
+        for notice in metadata.look():
+            if notice.what not in known:
+                known.add(notice.what)
+                try:
+                    told(notice)
+                except RuntimeError:  # the agent's loop has ended
+                    return
+        time.sleep(EVERY_S)
+
+
+def _interruption(said: Dict[str, Any]) -> Optional[Notice]:
+    """`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; to stop or to hibernate it is the same to us."""
+    if not isinstance(said.get("action"), str):
+        return None
+    return Notice("interruption", _moment(said.get("time")))
+
+
+def _rebalance(said: Dict[str, Any]) -> Optional[Notice]:
+    """`{"noticeTime": "2020-10-26T08:22:00Z"}`."""
+    return Notice("rebalance") if "noticeTime" in said else None
+
+
+def _moment(text: Any) -> Optional[float]:
+    try:
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+    except (TypeError, ValueError):
+        return None
