@@ -66,8 +66,11 @@ def quiet_by(state: State) -> float:
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(state)
 
 
-def closing_grace_s(state: State) -> float:
-    """What is left of the grace period while everything is being stopped."""
+def grace_left_s(state: State) -> float:
+    """What is left of the grace period: all of it until everything has to be stopped."""
+    if state.phase is RunPhase.RUNNING:
+        late_s = state.now - min(close_at(state), exhausted_at(state))
+        return max(0.0, grace_s(state) - max(0.0, late_s))
     return max(0.0, min(grace_s(state), (state.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
 
 

@@ -23,7 +23,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.launching import affordable_one, launches
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, closing_grace_s, grace_s, time_left, wake_at
+from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
 from seerd.core.state import Instance, State, Trial
 
@@ -96,7 +96,7 @@ def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
 
 def _grace_s(state: State, trial: Trial) -> float:
     """How long it may take to save and exit; once node 0 has, the others only have to exit, as they are about to."""
-    usual_s = grace_s(state) if state.phase is RunPhase.RUNNING else closing_grace_s(state)
+    usual_s = grace_left_s(state)
     by = min((by for slots in trial.left if (by := state.instances[slots.node].by) is not None), default=math.inf)
     noticed_s = max(0.0, by - NOTICE_MARGIN_S - state.now)
     return min(usual_s, noticed_s, GRACE_MIN_S) if trial.saved else min(usual_s, noticed_s)

@@ -182,6 +182,9 @@ class Fleet:
     def terminate(self, command: Terminate) -> None:
         """Give an instance back, or the one that its launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
+        if name not in self.machines:  # the cloud had none to give
+            self._reply(0.0, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance))
+            return
         machine = self.machines[name]
         wait_s = min(self.behaviour.release_most_s, self.behaviour.release.draw(self._rng))
         ran = machine.running_since <= self._heap.now
