@@ -175,6 +175,8 @@ async def connect(bridge: Bridge, veth: str, address: str) -> Link:
         f"route add default via {bridge.address}",
         inside=fd,
     )
+    # An address that an instance before had: who talked with that one must not go on sending to its hardware address.
+    await _ip(f"neigh flush to {address} dev {bridge.name}")
     return Link(fd, veth, bridge.name, metadata)
 
 
