@@ -192,7 +192,7 @@ def test_an_instance_that_is_not_listed_yet_is_waited_for(moto: str, tmp_path: P
         there.hidden_s = 1.5
         launched = await provider.launch("1.0")
         assert time.time() - there.launched[launched.instance] >= 1.5
-        assert provider._fleet.losses.empty()
+        assert provider._fleet._losses.empty()
 
     play(moto, tmp_path, scenario)
 
@@ -294,7 +294,7 @@ def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(m
         assert loss.span.until <= time.time()
         with pytest.raises(ProviderError, match="has ended"):
             await provider.connect(gone.instance)
-        assert provider._fleet.losses.empty()
+        assert provider._fleet._losses.empty()
 
     play(moto, tmp_path, scenario)
 

@@ -148,5 +148,5 @@ async def last_life(made: Ec2Settings, there: Front, journal: Journal) -> None:
     assert await provider.leftovers() == []
     there.fault = lambda action, params: None
     assert await asyncio.to_thread(there.alive) == set()
-    assert provider._fleet.losses.empty()
+    assert provider._fleet._losses.empty()
     await provider.close()
