@@ -115,6 +115,7 @@ async def take_up(provider: Ec2Provider, journal: Journal) -> None:
         journal.known.pop(token, None)
 
 
+@pytest.mark.timeout(600)  # about 100 s on two idle cores
 @pytest.mark.parametrize("seed", [1])
 def test_nothing_is_lost_and_nothing_is_left(moto: str, tmp_path: Path, seed: int) -> None:
     async def scenario() -> None:
