@@ -192,7 +192,7 @@ def test_an_instance_that_is_not_listed_yet_is_waited_for(moto: str, tmp_path: P
         there.hidden_s = 1.5
         launched = await provider.launch("1.0")
         assert time.time() - there.launched[launched.instance] >= 1.5
-        assert provider._fleet.losses.empty()
+        assert provider._fleet._losses.empty()
 
     play(moto, tmp_path, scenario)
 
@@ -294,7 +294,7 @@ def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(m
         assert loss.span.until <= time.time()
         with pytest.raises(ProviderError, match="has ended"):
             await provider.connect(gone.instance)
-        assert provider._fleet.losses.empty()
+        assert provider._fleet._losses.empty()
 
     play(moto, tmp_path, scenario)
 
@@ -408,3 +408,17 @@ def test_a_wrong_image_or_subnet_is_told_before_anything_starts(moto: str, tmp_p
     assert "cluster.image" in asyncio.run(refused(image="ami-00000000"))
     assert "cluster.image" in asyncio.run(refused(image="ssm:/no/such/parameter"))
     assert "cluster.subnets" in asyncio.run(refused(subnets=("subnet-00000000",)))
+
+
+def test_a_bug_on_the_way_leaves_no_instance(moto: str, tmp_path: Path) -> None:
+    async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
+        def bug(machine: object) -> str:
+            raise ZeroDivisionError
+
+        door.trouble = bug
+        with pytest.raises(ZeroDivisionError):
+            await provider.launch("1.0")
+        assert len(there.launched) == 1
+        assert there.alive() == set()
+
+    play(moto, tmp_path, scenario)
