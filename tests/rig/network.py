@@ -161,11 +161,22 @@ class Link:
 async def connect(bridge: Bridge, veth: str, address: str) -> Link:
     """A namespace with this address on the bridge and 169.254.169.254 within."""
     fd, metadata = await asyncio.to_thread(_namespace)
-    mine = f"/proc/{os.getpid()}/fd/{fd}"
+    link = Link(fd, veth, bridge.name, metadata)
+    try:
+        await _plug(link, bridge, address)
+    except OSError:
+        await link.remove()
+        raise
+    return link
+
+
+async def _plug(link: Link, bridge: Bridge, address: str) -> None:
+    """The hardware address follows from the other one, so nobody remembers a wrong one when an address comes again."""
+    hardware = "02:72:" + ":".join(f"{int(part):02x}" for part in address.split("."))
     await _ip(
-        f"link add {veth} type veth peer name eth0 netns {mine}",
-        f"link set {veth} master {bridge.name}",
-        f"link set {veth} up",
+        f"link add {link.veth} type veth peer name eth0 address {hardware} netns /proc/{os.getpid()}/fd/{link.fd}",
+        f"link set {link.veth} master {bridge.name}",
+        f"link set {link.veth} up",
     )
     await _ip(
         f"addr add {address}/16 dev eth0",
@@ -173,11 +184,8 @@ async def connect(bridge: Bridge, veth: str, address: str) -> Link:
         "link set lo up",
         "link set eth0 up",
         f"route add default via {bridge.address}",
-        inside=fd,
+        inside=link.fd,
     )
-    # An address that an instance before had: who talked with that one must not go on sending to its hardware address.
-    await _ip(f"neigh flush to {address} dev {bridge.name}")
-    return Link(fd, veth, bridge.name, metadata)
 
 
 def _namespace() -> tuple[int, socket.socket]:
