@@ -39,7 +39,8 @@ from agent.protocol import (
 )
 from seerd.shell.bundle import build_agent
 
-RUN = "digits-1"
+RUN = f"digits-{os.getpid()}"
+"""An agent ends whatever on its machine carries the name of its run, so tests that run side by side have names of their own."""
 PATIENCE_S = 120.0
 
 
