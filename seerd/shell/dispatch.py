@@ -41,7 +41,6 @@ from seerd.shell.providers.base import Launched, Loss, Span
 from seerd.shell.talks import Outcome, Talks
 from seerd.shell.world import Core, World
 
-
 KEEP_S = 20.0
 
 
