@@ -21,7 +21,7 @@ DeadlineOpt = Annotated[str | None, typer.Option(help="Until the best model is i
 BudgetOpt = Annotated[str | None, typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")]
 CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
 PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
-ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local.", metavar="NAME")]
+ProviderOpt = Annotated[str | None, typer.Option(help="Where to run: local, hosts or ec2.", metavar="NAME")]
 MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at one moment.", metavar="N", min=1)]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
 MinimizeOpt = Annotated[

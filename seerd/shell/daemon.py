@@ -67,22 +67,21 @@ class Daemon:
             await self._run()
 
     async def _run(self) -> None:
-        failure = self._failure
-        with self._signals():
-            await self._turn(failure)
-            while not self.state.finished:
-                await self._turn(failure)
+        await self._turn(self._failure)
+        while not self.state.finished:
+            await self._turn(self._failure)
         self.leftovers = await self._dispatch.leftovers()
 
     @contextlib.asynccontextmanager
     async def _world(self) -> AsyncIterator[None]:
         """Instances and checkpoints can be had meanwhile."""
         self._failure = asyncio.get_running_loop().create_future()
-        try:
-            await self._dispatch.open()
-            yield
-        finally:
-            await self._dispatch.close()
+        with self._signals():
+            try:
+                await self._dispatch.open()
+                yield
+            finally:
+                await self._dispatch.close()
 
     async def _turn(self, failure: asyncio.Future[AnyEvent]) -> None:
         """Wait for something to happen, then handle all that has."""

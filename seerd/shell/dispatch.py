@@ -42,6 +42,7 @@ from seerd.shell.talks import Outcome, Talks
 from seerd.shell.world import Core, World
 
 KEEP_S = 20.0
+HOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Dispatch:
         self._world = world
         self._core = core
         self._clock = clock
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._talks = Talks(world, core, clock, self._beside, self._give_up)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._more: set[asyncio.Task[None]] = set()
@@ -120,10 +121,7 @@ class Dispatch:
 
     @_carry_out.register
     def _(self, command: SetTimer) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        wait_s = max(0.0, command.due - self._clock.now())
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire, command.id)
+        self._await(command)
 
     @_carry_out.register
     def _(self, command: Launch) -> None:
@@ -145,6 +143,16 @@ class Dispatch:
     @_carry_out.register
     def _(self, command: Finish) -> None:
         """The daemon ends when the core is over."""
+
+    def _await(self, timer: SetTimer) -> None:
+        """In hops, since the loop's own clock may stand still while the machine sleeps."""
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = timer.due - self._clock.now()
+        if wait_s <= 0:
+            self._timer = asyncio.get_running_loop().call_soon(self._fire, timer.id)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(min(wait_s, HOP_S), self._await, timer)
 
     def _fire(self, command: str) -> None:
         self._core.emit(TimerFired(at=self._clock.now(), command=command))

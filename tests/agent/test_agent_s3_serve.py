@@ -32,7 +32,7 @@ def daemon(work: Callable[[S3Store], Awaitable[Any]]) -> Any:
     """What the daemon's store answers."""
 
     async def run() -> Any:
-        store = S3Store("s3://bucket/seerd", "digits-1", time.time() + 3600)
+        store = S3Store("s3://bucket/seerd", RUN, time.time() + 3600)
         try:
             return await work(store)
         finally:
@@ -47,7 +47,7 @@ def grant(trial: str = "t1", attempt: int = 1, first: int = 1, checkpoints: tupl
 
 def objects() -> list[str]:
     listed = boto3.client("s3").list_objects_v2(Bucket="bucket").get("Contents", [])
-    return [found["Key"].removeprefix("seerd/digits-1/") for found in listed]
+    return [found["Key"].removeprefix(f"seerd/{RUN}/") for found in listed]
 
 
 def kinds(facts: list[Any]) -> list[str]:

@@ -20,17 +20,15 @@ PROGRAMS = {
     "usr/local/lib/rig/init": "init",
     "usr/local/lib/rig/cloud-init": "cloud-init",
     "usr/local/lib/rig/cuda.py": "cuda.py",
-    "usr/local/sbin/shutdown": "shutdown",
-    "usr/local/sbin/poweroff": "poweroff",
-    "usr/local/sbin/halt": "poweroff",
-    "usr/local/bin/systemctl": "systemctl",
-    "usr/local/sbin/service": "service",
-    "usr/local/bin/nvidia-smi": "nvidia-smi",
     "usr/local/bin/gpu-python": "gpu-python",
+    "usr/sbin/shutdown": "shutdown",
+    "usr/sbin/poweroff": "poweroff",
+    "usr/sbin/halt": "poweroff",
+    "usr/bin/systemctl": "systemctl",
+    "usr/sbin/service": "service",
+    "usr/bin/nvidia-smi": "nvidia-smi",
 }
-ABSOLUTE = {"usr/sbin/shutdown": "shutdown", "usr/sbin/poweroff": "poweroff", "usr/bin/systemctl": "systemctl",
-            "usr/sbin/service": "service", "usr/bin/nvidia-smi": "nvidia-smi"}  # fmt: skip
-"""Boot scripts name these by their full path."""
+"""Where each is on a real machine: boot scripts and sudoers name them by their full path."""
 SSHD = """\
 Include /etc/ssh/sshd_config.d/*.conf
 UsePAM yes
@@ -49,7 +47,7 @@ def make_layer(at: Path) -> list[str]:
     at.chmod(0o755)
     _hide_the_host(at)
     _devices(at / "dev")
-    for place, name in {**PROGRAMS, **ABSOLUTE}.items():
+    for place, name in PROGRAMS.items():
         target = at / place
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text((SOURCE / name).read_text().replace("@PYTHON@", sys.executable))

@@ -33,6 +33,7 @@ def by(name: str, value: str) -> dict[str, Any]:
 
 
 def test_a_client_token_gives_the_same_instances_again(rig: Rig) -> None:
+    rig.set_shutting_down(60)
     first = launch(rig, ClientToken="one", MaxCount=2)
     assert launch(rig, ClientToken="one", MaxCount=2) == first
     code, status = refusal(client(rig, "ec2").run_instances, **order(rig, ClientToken="one", MaxCount=3))
@@ -86,27 +87,38 @@ def test_quota_counts_vcpus_and_service_quotas_says_the_same(rig: Rig) -> None:
     assert refusal(client(rig, "ec2").run_instances, **order(rig, **spot))[0] == "MaxSpotInstanceCountExceeded"
 
 
-def test_states_come_in_their_order_and_a_new_id_may_not_be_known_yet(rig: Rig) -> None:
-    rig.set_boot(pending_s=2.0, hidden_s=1.5)
-    rig.set_shutting_down(0.5)
+def state(rig: Rig, name: str) -> str:
+    return str(described(rig, InstanceIds=[name])[name]["State"]["Name"])
+
+
+def test_a_new_id_may_not_be_known_yet(rig: Rig) -> None:
     ec2 = client(rig, "ec2")
-    (name,) = launch(rig)
-    assert refusal(ec2.describe_instances, InstanceIds=[name]) == ("InvalidInstanceID.NotFound", 400)
-    assert refusal(ec2.terminate_instances, InstanceIds=[name]) == ("InvalidInstanceID.NotFound", 400)
+    rig.set_boot(hidden_s=60)
+    (hidden,) = launch(rig)
+    assert refusal(ec2.describe_instances, InstanceIds=[hidden]) == ("InvalidInstanceID.NotFound", 400)
+    assert refusal(ec2.terminate_instances, InstanceIds=[hidden]) == ("InvalidInstanceID.NotFound", 400)
     assert described(rig) == {}
-    seen = []
-    until(lambda: described(rig))
+    assert [one.id for one in rig.instances()] == [hidden]
+    rig.set_boot(hidden_s=0.2)
+    (found,) = launch(rig)
+    until(lambda: found in described(rig))
 
-    def look() -> bool:
-        state = described(rig)[name]["State"]["Name"]
-        if state not in seen:
-            seen.append(state)
-        if state == "running":
-            ec2.terminate_instances(InstanceIds=[name])
-        return state == "terminated"
 
-    until(look)
-    assert seen == ["pending", "running", "shutting-down", "terminated"]
+def test_states_come_in_their_order(rig: Rig) -> None:
+    ec2 = client(rig, "ec2")
+    rig.set_boot(pending_s=60)
+    rig.set_shutting_down(60)
+    (early,) = launch(rig)
+    assert state(rig, early) == "pending"
+    ec2.terminate_instances(InstanceIds=[early])
+    assert state(rig, early) == "shutting-down"
+    assert rig.account()[early].billed_s(time.time()) == 0.0
+    rig.set_boot()
+    rig.set_shutting_down(0.1)
+    (name,) = launch(rig)
+    until(lambda: state(rig, name) == "running")
+    ec2.terminate_instances(InstanceIds=[name])
+    until(lambda: state(rig, name) == "terminated")
     gone = described(rig)[name]
     assert not {"PrivateIpAddress", "SubnetId", "VpcId"} & set(gone)
     assert gone["StateTransitionReason"].startswith("User initiated (")

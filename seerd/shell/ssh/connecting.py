@@ -121,8 +121,8 @@ async def _tcp(machine: Machine) -> socket.socket:
 
 
 def _identity(machine: Machine) -> dict[str, Any]:
-    """Who we are, and whom we trust."""
-    options: dict[str, Any] = {}
+    """Who we are, and whom we trust; nobody gets our agent, whatever ~/.ssh/config says."""
+    options: dict[str, Any] = {"agent_forwarding": False}
     if machine.user:
         options["username"] = machine.user
     if machine.port != SSH_PORT or machine.key is not None:
