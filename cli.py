@@ -26,6 +26,7 @@ from seerd import options as o  # noqa: E402
 
 if TYPE_CHECKING:
     from seerd.core.state import State
+    from seerd.runs import Ended
     from seerd.shell.home import Home, RunFolder
 
 app = typer.Typer(
@@ -59,16 +60,18 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import machine, planned, runs
+    from seerd import machine, offers, planned, runs, worlds
 
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    runs.check_runnable(loaded)
-    place = machine.place_of(loaded, _home(home))
+    worlds.check_runnable(loaded)
+    lease = offers.ask(loaded, _home(home))
+    place = machine.place_of(loaded, _home(home), lease=lease)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    folder, state = runs.create(loaded, made, _home(home), STARTED)
+    offers.check_quota(loaded, lease, made)
+    folder, state = runs.create(loaded, made, _home(home), STARTED, lease)
     with _watcher(folder, plain=plain, json=json) as watcher:
-        state = runs.begin(folder, state, watcher)
-    _end(folder, state, json=json)
+        ended = runs.begin(folder, state, watcher)
+    _end(folder, ended, json=json)
 
 
 @app.command()
@@ -86,8 +89,8 @@ def resume(
 
     folder = _home(home).find(run)
     with _watcher(folder, plain=plain, json=json) as watcher:
-        state = runs.resume(folder, watcher)
-    _end(folder, state, json=json)
+        ended = runs.resume(folder, watcher)
+    _end(folder, ended, json=json)
 
 
 @app.command()
@@ -139,19 +142,21 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import machine, planned, profiling, runs
+    from seerd import machine, offers, planned, profiling, runs, worlds
     from seerd.spec import load_spec
 
     options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
-    runs.check_runnable(measuring)
-    made = planned.of_spec(measuring, machine.place_of(measuring, _home(home)), ideal=True)
-    folder, state = runs.create(measuring, made, _home(home), STARTED)
+    worlds.check_runnable(measuring)
+    lease = offers.ask(measuring, _home(home))
+    made = planned.of_spec(measuring, machine.place_of(measuring, _home(home), lease=lease), ideal=True)
+    offers.check_quota(measuring, lease, made)
+    folder, state = runs.create(measuring, made, _home(home), STARTED, lease)
     profiling.aim(folder, measuring, this)
     with _watcher(folder, plain=plain, json=json) as watcher:
-        state = runs.begin(folder, state, watcher)
-    _end(folder, state, json=json)
+        ended = runs.begin(folder, state, watcher)
+    _end(folder, ended, json=json)
 
 
 @app.command()
@@ -429,11 +434,14 @@ def _progress(total: int) -> Iterator[Any]:
         yield lambda: progress.advance(task)
 
 
-def _end(folder: RunFolder, state: State, *, json: bool) -> None:
-    """Print the result, and exit as it deserves."""
+def _end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
+    """Print the result and what is left of the run, and exit as it deserves."""
     from seerd import profiling, show
-    from seerd.summary import summary
+    from seerd.summary import leftover_lines, summary
 
+    state = ended.state
+    for line in leftover_lines(ended.leftovers):
+        print(line, file=sys.stderr)
     if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
         from seerd.profileview import profile_view
 
@@ -441,7 +449,7 @@ def _end(folder: RunFolder, state: State, *, json: bool) -> None:
         _tell(told, None if json else profile_view(told))
         return
     _tell(show.result(state, _status(folder, state)), None if json else summary(state))
-    raise typer.Exit(show.exit_code(state))
+    raise typer.Exit(show.exit_code(state) or (1 if ended.leftovers else 0))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The life of one attempt: files, processes, its output, its end.
 
-The one rule: `Exited` is told when no process of the attempt is left and all that it wrote has been told before.
+The one rule: `Exited` is told when no process of the attempt is left, all that it wrote has been told before, and its last checkpoint is in the
+store or has failed to get there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from agent.journal import Maker
 from agent.launch import LaunchPlan, Places, speaks
 from agent.outbox import Outbox
 from agent.protocol import Exited, Start, Started
+from agent.threads import in_thread
 
+LAST_PLACE_S = 30.0
+"""How long the last checkpoint waits for a place in the store, if no grace period says less."""
+POLL_S = 0.1
 Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
 """How long torchrun may take, after a rank has crashed, to end the others and say which it was."""
@@ -41,6 +46,7 @@ class Attempt:
         self._wake = asyncio.Event()
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
+        self._storing: Optional[asyncio.Task[None]] = None
 
     @property
     def key(self) -> str:
@@ -74,6 +80,8 @@ class Attempt:
         self.cause = self.cause or cause
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        if not self._marker:
+            self._outbox.shelf.cut()  # it need not be restored
         if grace_s > 0 and self._marker:
             (self._places.attempt / "stop").touch()
         self.look()
@@ -84,7 +92,9 @@ class Attempt:
         if due and self._killing is None and self._process is not None:
             self._killing = asyncio.ensure_future(self._kill(self._process))
             self._killing.add_done_callback(lambda _: self._wake.set())
-        if self._outbox.has_grown():
+        if self._kill_at is not None and time.monotonic() >= self._kill_at and self.cause != "lease":
+            self._outbox.shelf.cut()  # where nobody waits any more, it may still get there
+        if self._outbox.has_grown() or (self._storing is None and self._outbox.can_store()):
             self._wake.set()
 
     def _only_torchrun_is_left(self) -> bool:
@@ -142,13 +152,40 @@ class Attempt:
             if self._killing is not None and self._killing.done():
                 self._killing.result()
             self._tell(await asyncio.to_thread(self._outbox.drain))
+            self._store_beside()
         if self._killing is not None:
             await self._killing
         await self._kill(process)
         free_at = time.time()
         for makers in await asyncio.to_thread(lambda: list(self._outbox.drain_all())):
             self._tell(makers)
+        await self._store_last()
         return free_at
+
+    def _store_beside(self) -> None:
+        """Have the newest checkpoint put into the store while the trial goes on."""
+        if self._storing is None and self._outbox.can_store():
+            self._storing = asyncio.ensure_future(self._store())
+            self._storing.add_done_callback(lambda _: self._wake.set())
+
+    async def _store(self) -> None:
+        """Until none waits that there is a place for."""
+        while self._outbox.can_store():
+            self._tell(await in_thread(self._outbox.store))
+        self._storing = None
+
+    async def _store_last(self) -> None:
+        """What still waits is put now, or never; within the grace period."""
+        self._outbox.shelf.last_call()
+        give_up_at = time.monotonic() + LAST_PLACE_S
+        while self._outbox.waits() or self._storing is not None:
+            self._store_beside()
+            if self._storing is not None:
+                await self._storing
+            elif time.monotonic() >= min(give_up_at, self._kill_at or give_up_at):
+                return
+            else:
+                await asyncio.sleep(POLL_S)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
         left = await asyncio.to_thread(host.kill, self.members, {process.pid})

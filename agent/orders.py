@@ -13,17 +13,21 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Coroutine, Dict, List
+from typing import Any, Callable, Coroutine, Dict, List, Union
 
 from agent import host
 from agent.attempts import Attempt, Tell
+from agent.downloads import Data
+from agent.grants import Granted, Grants, Say
 from agent.health import Machine, UnhealthyError, check_machine, check_torch
 from agent.journal import Journal, Maker, Order
 from agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
 from agent.network import environment
 from agent.outbox import Outbox
-from agent.protocol import Job, Prepare, Prepared, Refused, Start, Stop
-from agent.transfer import fetch, is_safe
+from agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
+from agent.remote_store import RemoteStore
+from agent.threads import in_thread
+from agent.transfer import Directory, Shelf, is_safe
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
@@ -54,20 +58,24 @@ class Here:
         own = self.folder / "trials" / trial
         return Places(own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock")
 
-    def outbox(self, store: str, trial: str, attempt: int) -> Outbox:
-        """What an attempt writes for us."""
+    def outbox(self, store: str, granted: Granted) -> Outbox:
+        """What an attempt writes for us; its checkpoints go to the directory `store`, or, if there is none, where it is granted."""
+        trial, attempt = granted.trial, granted.attempt
         places = self.places(trial, attempt)
-        return Outbox(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, Path(store) / trial)
+        shelf: Shelf = Directory(Path(store) / trial) if store else RemoteStore(granted)
+        return Outbox(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, shelf)
 
 
 class Orders:
-    """What has been ordered on this instance. Facts go through `tell`; `beside` does work beside everything else."""
+    """What has been ordered on this instance. Facts go through `tell`, questions through `ask`; `beside` does work beside everything else."""
 
-    def __init__(self, here: Here, journal: Journal, tell: Tell, beside: Beside) -> None:
+    def __init__(self, here: Here, journal: Journal, tell: Tell, beside: Beside, ask: Say) -> None:
         self._here = here
         self._journal = journal
         self._tell = tell
         self._beside = beside
+        self._grants = Grants(ask)
+        self._data = Data()
         self._attempts: Dict[str, Attempt] = {}
         self._preparing = asyncio.Lock()
 
@@ -84,6 +92,18 @@ class Orders:
             self._start(order)
         else:
             self._stop(order)
+
+    @property
+    def asks(self) -> List[Ask]:
+        """Questions that wait for an answer."""
+        return self._grants.asks
+
+    def hand(self, message: Union[Grant, Parts, Downloads]) -> None:
+        """What orders need and no disk may have."""
+        if isinstance(message, Downloads):
+            self._data.take(message)
+        else:
+            self._grants.take(message)
 
     def look(self) -> None:
         """To be called often: has every attempt do what is due."""
@@ -135,23 +155,25 @@ class Orders:
             self._tell([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
-        attempt = Attempt(order, places, self._here.outbox(job.store, order.trial, order.attempt), self._tell)
+        outbox = self._here.outbox(job.store, self._grants.of(order.trial, order.attempt))
+        attempt = Attempt(order, places, outbox, self._tell)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)
-        self._beside(self._run(attempt, plan, places, Path(job.store) / order.trial))
+        self._beside(self._run(attempt, plan, places, outbox.shelf))
 
-    async def _run(self, attempt: Attempt, plan: LaunchPlan, places: Places, store: Path) -> None:
+    async def _run(self, attempt: Attempt, plan: LaunchPlan, places: Places, shelf: Shelf) -> None:
         """From the start of an attempt to its end."""
         order = attempt.start
         try:
             if speaks(order):
-                await asyncio.to_thread(fetch, store, places.checkpoints, order.checkpoints)
+                await in_thread(shelf.fetch, places.checkpoints, order.checkpoints)
             await attempt.begin(plan)
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])
         else:
             await attempt.follow()
+        self._grants.forget(order.trial, order.attempt)
         del self._attempts[attempt.key]
         attempt.done.set()
 
@@ -175,6 +197,7 @@ class Orders:
 
     async def _set_up(self, job: Job) -> str:
         """What went wrong, or nothing."""
+        await in_thread(self._data.fetch, Path(job.source))
         done = self._here.folder / f"setup-{hashlib.sha256(json.dumps(job.setup).encode()).hexdigest()[:16]}.done"
         if not job.setup or done.exists():
             return ""

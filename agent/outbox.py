@@ -1,5 +1,8 @@
 """What a trial writes for us (`out.jsonl`), turned into facts.
 
+Checkpoints take longer than lines: what `drain` finds of them waits until `store` puts the newest into the store, beside the reports that come
+meanwhile. One that a newer one has overtaken is not put any more.
+
 The one rule: the trial's output is not trusted. Whatever is not a well-formed line of docs/training-side.md is dropped with a word in the
 agent's log; nothing in it can name a path, stop the agent or be told twice.
 """
@@ -11,13 +14,15 @@ import logging
 import math
 import os
 import stat
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from agent.journal import Maker
 from agent.protocol import Checkpointed, Fact, Reported, Training
-from agent.transfer import TransferError, is_safe, store
+from agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
 
 MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 16
@@ -28,15 +33,27 @@ NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
 
-class Outbox:
-    """The output of one attempt. `local` and `to`: its checkpoints here and in the store."""
+@dataclass(frozen=True)
+class Saved:
+    """The trial's checkpoint of this number (from 1), in the attempt's folder; to write it took so many seconds."""
 
-    def __init__(self, path: Path, trial: str, attempt: int, local: Path, to: Path) -> None:
+    number: int
+    name: str
+    save_s: float
+
+
+class Outbox:
+    """The output of one attempt. `local` and `shelf`: its checkpoints here and in the store."""
+
+    def __init__(self, path: Path, trial: str, attempt: int, local: Path, shelf: Shelf) -> None:
         self._path = path
         self._trial = trial
         self._attempt = attempt
         self._local = local
-        self._to = to
+        self._lock = threading.Lock()
+        self._waiting: List[Saved] = []
+        self._saves = 0
+        self.shelf = shelf
         self._offset = 0
         self._read_to = 0
         self._complaints = 0
@@ -66,10 +83,39 @@ class Outbox:
             yield self.drain()
 
     def drain(self) -> List[Maker]:
-        """Facts for the whole lines that have come since the last time, a bounded amount at once; their checkpoints are in the store
-        when this returns.
-        """
+        """Facts for the whole lines that have come since the last time, a bounded amount at once; their checkpoints wait for `store`."""
         return [maker for line in self._lines() for maker in [self._fact(line)] if maker is not None]
+
+    def can_store(self) -> bool:
+        """Whether `store` has something to do, and can do it."""
+        return bool(self._waiting) and self.shelf.ready()
+
+    def waits(self) -> bool:
+        """Whether a checkpoint is not in the store yet."""
+        return bool(self._waiting)
+
+    def store(self) -> List[Maker]:
+        """Put the newest checkpoint that waits into the store, or, if it is damaged, the one before: the fact, if that has worked. Takes long;
+        `drain` may go on beside it.
+        """
+        saved = self._waiting[-1]
+        began = time.monotonic()
+        try:
+            maker = self._checkpoint(saved, began)
+        except NotNowError as error:
+            log.info("%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, saved.name, error)
+            return []
+        except (ValueError, TypeError, TransferError) as error:
+            self._complain(error)
+            self._keep_waiting(lambda other: other.number != saved.number)
+            return []
+        self._told.add(("checkpoint", saved.name))
+        self._keep_waiting(lambda other: other.number > saved.number)
+        return [maker]
+
+    def _keep_waiting(self, these: Callable[[Saved], bool]) -> None:
+        with self._lock:
+            self._waiting = list(filter(these, self._waiting))
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -111,7 +157,8 @@ class Outbox:
         if kind == "report":
             return self._once(kind, _count(told["epoch"]), self._report, told)
         if kind == "checkpoint":
-            return self._once(kind, _name(told["name"]), self._checkpoint, told)
+            self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
+            return None
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
     def _once(
@@ -132,23 +179,19 @@ class Outbox:
         metrics = _metrics(told["metrics"])
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 
-    def _checkpoint(self, told: Dict[str, Any]) -> Maker:
-        began = time.monotonic()
-        manifest = store(self._local, self._to, told["name"])
-        save_s = _seconds(told.get("save_s", 0.0)) + time.monotonic() - began
+    def _saved(self, name: str, save_s: float) -> None:
+        """It waits; of those that do, the trial itself keeps only the newest."""
+        with self._lock:
+            if ("checkpoint", name) not in self._told and all(name != other.name for other in self._waiting):
+                self._saves += 1
+                self._waiting = [*self._waiting, Saved(self._saves, name, save_s)][-KEPT:]
+
+    def _checkpoint(self, saved: Saved, began: float) -> Maker:
+        name, manifest = self.shelf.put(self._local, saved.name)
+        save_s = saved.save_s + time.monotonic() - began
         metrics, epoch, at = _metrics(manifest.metrics), _count(manifest.epoch), time.time()
-        return lambda seq: Checkpointed(
-            seq,
-            at,
-            self._trial,
-            self._attempt,
-            manifest.name,
-            epoch,
-            metrics,
-            manifest.sha256,
-            manifest.size,
-            save_s,
-        )
+        trial, attempt, sha256, size = self._trial, self._attempt, manifest.sha256, manifest.size
+        return lambda seq: Checkpointed(seq, at, trial, attempt, name, epoch, metrics, sha256, size, save_s)
 
 
 def _moment(told: Dict[str, Any]) -> float:

@@ -242,7 +242,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Ask:
-    """A checkpoint of `size` bytes is to be put under `name`, one of the granted: in parts, please. No fact: it is asked again on a new connection."""
+    """A checkpoint of `size` bytes is to be put in parts under `name`, one of the granted. No fact: it is asked again on a new connection."""
 
     kind: ClassVar[str] = "ask"
     trial: str

@@ -19,7 +19,22 @@ from agent.aftermath import clean_up
 from agent.journal import Journal, JournalError, Maker
 from agent.lease import Lease
 from agent.orders import Here, Orders
-from agent.protocol import MAX_LINE, Ack, Message, Noticed, Prepare, ProtocolError, Renew, Shutdown, Start, Stop
+from agent.protocol import (
+    MAX_LINE,
+    Ack,
+    Ask,
+    Downloads,
+    Grant,
+    Message,
+    Noticed,
+    Parts,
+    Prepare,
+    ProtocolError,
+    Renew,
+    Shutdown,
+    Start,
+    Stop,
+)
 from agent.spot import Notice, watch
 from agent.talk import Talk
 
@@ -42,7 +57,7 @@ class Agent:
         self._here = here
         self._lease = lease
         self._journal = Journal(here.folder / "journal.jsonl")
-        self._orders = Orders(here, self._journal, self._tell, self._beside)
+        self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
         self._spot = spot
@@ -58,12 +73,12 @@ class Agent:
 
         Raises what went wrong unforeseen, with nothing left running.
         """
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(clean_up, self._here, self._journal)
         server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
-            loop = asyncio.get_running_loop()
-            watch(lambda notice: loop.call_soon_threadsafe(self._take_note, notice))
+            watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
@@ -83,7 +98,7 @@ class Agent:
             if self._talk is not None:
                 self._talk.close()
             self._talk = talk
-            await talk.listen(seen, self._orders.attempts, lambda message: self._obey(talk, message))
+            await talk.listen(seen, self._orders, lambda message: self._obey(talk, message))
         except (ProtocolError, ValueError, OSError) as error:
             log.warning("a connection ended: %s", error)
         except JournalError as error:
@@ -103,6 +118,8 @@ class Agent:
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)
+        elif isinstance(message, (Grant, Parts, Downloads)):
+            self._orders.hand(message)
         elif not isinstance(message, (Prepare, Start, Stop)):
             raise ProtocolError(f"{message.kind} is not for an agent")
         elif not self._ending and self._journal.take(message):
@@ -114,6 +131,13 @@ class Agent:
             self._journal.add(makers)
             if self._talk is not None:
                 self._talk.tell()
+
+    def _ask(self, question: Ask) -> bool:
+        """Say it to the daemon, from any thread; whether there is one."""
+        talk = self._talk
+        if talk is not None:
+            self._loop.call_soon_threadsafe(talk.say, question)
+        return talk is not None
 
     def _take_note(self, notice: Notice) -> None:
         """The cloud has announced something; an agent before us may have told that already."""

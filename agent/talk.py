@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Callable, List, Optional
+from typing import Callable, Optional, Union
 
 from agent import host
 from agent.journal import Journal
-from agent.orders import Here
-from agent.protocol import VERSION, Hello, Message, ProtocolError, Refused, Welcome, decode, encode
+from agent.orders import Here, Orders
+from agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome, decode, encode
 
 DRAIN_EVERY = 256
 FAREWELL_S = 2.0
@@ -45,10 +45,12 @@ class Talk:
             self._writer.write(encode(Refused(0, time.time(), "", str(error))))
             raise
 
-    async def listen(self, seen: int, attempts: List[str], obey: Callable[[Message], None]) -> None:
+    async def listen(self, seen: int, orders: Orders, obey: Callable[[Message], None]) -> None:
         """Welcome the daemon, then send facts and take orders until the connection ends."""
-        welcome = Welcome(VERSION, AGENT, self._here.gpus, self._journal.last, time.time(), attempts, host.boot_id())
-        self._writer.write(encode(welcome))
+        last, attempts = self._journal.last, orders.attempts
+        self.say(Welcome(VERSION, AGENT, self._here.gpus, last, time.time(), attempts, host.boot_id()))
+        for question in orders.asks:
+            self.say(question)
         self._sent = seen
         self._sending = asyncio.ensure_future(self._send())
         try:
@@ -56,6 +58,10 @@ class Talk:
                 obey(decode(line))
         finally:
             self._sending.cancel()
+
+    def say(self, message: Union[Welcome, Ask]) -> None:
+        """What is no fact, and said on this connection alone."""
+        self._writer.write(encode(message))
 
     def tell(self) -> None:
         """There are new facts in the journal."""

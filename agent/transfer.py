@@ -1,4 +1,4 @@
-"""Checkpoints between the attempt's folder and the store: a directory that this instance can write.
+"""Checkpoints between the attempt's folder and the store; here, a directory that this instance can write.
 
 The one rule: in the store a checkpoint exists when its manifest does, and the manifest comes last, after the bytes are there whole, with
 the checksum that the manifest names.
@@ -15,7 +15,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Protocol, Tuple
 
 SAFE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 KEPT = 2
@@ -25,6 +25,10 @@ log = logging.getLogger("agent")
 
 class TransferError(Exception):
     """A checkpoint could not be stored or fetched; the text says why."""
+
+
+class NotNowError(TransferError):
+    """The store has no place for it; that may change."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,67 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> "Manifest":
         """Raises `TransferError` for anything that is not exactly a manifest of that name."""
+        return cls.parse(small_file(path), path.stem)
+
+    @classmethod
+    def parse(cls, raw: bytes, name: Optional[str] = None) -> "Manifest":
+        """Of this name, or of any that may be part of a path. Raises `TransferError`."""
         try:
-            told = json.loads(_small(path))
+            told = json.loads(raw)
             made = cls(told["name"], told["epoch"], told["metrics"], told["sha256"], told["size"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise TransferError(f"{path} is no manifest: {error}") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise TransferError(f"this is no manifest: {error}") from None
         whole = type(made.epoch) is int and type(made.size) is int and isinstance(made.metrics, dict)
-        if made.name != path.stem or not whole or not isinstance(made.sha256, str):
-            raise TransferError(f"{path} is no manifest of {path.stem}")
+        named = made.name == name if name is not None else is_safe(made.name)
+        if not named or not whole or made.size < 0 or not isinstance(made.sha256, str):
+            raise TransferError(f"this is no manifest of {name or 'a checkpoint'}")
         return made
+
+
+class Shelf(Protocol):
+    """The store as one attempt sees it. What takes long blocks, and is done in a thread of its own."""
+
+    def ready(self) -> bool:
+        """Whether there is a place for the next checkpoint."""
+
+    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
+        """Put a checkpoint of the folder `local` into the store; its name there. Raises `TransferError`."""
+
+    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
+        """Have the newest good one of these (newest first) in the folder `local`, and no others; its name there, None if there is none.
+        Raises `OSError`.
+        """
+
+    def last_call(self) -> None:
+        """What is put from now on is the last."""
+
+    def cut(self) -> None:
+        """End what is under way, where that may take long."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A shelf in a directory: always ready, and quick."""
+
+    folder: Path
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
+        """Under its own name."""
+        return name, store(local, self.folder, name)
+
+    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
+        """See `Shelf`."""
+        return fetch(self.folder, local, names)
+
+    def last_call(self) -> None:
+        """There is always room for one more."""
+
+    def cut(self) -> None:
+        """What has begun is soon done."""
 
 
 def is_safe(name: Any) -> bool:
@@ -77,8 +133,7 @@ def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
     Raises `OSError` if the folder itself cannot be written.
     """
     local.mkdir(parents=True, exist_ok=True)
-    for stale in set(_names(local)) - set(names):
-        _remove(local, stale)
+    keep_only(local, *names)
     for name in names:
         try:
             if not _good(local, name):
@@ -95,18 +150,26 @@ def _transfer(source: Path, to: Path, name: str) -> Manifest:
     try:
         to.mkdir(parents=True, exist_ok=True)
         _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)
-        _rename_into(to / f"{name}.json", _small(source / f"{name}.json"))
-        _flush(to)
+        write_named(to / f"{name}.json", small_file(source / f"{name}.json"))
     except OSError as error:
         raise TransferError(f"{name} cannot be copied from {source} to {to}: {error.strerror}") from None
     return manifest
 
 
-def _small(path: Path) -> bytes:
-    """The file's content; a manifest is small, and nothing that could block on reading."""
-    if not path.is_file() or path.stat().st_size > LARGEST_MANIFEST:
-        raise TransferError(f"{path} is missing, no file, or too large")
-    return path.read_bytes()
+def keep_only(folder: Path, *names: str) -> None:
+    """Remove all other checkpoints of this folder."""
+    for stale in set(_names(folder)) - set(names):
+        _remove(folder, stale)
+
+
+def small_file(path: Path) -> bytes:
+    """The file's content; a manifest is small, and nothing that could block on reading. Raises `TransferError`."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_MANIFEST:
+            raise TransferError(f"{path} is missing, no file, or too large")
+        return path.read_bytes()
+    except OSError as error:
+        raise TransferError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _names(folder: Path) -> List[str]:
@@ -124,7 +187,7 @@ def _remove(folder: Path, name: str) -> None:
 def _good(folder: Path, name: str) -> bool:
     try:
         manifest = Manifest.read(folder / f"{name}.json")
-        return _checksum(folder / f"{name}.pt") == manifest.sha256
+        return checksum(folder / f"{name}.pt") == manifest.sha256
     except (TransferError, OSError):
         return False
 
@@ -140,18 +203,25 @@ def _copy(source: Path, to: Path, manifest: Manifest) -> None:
         os.link(source, part)
     except OSError:
         shutil.copyfile(source, part)
-    if part.stat().st_size != manifest.size or _checksum(part) != manifest.sha256:
+    if part.stat().st_size != manifest.size or checksum(part) != manifest.sha256:
         part.unlink()
         raise TransferError(f"{source} does not have the checksum of its manifest")
     _flush(part)
     os.replace(part, to)
 
 
-def _rename_into(to: Path, data: bytes) -> None:
+def write_named(to: Path, data: bytes) -> None:
+    """A file that appears whole."""
     part = to.with_name(f".{to.name}")
     part.write_bytes(data)
+    name_file(part, to)
+
+
+def name_file(part: Path, to: Path) -> None:
+    """Give what was written under a temporary name its own, once it is on the disk."""
     _flush(part)
     os.replace(part, to)
+    _flush(to.parent)
 
 
 def _flush(path: Path) -> None:
@@ -163,7 +233,8 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _checksum(path: Path) -> str:
+def checksum(path: Path) -> str:
+    """SHA-256, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -35,7 +35,9 @@ INSTANCE_TYPES: Mapping[str, InstanceType] = {
     "g5.12xlarge": InstanceType(4, 5.672),
     "g5.48xlarge": InstanceType(8, 16.288),
 }
-"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand in 2024. A `price` in the spec replaces them."""
+"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand. A `price` in the spec replaces them."""
+
+PRICES_AS_OF = "2024"
 
 DEFAULT_TYPE = "p3.8xlarge"
 """What `simulate` rents where nothing else is said: the instance of RubberBand's evaluation (EuroSys '21, section 6)."""

@@ -66,6 +66,7 @@ class ClusterFacts:
     max_instances   None: as many as the limits allow
     terminate_s     from asking to give an instance back until it costs no more, at most
     instant         giving back takes no time at all: the papers' setting, in simulation only
+    boot_s          from the request until a rented instance can be expected to take orders
     """
 
     billing: BillingKind
@@ -75,6 +76,7 @@ class ClusterFacts:
     usd_per_gpu_h: float = 0.0
     terminate_s: float = 0.5
     instant: bool = False
+    boot_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from planner.ranking import rank
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
-from seerd.core.state import Instance, State, Trial
+from seerd.core.state import THERE, Instance, State, Trial
 from seerd.plain import ENDINGS, config_text, gpus_text, printable, value_text
 from seerd.sparkline import sparkline
 from seerd.units import format_duration
@@ -242,7 +242,7 @@ def _rest(trials: Sequence[Trial]) -> str:
 
 def _instances(state: State, width: int, rows: int) -> list[Text]:
     """Which trial each GPU of each instance works for; `.` is an idle one."""
-    live = [i for i in state.instances.values() if i.phase in (InstancePhase.READY, InstancePhase.RELEASING)]
+    live = [i for i in state.instances.values() if i.phase in THERE]
     coming = sum(i.phase is InstancePhase.REQUESTED for i in state.instances.values())
     last = [f"{coming} more on the way"] if coming else []
     told = [_slots(instance) for instance in live]
@@ -272,5 +272,5 @@ def _most(lines: list[str], rows: int, live: Sequence[Instance]) -> list[str]:
 def _slots(instance: Instance) -> str:
     names = [instance.busy.get(gpu, ".").lstrip("t0") or "0" for gpu in range(instance.gpus)]
     size = max(map(len, names))
-    leaving = " (given back)" if instance.phase is InstancePhase.RELEASING else ""
+    leaving = {InstancePhase.LEAVING: " (leaving)", InstancePhase.RELEASING: " (given back)"}.get(instance.phase, "")
     return f"{instance.id}{leaving}: " + " ".join(f"{name:>{size}}" for name in names)

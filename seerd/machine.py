@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from seerd.facts import Machine, local_slots
+from seerd.facts import Lease, Machine, local_slots
 from seerd.planned import Place
 from seerd.shell.home import Home
 from seerd.spec import Spec
@@ -29,8 +29,10 @@ def _cuda_devices() -> list[str]:
     return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
 
 
-def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
-    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes."""
+def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: Lease | None = None) -> Place:
+    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes; `lease`: what would be rented."""
     machine = this_machine()
     here = spec.cluster.provider == "local" and not unbounded
-    return Place(home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None)
+    return Place(
+        home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None, lease.offer if lease else None
+    )

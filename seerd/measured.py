@@ -83,13 +83,17 @@ def measured(entries: Entries) -> Measured:
                 _see_attempt(event, attempt, found)
         for command in commands:
             if isinstance(command, StartTrial):
-                attempts[command.trial, command.attempt] = _Attempt(len(command.gpus), event.at)
+                attempts[command.trial, command.attempt] = _Attempt(_gpus(command), event.at)
             elif isinstance(command, StopTrial):
                 _ask(attempts.get((command.trial, command.attempt)), command, event.at)
             elif isinstance(command, Launch | Terminate):
                 asked.setdefault(command.id, event.at)
     _reports(list(attempts.values()), found)
     return found
+
+
+def _gpus(command: StartTrial) -> int:
+    return len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
 
 
 def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:

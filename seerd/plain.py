@@ -14,6 +14,7 @@ from seerd.core.events import (
     AnyEvent,
     Event,
     InstanceLost,
+    InstanceNoticed,
     InstanceReady,
     InstanceTerminated,
     LaunchRefused,
@@ -130,6 +131,12 @@ def _(event: InstanceTerminated, state: State) -> str | None:
 @_text.register
 def _(event: LaunchRefused, state: State) -> str:
     return f"no instance: {event.why}"
+
+
+@_text.register
+def _(event: InstanceNoticed, state: State) -> str:
+    again = "takes back" if event.what == "interruption" else "will probably take back"
+    return f"the cloud {again} {event.instance}; its trials save and go on elsewhere"
 
 
 @_text.register

@@ -10,7 +10,7 @@ from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
 from seerd.errors import UsageError
-from seerd.facts import Machine, Slots, cluster_of, problem_of
+from seerd.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
 from seerd.planning import Planned, others, plan_for
 from seerd.profiles import load_profile
 from seerd.spec import Spec
@@ -21,11 +21,16 @@ UNBOUNDED = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where planning happens: the folder of all runs, this machine, and what trials get of it, if they are to run here."""
+    """Where planning happens.
+
+    home   the folder of all runs
+    slots  what trials get of this machine, if they are to run here; offer: what a cloud offers, if it was asked
+    """
 
     home: Path
     machine: Machine
     slots: Slots | None
+    offer: Offer | None = None
 
 
 def of_spec(
@@ -39,7 +44,7 @@ def of_spec(
         if ideal:
             raise UsageError("--minimize plans with what a cloud takes; --ideal is for the policies as published")
         return elastic_plan(spec, cluster, profile, minimize)
-    return plan_for(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
+    return plan_for(problem_of(spec, cluster, profile, _notes(spec, place)), cluster, profile, ideal=ideal)
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
@@ -52,4 +57,10 @@ def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
     profile = load_profile(place.home, spec, place.machine) or assumed(rented=spec.cluster.provider == "ec2")
     if place.slots is None and spec.cluster.provider == "local":
         return ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED), profile
-    return cluster_of(spec, place.slots), profile
+    return cluster_of(spec, place.slots, place.offer), profile
+
+
+def _notes(spec: Spec, place: Place) -> tuple[str, ...]:
+    if spec.cluster.provider != "ec2":
+        return ()
+    return (price_note(spec, place.offer or bundled_offer(spec)),)

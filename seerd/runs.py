@@ -7,54 +7,45 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from agent.protocol import Job
+from seerd import worlds
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.lifecycle import RunPhase
-from seerd.core.limits import LEASE_S
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
-from seerd.facts import Slots, local_slots
-from seerd.machine import this_machine
+from seerd.facts import Lease
 from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.daemon import Daemon, Watcher
-from seerd.shell.dispatch import World
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
-from seerd.shell.providers.local import LocalProvider
-from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.world import World
 from seerd.spec import Spec
 
-GRACE_S = 10.0
-CHECKPOINT_EVERY_S = 10.0
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that is over. `leftovers`: what of it still costs something, asked afresh, one line each; None where nothing is rented."""
+
+    state: State
+    leftovers: list[str] | None = None
 
 
-class Setup(msgspec.Struct, frozen=True):
-    """What the daemon needs beyond the journal, kept as `setup.json` in the run's folder."""
-
-    job: Job
-    slots: Slots
-    metric: str
-
-
-def create(spec: Spec, planned: Planned, home: Home, origin: float) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin. `check_runnable` says before whether it can be."""
-    slots = local_slots(spec.cluster.gpus, this_machine())
+def create(
+    spec: Spec, planned: Planned, home: Home, origin: float, lease: Lease | None = None
+) -> tuple[RunFolder, State]:
+    """A new run's folder, ready to begin. `worlds.check_runnable` says before whether it can be."""
     folder = home.new(spec.name)
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
-    store = Path(spec.cluster.store) / folder.run if spec.cluster.store else folder.store
-    job = _job(spec, folder, store, slots, planned.outline.allocations)
-    folder.setup.write_bytes(msgspec.json.encode(Setup(job, slots, spec.metric.name)))
+    until = origin + facts.problem.limits.deadline_s + worlds.MARGIN_S
+    worlds.save(worlds.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return folder, state
@@ -72,48 +63,16 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
     )
 
 
-def check_runnable(spec: Spec) -> None:
-    """Raise `UsageError` for what the spec may say but this version cannot do."""
-    if spec.cluster.provider != "local":
-        raise UsageError(
-            f"this version runs on this machine only; provider = {spec.cluster.provider!r} can be planned, not run"
-        )
-    if spec.cluster.store is not None and spec.cluster.store.startswith("s3://"):
-        raise UsageError(f"this version keeps checkpoints in a directory, not in {spec.cluster.store}")
-    if spec.train.data:
-        raise UsageError(
-            "train.data is for rented instances; on this machine, name the folder in the script or in train.args"
-        )
-
-
-def _job(spec: Spec, folder: RunFolder, store: Path, slots: Slots, allocations: list[int]) -> Job:
-    return Job(
-        source=str(folder.source.resolve()),
-        script=spec.train.script,
-        args=list(spec.train.args),
-        launcher=spec.train.launcher,
-        python=spec.train.python or sys.executable,
-        env=dict(spec.train.env),
-        setup=list(spec.train.setup),
-        store=str(store.resolve()),
-        metric=spec.metric.name,
-        mode=spec.metric.mode,
-        allocations=allocations,
-        threads=slots.threads,
-        checkpoint_every_s=CHECKPOINT_EVERY_S,
-    )
-
-
-def begin(folder: RunFolder, state: State, watcher: Watcher) -> State:
+def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
     """Run a run that `create` made until it is over."""
     with folder.locked(), Journal.open(folder.journal) as journal:
         daemon = Daemon(state, journal, _world(folder, state), watcher)
         first = RunStarted(at=daemon.clock.now(), facts=state.facts)
         asyncio.run(daemon.begin(first))
-        return daemon.state
+        return _ended(daemon)
 
 
-def resume(folder: RunFolder, watcher: Watcher) -> State:
+def resume(folder: RunFolder, watcher: Watcher) -> Ended:
     """Go on with a run whose daemon was killed, or that was interrupted, until it is over."""
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
@@ -121,7 +80,16 @@ def resume(folder: RunFolder, watcher: Watcher) -> State:
             _reopen(folder, journal, state)
         daemon = Daemon(state, journal, _world(folder, state), watcher)
         asyncio.run(daemon.resume())
-        return daemon.state
+        return _ended(daemon)
+
+
+def _ended(daemon: Daemon) -> Ended:
+    rented = daemon.state.facts.cluster.billing == "rented"
+    return Ended(daemon.state, daemon.leftovers if rented or daemon.leftovers else None)
+
+
+def _world(folder: RunFolder, state: State) -> World:
+    return worlds.world_of(worlds.load(folder), folder, state.facts.metric)
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
@@ -132,29 +100,7 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
     if left_s <= 0:
         raise LimitsError(f"the deadline of {folder.run} has passed", state.now, 0.0)
     journal.origin = time.time() - state.now
-
-
-def _world(folder: RunFolder, state: State) -> World:
-    setup = msgspec.json.decode(folder.setup.read_bytes(), type=Setup)
-    folder.instances.mkdir(mode=0o700, exist_ok=True)
-    provider = LocalProvider(
-        folder=folder.instances,
-        run=folder.run,
-        bundle=folder.agent,
-        gpus=setup.slots.gpus,
-        cuda=setup.slots.cuda,
-        lease_s=LEASE_S,
-        grace_s=GRACE_S,
-    )
-    return World(
-        provider=provider,
-        store=DirectoryStore(Path(setup.job.store)),
-        job=setup.job,
-        run=folder.run,
-        gpus=setup.slots.gpus,
-        metric=state.facts.metric,
-        result=folder.best,
-    )
+    worlds.save(worlds.prolonged(worlds.load(folder), time.time() + left_s + worlds.MARGIN_S), folder)
 
 
 def read(folder: RunFolder) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from seerd.core.incumbent import incumbent
+from seerd.core.launching import refused
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
@@ -16,13 +17,15 @@ from seerd.planshow import stage_row
 
 Json = dict[str, Any]
 
-EXIT_MODEL, EXIT_NO_MODEL, EXIT_INTERRUPTED = 0, 4, 130
+EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
 def exit_code(state: State) -> int:
     """As DESIGN 2.2 lists them, for a run that is over."""
     if state.ending == "interrupted":
         return EXIT_INTERRUPTED
+    if refused(state) is not None:
+        return EXIT_REFUSED
     return EXIT_MODEL if state.published is not None else EXIT_NO_MODEL
 
 

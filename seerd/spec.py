@@ -38,7 +38,7 @@ class Train:
     launcher: str
     python: str | None
     setup: tuple[str, ...]
-    data: tuple[dict[str, Any], ...]
+    data: tuple[v.Data, ...]
     env: dict[str, str]
 
 
@@ -87,7 +87,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "launcher": v.one_of("torchrun", "python", "command"),
         "python": v.text,
         "setup": v.list_of(v.text),
-        "data": v.list_of(v.table),
+        "data": v.list_of(v.data),
         "env": v.texts,
     },
     "policy": {
@@ -109,7 +109,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
 
 CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
     "local": {"gpus": v.whole(1)},
-    "hosts": {"hosts": v.list_of(v.table)},
+    "hosts": {"hosts": v.list_of(v.host)},
     "ec2": {
         "region": v.text,
         "instance_type": lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from planner.space import Parameter
@@ -87,6 +88,65 @@ def table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("a table in { } is needed")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA devices (`cuda`) or CPU slots."""
+
+    address: str
+    user: str | None
+    port: int
+    gpus: int
+    cuda: bool
+
+
+def host(value: Any) -> Host:
+    """One machine."""
+    if not isinstance(value, dict):
+        raise ValueError('a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }')
+    _only(value, {"address", "user", "port", "gpus", "slots"}, "a host")
+    if not isinstance(value.get("address"), str) or not value["address"]:
+        raise ValueError("a host needs its address")
+    if ("gpus" in value) == ("slots" in value):
+        raise ValueError(
+            "a host needs either gpus, how many GPUs it has, or slots, how many trials its CPU may run at once"
+        )
+    user = value.get("user")
+    return Host(
+        address=value["address"],
+        user=None if user is None else text(user),
+        port=whole(1)(value.get("port", 22)),
+        gpus=whole(1)(value.get("gpus", value.get("slots"))),
+        cuda="gpus" in value,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the folder `to` of the source."""
+
+    source: str
+    to: str
+
+
+def data(value: Any) -> Data:
+    """One entry of `train.data`."""
+    if not isinstance(value, dict):
+        raise ValueError('a table is needed, for example { from = "s3://bucket/prefix", to = "data" }')
+    _only(value, {"from", "to"}, "data")
+    source, to = value.get("from"), value.get("to")
+    if not isinstance(source, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]*(/.*)?", source):
+        raise ValueError("from has to be s3://bucket/prefix")
+    if not isinstance(to, str) or not to or to.startswith("/") or ".." in to.split("/"):
+        raise ValueError("to has to be a folder inside the source, for example data")
+    return Data(source, to)
+
+
+def _only(value: dict[str, Any], known: set[str], what: str) -> None:
+    unknown = set(value) - known
+    if unknown:
+        raise ValueError(f"{what} has {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
 
 
 def duration(value: Any) -> float:

@@ -30,6 +30,19 @@ def summary(state: State) -> RenderableType:
     return Group(*parts)
 
 
+def leftover_lines(leftovers: list[str] | None) -> list[str]:
+    """The proof that nothing of the run is left that costs, or what is; no line where nothing is rented."""
+    if leftovers is None:
+        return []
+    if not leftovers:
+        return ["0 instances, 0 volumes left"]
+    return [
+        f"{len(leftovers)} left that may cost money:",
+        *(f"  {line}" for line in leftovers),
+        "end them with: seerd sweep",
+    ]
+
+
 def _head(state: State) -> Text:
     limits, book = state.facts.problem.limits, state.ledger
     spent_gpu_s = book.spent_gpu_s(state.now)

@@ -9,6 +9,9 @@ import pytest
 from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
+from tests.rig.fixtures import rig, session_rig
+
+__all__ = ["rig", "session_rig"]
 
 MakeFacts = Callable[..., RunFacts]
 

@@ -6,14 +6,17 @@ afterwards, in `decide` and `reconcile`.
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 
+from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
     Event,
     InstanceLost,
+    InstanceNoticed,
     InstanceReady,
     InstanceTerminated,
     LaunchRefused,
@@ -30,24 +33,22 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
+from seerd.core.launching import come, gone, refuse
 from seerd.core.ledger import Charge
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
-from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Instance, Published, Report, State, Trial
-
-MAX_CRASHES = 2
-"""A trial that ends by its own fault is restarted this often, then it has failed."""
-MAX_REFUSALS = 3
-"""So many launches in a row may be refused before a run that has no instance gives up."""
-MAX_LOSSES = 10
-"""The same for ends that were the machine's fault: generous, but a trial that takes its machine down must not do so for ever."""
+from seerd.core.state import KEPT_CHECKPOINTS, THERE, Checkpoint, Instance, Published, Report, State, Trial
 
 
 def apply(state: State, event: AnyEvent) -> None:
     """Write the event down. A fact of an agent that was seen before, or of an instance that is gone, changes nothing."""
     if isinstance(event, AgentFact):
         instance = state.instances.get(event.instance)
-        if instance is None or event.fact <= instance.seen or instance.phase is InstancePhase.TERMINATED:
+        if instance is None:
+            if isinstance(event, InstanceNoticed):
+                state.noticed[event.instance] = event.by
+            return
+        if event.fact <= instance.seen or instance.phase is InstancePhase.TERMINATED:
             return
         instance.seen = event.fact
     _apply(event, state)
@@ -69,16 +70,17 @@ def _(event: RunResumed, state: State) -> None:
         _reopen(state)
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
-        if instance.phase in (InstancePhase.READY, InstancePhase.RELEASING) and instance.id not in event.alive:
-            _lose(state, instance, ended, "it was gone when the run was resumed")
+        if instance.phase in THERE and instance.id not in event.alive:
+            _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
     for instance in state.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
             # What that launch had brought was gone by then too; what it brings now begins now.
             state.ledger.begin_at(instance.id, state.ledger.open[instance.id].since_s + event.at - ended)
     for trial in state.trials.values():
-        # The order may never have reached the agent; if it has, its `TrialStarted` follows and says since when.
-        if trial.start_command is not None and trial.key in state.ledger.open:
-            state.ledger.begin_at(trial.key, event.at)
+        # The order may never have reached an agent; if it has, its `TrialStarted` follows and says since when.
+        for slots in trial.left if trial.start_command is not None else ():
+            if slots.node not in trial.told and trial.key_on(slots.node) in state.ledger.open:
+                state.ledger.begin_at(trial.key_on(slots.node), event.at)
 
 
 def _reopen(state: State) -> None:
@@ -91,6 +93,7 @@ def _reopen(state: State) -> None:
     state.no_model = False
     state.close_by = None
     state.replan = True
+    gone(state)
 
 
 @_apply.register
@@ -111,6 +114,7 @@ def _(event: TimerFired, state: State) -> None:
     state.woken = True
     ask_at = state.plan.ask_at_s
     state.replan = state.replan or (ask_at is not None and state.now >= ask_at)
+    state.refit = state.refit or -math.inf < state.launch_at <= state.now
 
 
 @_apply.register
@@ -121,8 +125,9 @@ def _(event: InstanceReady, state: State) -> None:
     requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
     state.go_instance(instance, InstancePhase.READY)
     instance.ready_at = event.at
+    instance.boot = event.boot
     state.instances[event.instance] = instance
-    state.refusals = 0
+    come(state, event.at)
     state.roomy[instance.id] = None
     cluster = state.facts.cluster
     if cluster.billing == "rented":
@@ -130,6 +135,8 @@ def _(event: InstanceReady, state: State) -> None:
         state.ledger.start(
             Charge(instance.id, instance.id, requested_gpus, event.running_since, minimum_s=cluster.minimum_s)
         )
+    if instance.id in state.noticed:
+        _leave(state, instance, state.noticed.pop(instance.id))
 
 
 @_apply.register
@@ -142,7 +149,7 @@ def _(event: LaunchRefused, state: State) -> None:
         _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
-    state.refusals += 1 if event.retry else MAX_REFUSALS
+    refuse(state, event)
     state.replace = True
     state.notes.append(f"no instance: {event.why}")
 
@@ -150,8 +157,8 @@ def _(event: LaunchRefused, state: State) -> None:
 @_apply.register
 def _(event: InstanceLost, state: State) -> None:
     instance = state.instances.get(event.instance)
-    if instance is not None and instance.phase in (InstancePhase.READY, InstancePhase.RELEASING):
-        _lose(state, instance, event.at, event.why)
+    if instance is not None and instance.phase in THERE:
+        _lose(state, instance, event.at if event.ended is None else min(event.ended, event.at), event.why)
 
 
 def _lose(state: State, instance: Instance, at: float, why: str) -> None:
@@ -169,10 +176,29 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
     if instance.id in state.ledger.open:
         state.ledger.end(instance.id, at)
     for name in dict.fromkeys(instance.busy.values()):
-        trial = state.trials[name]
-        _release(state, trial, at)
-        _end_by_loss(state, trial, why)
+        node_lost(state, state.trials[name], instance.id, why, at)
     state.under_way.pop(instance.terminate_command or "", None)
+    gone(state)
+
+
+@_apply.register
+def _(event: InstanceNoticed, state: State) -> None:
+    instance = state.instances[event.instance]
+    if instance.phase is InstancePhase.READY:
+        state.notes.append(f"the cloud will take {instance.id} away ({event.what})")
+        _leave(state, instance, event.by)
+    elif instance.phase is InstancePhase.LEAVING and event.by is not None:
+        instance.by = event.by if instance.by is None else min(instance.by, event.by)
+
+
+def _leave(state: State, instance: Instance, by: float | None) -> None:
+    """Nothing new is placed there, what runs there moves, and another one is wanted in its place."""
+    state.go_instance(instance, InstancePhase.LEAVING)
+    instance.by = by
+    instance.claims.clear()
+    state.idle[instance.id] = None
+    state.replace = state.refit = True
+    gone(state)
 
 
 @_apply.register
@@ -197,31 +223,33 @@ def _settle_unready(state: State, instance: str, event: LaunchRefused | Instance
 
 @_apply.register
 def _(event: OrderRefused, state: State) -> None:
-    command = state.under_way.pop(event.command, None)
+    command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):
+        state.under_way.pop(event.command, None)
         return
-    trial = state.trials[command.trial]
-    if trial.held is not None and trial.attempt == command.attempt:
-        _release(state, trial, event.happened)
-        _end_by_crash(state, trial, event.why)
+    trial = current(state, command.trial, command.attempt, event.instance)
+    if trial is not None:
+        node_refused(state, trial, event.instance, event.why, event.happened)
 
 
 @_apply.register
 def _(event: TrialStarted, state: State) -> None:
-    trial = _current(state, event.trial, event.attempt)
-    if trial is None:
-        return
-    _settle_start(state, trial)
-    trial.pid = event.pid
-    if trial.key in state.ledger.open:
-        state.ledger.begin_at(trial.key, event.happened)
-    if trial.phase is TrialPhase.STARTING:
-        trial.go(TrialPhase.RUNNING)
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is not None:
+        node_started(state, trial, event.instance, event.pid, event.happened)
+
+
+def _reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
+    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for all."""
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is None or trial.held is None or trial.held[0].node != event.instance:
+        return None
+    return trial
 
 
 @_apply.register
 def _(event: TrialTraining, state: State) -> None:
-    trial = _current(state, event.trial, event.attempt)
+    trial = _reporting(state, event)
     if trial is None:
         return
     trial.training = True
@@ -236,7 +264,7 @@ def _rewind(trial: Trial, epoch: int) -> None:
 
 @_apply.register
 def _(event: TrialReported, state: State) -> None:
-    trial = _current(state, event.trial, event.attempt)
+    trial = _reporting(state, event)
     if trial is None:
         return
     _rewind(trial, event.epoch - 1)
@@ -249,7 +277,7 @@ def _(event: TrialReported, state: State) -> None:
 
 @_apply.register
 def _(event: TrialCheckpointed, state: State) -> None:
-    trial = _current(state, event.trial, event.attempt)
+    trial = _reporting(state, event)
     if trial is None or any(known.name == event.name for known in trial.checkpoints):
         return
     new = Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size)
@@ -268,30 +296,9 @@ def _took(state: State, seconds: float) -> None:
 
 @_apply.register
 def _(event: TrialExited, state: State) -> None:
-    trial = _current(state, event.trial, event.attempt)
-    if trial is None:
-        return
-    asked = trial.phase is TrialPhase.STOPPING
-    _release(state, trial, event.happened)
-    trial.tail = event.tail
-    if event.cause == "finished":
-        _end_by_itself(state, trial)
-    elif trial.out:
-        trial.go(TrialPhase.ELIMINATED)
-    elif event.cause == "lost":
-        _end_by_loss(state, trial, "its agent had to be started again")
-    elif event.cause == "crashed" and not asked:
-        _end_by_crash(state, trial, _crash_text(event))
-    else:
-        trial.go(TrialPhase.WAITING)
-    state.touch(trial.id)
-
-
-def _crash_text(event: TrialExited) -> str:
-    rank = "" if event.rank is None else f" (rank {event.rank})"
-    if event.code is not None and event.code < 0:
-        return f"ended by signal {-event.code}{rank}"
-    return f"ended with exit status {event.code}{rank}"
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is not None:
+        node_exited(state, trial, event)
 
 
 @_apply.register
@@ -309,74 +316,3 @@ def _(event: PublishFailed, state: State) -> None:
         state.publishing = None
         state.unreadable.add(f"{command.trial}/{command.checkpoint}")
         state.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")
-
-
-def _current(state: State, name: str, attempt: int) -> Trial | None:
-    """The trial, if this is its present attempt and it holds GPUs; facts of earlier attempts come too late."""
-    trial = state.trials.get(name)
-    if trial is None or trial.held is None or trial.attempt != attempt:
-        return None
-    return trial
-
-
-def _settle_start(state: State, trial: Trial) -> None:
-    """Whether the present attempt was started is known."""
-    if trial.start_command is not None:
-        state.under_way.pop(trial.start_command, None)
-        trial.start_command = None
-
-
-def _release(state: State, trial: Trial, at: float) -> None:
-    """The attempt's GPUs are free; whoever is to get them is looked at."""
-    _settle_start(state, trial)
-    if trial.stop_command is not None:
-        state.under_way.pop(trial.stop_command, None)
-        trial.stop_command = None
-    for slots in trial.held or ():
-        instance = state.instances[slots.node]
-        for gpu in slots.gpus:
-            del instance.busy[gpu]
-            claimant = instance.claims.get(gpu)
-            if claimant is not None:
-                state.touch(claimant)
-        if not instance.busy:
-            state.idle[instance.id] = None
-            state.refit = True
-    if trial.key in state.ledger.open:
-        state.ledger.end(trial.key, at)
-    trial.held = None
-    state.holding -= 1
-    trial.pid = None
-    trial.training = False
-    state.touch(trial.id)
-
-
-def _end_by_itself(state: State, trial: Trial) -> None:
-    if trial.history:
-        trial.go(TrialPhase.FINISHED)
-    else:
-        trial.why = f"ended without a report of {state.facts.metric!r}: call trial.report({state.facts.metric}=...)"
-        trial.go(TrialPhase.FAILED)
-    state.ended.append(trial.id)
-
-
-def _end_by_loss(state: State, trial: Trial, why: str) -> None:
-    trial.losses += 1
-    trial.why = why
-    _end(state, trial, trial.losses > MAX_LOSSES)
-
-
-def _end_by_crash(state: State, trial: Trial, why: str) -> None:
-    trial.crashes += 1
-    trial.why = why
-    _end(state, trial, trial.crashes > MAX_CRASHES)
-
-
-def _end(state: State, trial: Trial, for_good: bool) -> None:
-    if trial.out:
-        trial.go(TrialPhase.ELIMINATED)
-    elif for_good:
-        trial.go(TrialPhase.FAILED)
-        state.ended.append(trial.id)
-    else:
-        trial.go(TrialPhase.WAITING)

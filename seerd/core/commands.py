@@ -59,15 +59,29 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     checkpoints: tuple[str, ...]
     beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every instance whose agent must be told."""
+        return (self.instance, *(name for name, _ in self.beside))
 
-class StopTrial(Command, frozen=True, kw_only=True, tag="stop-trial"):
-    """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is killed. Outcomes: `TrialExited`, `InstanceLost`."""
+
+class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="stop-trial"):
+    """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is killed.
+
+    `beside`: the further instances on which it may still have processes. Outcomes, of each: `TrialExited`, `InstanceLost`.
+    """
 
     trial: str
     attempt: int
     instance: str
     checkpoint: bool
     grace_s: float
+    beside: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every instance whose agent must be told."""
+        return (self.instance, *self.beside)
 
 
 class Publish(Command, frozen=True, kw_only=True, tag="publish"):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from planner.model import Allocation, Plan, View
 from seerd.core.aiming import aim_all, drop, fill
-from seerd.core.apply import MAX_REFUSALS
 from seerd.core.commands import Status
+from seerd.core.launching import hopeless
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import close_at, exhausted_at, quiet_by
 from seerd.core.state import State, Trial
@@ -26,7 +26,8 @@ def decide(state: State) -> None:
 
 def _run_on(state: State, woken: bool) -> None:
     _drop_ended(state)
-    ending = state.ending or (_limit_reached(state) if woken else None) or _nothing_to_run_on(state)
+    ending = state.ending or (_limit_reached(state) if woken else None)
+    ending = ending or hopeless(state, in_last_stage=_in_last_stage(state))
     if ending is None and state.replan:
         state.replan = False
         ending = _adopt(state, state.policy.plan(View(state.now, state.facts.mode, state.trials)))
@@ -58,11 +59,6 @@ def _limit_reached(state: State) -> Status | None:
 
 def _in_last_stage(state: State) -> bool:
     return state.plan.stage == len(state.outline.stages) - 1
-
-
-def _nothing_to_run_on(state: State) -> Status | None:
-    """Refused again and again without any instance: nothing will come of waiting."""
-    return "failed" if state.refusals >= MAX_REFUSALS and not state.live else None
 
 
 def _adopt(state: State, plan: Plan) -> Status | None:

@@ -16,6 +16,8 @@ from msgspec import Struct
 from planner.model import ClusterFacts, Mode, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
+Notice = Literal["interruption", "rebalance"]
+"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User Guide, Spot Instance interruption notices)."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -42,9 +44,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
-    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone."""
+    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone: since when, as far as their cloud
+    tells, is in `ended`.
+    """
 
     alive: tuple[str, ...]
+    ended: dict[str, float] = {}
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
@@ -60,12 +65,13 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it."""
+    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it. `boot` names this boot of its machine, if it tells."""
 
     command: str
     instance: str
     gpus: int
     running_since: float
+    boot: str = ""
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
@@ -83,10 +89,11 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
-    """An instance is gone or unreachable for good."""
+    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account, None if only now."""
 
     instance: str
     why: str
+    ended: float | None = None
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
@@ -109,6 +116,13 @@ class AgentFact(Event, frozen=True, kw_only=True):
     happened: float
 
 
+class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
+    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does not say)."""
+
+    what: Notice
+    by: float | None = None
+
+
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
     """The agent cannot carry out the command."""
 
@@ -117,7 +131,7 @@ class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
 
 
 class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
-    """Outcome of `StartTrial`: the attempt's processes exist."""
+    """Outcome of `StartTrial`: the attempt's processes exist on this instance."""
 
     trial: str
     attempt: int
@@ -156,7 +170,11 @@ class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpo
 
 
 class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left, its GPUs are free."""
+    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left on this instance, its GPUs there are free.
+
+    An attempt on several instances has ended when each of them has told so. `silent`: since when the rank that `tail` is of has written
+    nothing (seconds since the run began), None if unknown.
+    """
 
     trial: str
     attempt: int
@@ -164,6 +182,7 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     code: int | None
     rank: int | None = None
     tail: tuple[str, ...] = ()
+    silent: float | None = None
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
@@ -189,6 +208,7 @@ AnyEvent = (
     | LaunchRefused
     | InstanceLost
     | InstanceTerminated
+    | InstanceNoticed
     | OrderRefused
     | TrialStarted
     | TrialTraining

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import LIVE, State
+from seerd.core.state import LIVE, THERE, State
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
 EPSILON_S = 1e-6
@@ -23,7 +23,7 @@ def violations(state: State) -> list[str]:
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
     """Every GPU belongs to at most one attempt, and both sides agree on which."""
-    held = [(slots.node, gpu, t.id) for t in state.trials.values() for slots in t.held or () for gpu in slots.gpus]
+    held = [(slots.node, gpu, t.id) for t in state.trials.values() for slots in t.left for gpu in slots.gpus]
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
             yield f"GPU {gpu} of {node} is held {times} times"
@@ -55,10 +55,9 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
 def what_is_held_is_paid(state: State) -> Iterator[str]:
     """The open charges are exactly what costs now."""
     if state.facts.cluster.billing == "held":
-        costs = {trial.key for trial in state.trials.values() if trial.held is not None}
+        costs = {trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left}
     else:
-        paid = (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.RELEASING)
-        costs = {instance.id for instance in state.instances.values() if instance.phase in paid}
+        costs = {i.id for i in state.instances.values() if i.phase is InstancePhase.REQUESTED or i.phase in THERE}
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
@@ -68,6 +67,33 @@ def instances_are_counted(state: State) -> Iterator[str]:
     live = sum(instance.phase in LIVE for instance in state.instances.values())
     if live != state.live:
         yield f"{live} instances are live, {state.live} are counted"
+    leaving = sum(instance.phase is InstancePhase.LEAVING for instance in state.instances.values())
+    if leaving != state.leaving:
+        yield f"{leaving} instances are leaving, {state.leaving} are counted"
+
+
+def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
+    """Nothing is to go where the cloud takes the instance away, and what is there has been asked to stop."""
+    leaving = {i.id for i in state.instances.values() if i.phase is InstancePhase.LEAVING}
+    if not leaving:
+        return
+    for name in leaving:
+        if state.instances[name].claims:
+            yield f"GPUs of {name} are promised"
+    for trial in state.trials.values():
+        if any(slots.node in leaving for slots in trial.target or ()):
+            yield f"{trial.id} is to go to {leaving & {slots.node for slots in trial.target or ()}}"
+        if trial.phase is not TrialPhase.STOPPING and any(slots.node in leaving for slots in trial.left):
+            yield f"{trial.id} is {trial.phase} on {leaving & {slots.node for slots in trial.left}}"
+
+
+def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
+    """Where an attempt has ended on one of its instances, and nobody had asked for it, it is being ended on the others."""
+    for trial in state.trials.values():
+        if trial.ends and not trial.left:
+            yield f"{trial.id} has ended everywhere and still holds {trial.held}"
+        if trial.broken and trial.phase is not TrialPhase.STOPPING:
+            yield f"{trial.id} is {trial.phase} on {[slots.node for slots in trial.left]} and has ended on {list(trial.ends)}"
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
@@ -103,6 +129,8 @@ CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
     phases_and_gpus_agree,
     what_is_held_is_paid,
     instances_are_counted,
+    a_leaving_instance_gets_nothing_new,
+    the_nodes_of_an_attempt_end_together,
     the_budget_is_kept,
     nothing_is_left_at_the_end,
     the_result_is_confirmed,

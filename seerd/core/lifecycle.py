@@ -31,10 +31,13 @@ class TrialPhase(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """requested: asked for; ready: its agent takes orders; releasing: being given back; terminated: costs nothing any more."""
+    """requested: asked for; ready: its agent takes orders; leaving: the cloud will take it away; releasing: being given back; terminated: costs
+    nothing any more.
+    """
 
     REQUESTED = "requested"
     READY = "ready"
+    LEAVING = "leaving"
     RELEASING = "releasing"
     TERMINATED = "terminated"
     REFUSED = "refused"
@@ -59,7 +62,8 @@ TRIAL_MOVES: dict[TrialPhase, frozenset[TrialPhase]] = {
 
 INSTANCE_MOVES: dict[InstancePhase, frozenset[InstancePhase]] = {
     InstancePhase.REQUESTED: frozenset({InstancePhase.READY, InstancePhase.REFUSED, InstancePhase.RELEASING}),
-    InstancePhase.READY: frozenset({InstancePhase.RELEASING, InstancePhase.TERMINATED}),
+    InstancePhase.READY: frozenset({InstancePhase.LEAVING, InstancePhase.RELEASING, InstancePhase.TERMINATED}),
+    InstancePhase.LEAVING: frozenset({InstancePhase.RELEASING, InstancePhase.TERMINATED}),
     InstancePhase.RELEASING: frozenset({InstancePhase.TERMINATED}),
     InstancePhase.TERMINATED: frozenset(),
     InstancePhase.REFUSED: frozenset(),

@@ -11,6 +11,8 @@ from seerd.core.closing import KILL_S, PUBLISH_S, grace_within
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 
+SHORTEST_S = 5.0
+"""An attempt that could not run so long before the end is not started: its processes would hardly be up."""
 LEASE_S = 60.0
 """How long agents go on without hearing from the daemon, at most."""
 
@@ -64,9 +66,18 @@ def quiet_by(state: State) -> float:
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(state)
 
 
-def closing_grace_s(state: State) -> float:
-    """What is left of the grace period while everything is being stopped."""
+def grace_left_s(state: State) -> float:
+    """What is left of the grace period: all of it until everything has to be stopped."""
+    if state.phase is RunPhase.RUNNING:
+        late_s = state.now - min(close_at(state), exhausted_at(state))
+        return max(0.0, grace_s(state) - max(0.0, late_s))
     return max(0.0, min(grace_s(state), (state.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
+
+
+def time_left(state: State, first_s: float = 0.0) -> bool:
+    """Whether an attempt that began in `first_s` could still do something before the end; if not, no instance is of use either."""
+    shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
+    return state.now + first_s + shortest_s <= close_at(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
@@ -77,12 +88,13 @@ def affordable(state: State, gpus: int) -> bool:
 
 
 def affordable_launch(state: State, gpus: int) -> bool:
-    """Whether one more rented instance may be asked for: it costs its minimum at least."""
+    """Whether one more rented instance may be asked for: it costs its minimum at least, and its boot before it is of any use."""
     cluster = state.facts.cluster
     if cluster.billing == "held":
         return True
     wait_s = release_s(state)
-    return state.ledger.within(budget_gpu_s(state) - gpus * max(cluster.minimum_s, wait_s), state.now + wait_s)
+    least_s = max(cluster.minimum_s, cluster.boot_s + wait_s)
+    return state.ledger.within(budget_gpu_s(state) - gpus * least_s, state.now + wait_s)
 
 
 def lease_s(state: State, now: float) -> float:
@@ -114,4 +126,5 @@ def wake_at(state: State) -> float:
     if state.phase is not RunPhase.RUNNING:
         return math.inf
     ask_at = math.inf if state.plan.ask_at_s is None else state.plan.ask_at_s
-    return min(ask_at, close_at(state), exhausted_at(state))
+    launch_at = state.launch_at if state.now < state.launch_at and state.live < state.needed else math.inf
+    return min(ask_at, launch_at, close_at(state), exhausted_at(state))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
+from seerd.core.closing import GRACE_MIN_S
 from seerd.core.commands import (
     AnyCommand,
     Finish,
@@ -19,14 +20,15 @@ from seerd.core.commands import (
     Terminate,
 )
 from seerd.core.incumbent import incumbent
+from seerd.core.launching import affordable_one, launches
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, affordable_launch, close_at, closing_grace_s, grace_s, wake_at
+from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
 from seerd.core.state import Instance, State, Trial
 
-SHORTEST_S = 5.0
-"""An attempt that could not run so long before the end is not started: its processes would hardly be up."""
+NOTICE_MARGIN_S = 5.0
+"""So long before the cloud takes an instance away its trials are gone: saved and told, not only asked to."""
 TIMER_SLACK_S = 0.01
 
 C = TypeVar("C", bound=AnyCommand)
@@ -66,10 +68,10 @@ def reconcile(state: State) -> list[AnyCommand]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
-    """An attempt that should not be where it is: eliminated ones are killed, others may save first."""
-    if trial.held is None or (trial.held == trial.target and not trial.out):
+    """An attempt that should not be where it is: eliminated and broken ones are killed, others may save first."""
+    if trial.held is None or (trial.held == trial.target and not trial.out and not trial.broken):
         return
-    kill = trial.out or state.hard
+    kill = trial.out or state.hard or (trial.broken and not trial.saved)
     if trial.phase is TrialPhase.STOPPING:
         before = state.under_way.get(trial.stop_command or "")
         if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
@@ -77,21 +79,27 @@ def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
         del state.under_way[before.id]
     else:
         trial.go(TrialPhase.STOPPING)
+    first, *others = [slots.node for slots in trial.left]
     trial.stop_command = orders.next_id()
     orders.give(
         StopTrial(
             id=orders.next_id(),
             trial=trial.id,
             attempt=trial.attempt,
-            instance=trial.held[0].node,
+            instance=first,
             checkpoint=not kill,
-            grace_s=0.0 if kill else _grace_s(state),
+            grace_s=0.0 if kill else _grace_s(state, trial),
+            beside=tuple(others),
         )
     )
 
 
-def _grace_s(state: State) -> float:
-    return grace_s(state) if state.phase is RunPhase.RUNNING else closing_grace_s(state)
+def _grace_s(state: State, trial: Trial) -> float:
+    """How long it may take to save and exit; once node 0 has, the others only have to exit, as they are about to."""
+    usual_s = grace_left_s(state)
+    by = min((by for slots in trial.left if (by := state.instances[slots.node].by) is not None), default=math.inf)
+    noticed_s = max(0.0, by - NOTICE_MARGIN_S - state.now)
+    return min(usual_s, noticed_s, GRACE_MIN_S) if trial.saved else min(usual_s, noticed_s)
 
 
 def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
@@ -108,7 +116,8 @@ def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
     for slots in trial.held:
         state.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
     if state.facts.cluster.billing == "held":
-        state.ledger.start(Charge(trial.key, trial.held[0].node, trial.gpus, state.now))
+        for slots in trial.held:
+            state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))
     orders.give(
         StartTrial(
             id=orders.next_id(),
@@ -125,13 +134,7 @@ def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:
 
 
 def _worthwhile(state: State, trial: Trial) -> bool:
-    return affordable(state, trial.gpus) and _time_left(state)
-
-
-def _time_left(state: State) -> bool:
-    """Whether an attempt that began now could still do something before the end; if not, no instance is of use either."""
-    shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
-    return state.now + shortest_s <= close_at(state)
+    return affordable(state, trial.gpus) and time_left(state)
 
 
 def _free(state: State, target: Assignment) -> bool:
@@ -149,8 +152,11 @@ def _fit_instances(state: State, orders: Orders) -> None:
         return
     state.refit = False
     idle, state.idle = state.idle, {}
-    for _ in range(state.needed - state.live):
-        if not _time_left(state) or not affordable_launch(state, state.facts.cluster.gpus_per_instance):
+    for name in idle if state.leaving else ():
+        if state.instances[name].phase is InstancePhase.LEAVING and not state.instances[name].busy:
+            _terminate(state, state.instances[name], orders)
+    for _ in range(launches(state)):
+        if not affordable_one(state):
             break
         _launch(state, orders)
     if state.facts.cluster.billing == "rented":
@@ -186,7 +192,7 @@ def _terminate(state: State, instance: Instance, orders: Orders) -> None:
 
 def _release_and_publish(state: State, orders: Orders) -> None:
     """Everything is given back, the best model is put in its place, and when both have happened the run is over."""
-    if state.live:
+    if state.live or state.leaving:
         _release_all(state, orders)
     if state.published is None and state.publishing is None and not state.no_model:
         _publish(state, orders)
@@ -199,7 +205,8 @@ def _release_and_publish(state: State, orders: Orders) -> None:
 def _release_all(state: State, orders: Orders) -> None:
     rented = state.facts.cluster.billing == "rented"
     for instance in state.instances.values():
-        if instance.phase is InstancePhase.READY or (rented and instance.phase is InstancePhase.REQUESTED):
+        ready = instance.phase in (InstancePhase.READY, InstancePhase.LEAVING)
+        if ready or (rented and instance.phase is InstancePhase.REQUESTED):
             _terminate(state, instance, orders)
 
 

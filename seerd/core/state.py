@@ -5,14 +5,16 @@ The one rule: only `apply`, `decide` and `reconcile` change it, in that order, o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from planner.model import Allocation, Impossible, Outline, Plan, TrialStatus
 from planner.policy import Policy, make_policy
 from planner.space import Config
 from seerd.core.commands import AnyCommand, SetTimer, Status
-from seerd.core.events import RunFacts
+from seerd.core.events import ExitCause, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
     INSTANCE_MOVES,
@@ -23,7 +25,7 @@ from seerd.core.lifecycle import (
     TrialPhase,
     move,
 )
-from seerd.core.placement import Assignment
+from seerd.core.placement import Assignment, Slots
 from seerd.core.waiting import Waiting
 
 KEPT_CHECKPOINTS = 2
@@ -31,6 +33,8 @@ KEPT_CHECKPOINTS = 2
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that are there or will be, and have not been given back."""
+THERE = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
+"""Instances that have been ready, and may still be found when a run is resumed."""
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
 STATUS: dict[TrialPhase, TrialStatus] = {
@@ -60,13 +64,31 @@ class Report:
     metric: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended on one of its instances.
+
+    alone   nobody had asked for it
+    why     for people; empty if there is nothing to say
+    tail    last lines of its log, None if there are none to be had
+    silent  since when its log was silent, None if unknown
+    """
+
+    cause: ExitCause | Literal["refused"]
+    alone: bool
+    why: str = ""
+    tail: tuple[str, ...] | None = None
+    silent: float | None = None
+
+
 @dataclass(slots=True)
 class Trial:
     """One configuration and what became of it.
 
     gpus         how many GPUs are wanted for it now, 0 for none
     until        the policy wants to be asked when it has made so many reports
-    target       where it should run; `held`: where its present attempt holds GPUs; neither, one or both may be there
+    target       where it should run; `held`: where its present attempt is; neither, one or both may be there
+    told         of an attempt on several instances: where it has started; `ends`: where it has ended already, and how
     history      its reports, without those that a later restart from an older checkpoint has taken back
     checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
     crashes      ends that were its own fault; losses: those that were the machine's
@@ -82,6 +104,8 @@ class Trial:
     until: int | None = None
     target: Assignment | None = None
     held: Assignment | None = None
+    told: dict[str, None] = field(default_factory=dict)
+    ends: dict[str, End] = field(default_factory=dict)
     attempt: int = 0
     start_command: str | None = None
     stop_command: str | None = None
@@ -117,6 +141,29 @@ class Trial:
         """Names its present attempt in the ledger and in messages."""
         return f"{self.id}/{self.attempt}"
 
+    @property
+    def left(self) -> list[Slots]:
+        """Where its present attempt still holds GPUs, node 0 first if it is among them."""
+        return [slots for slots in self.held or () if slots.node not in self.ends]
+
+    @property
+    def saved(self) -> bool:
+        """Its present attempt has finished on node 0, which is the one that saves: nothing more can come of the others."""
+        end = self.ends.get(self.held[0].node) if self.held else None
+        return end is not None and end.cause == "finished"
+
+    @property
+    def broken(self) -> bool:
+        """Its present attempt has ended on one of its instances and nobody asked for it: it must not go on on the others.
+
+        One that has finished beside node 0 leaves it the time to save.
+        """
+        return bool(self.ends) and (self.saved or any(e.alone and e.cause != "finished" for e in self.ends.values()))
+
+    def key_on(self, node: str) -> str:
+        """Names the part of its present attempt on one of its instances in the ledger; node 0 has the attempt's own name."""
+        return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
+
     def go(self, phase: TrialPhase) -> None:
         """Change phase along the table."""
         self.phase = move(TRIAL_MOVES, f"trial {self.id}", self.phase, phase)
@@ -126,19 +173,23 @@ class Trial:
 class Instance:
     """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own.
 
+    boot    which boot of the machine its agent was started in, empty if it does not tell
     seen    its agent's last fact
     busy    which trial holds each GPU; `claims`: which one is to get it
+    by      when the cloud takes it away, None if it has not said so
     """
 
     id: str
     gpus: int
     phase: InstancePhase = InstancePhase.REQUESTED
+    boot: str = ""
     ready_at: float | None = None
     ended_at: float | None = None
     seen: int = 0
     busy: dict[int, str] = field(default_factory=dict)
     claims: dict[int, str] = field(default_factory=dict)
     terminate_command: str | None = None
+    by: float | None = None
     why: str = ""
 
 
@@ -172,13 +223,16 @@ class State:
     ended      trials that have finished or failed since the last decision
     waiting    wanted trials without a target; `roomy`: instances where room has appeared since trials were last placed
     sizes      how many wanted trials there are of each number of GPUs
-    live       instances that are asked for or ready; `present`: those being given back too; `needed`: how many the wanted trials need
+    live       instances that are asked for or ready; `leaving`: those that the cloud will take away; `present`: these, and those being
+               given back too; `needed`: how many the wanted trials need
     idle       instances on which nothing may run any more
     touched    trials whose wanted and real place may differ since the last `reconcile`
     no_model   the run is being ended, and no checkpoint can be its result
     stirred    the present event has changed something on which decisions depend
     woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
                ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
+    refusals   batches of launches in a row that were refused; `refused`: the newest one; `launch_at`: when to ask again
+    noticed    instances that were told to leave before they were ready, and by when
     replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
     """
 
@@ -211,12 +265,16 @@ class State:
     roomy: dict[str, None] = field(default_factory=dict)
     sizes: Counter[int] = field(default_factory=Counter)
     live: int = 0
+    leaving: int = 0
     present: int = 0
     needed: int = 0
     idle: dict[str, None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     slowest_s: float = 0.0
     refusals: int = 0
+    refused: int = 0
+    launch_at: float = -math.inf
+    noticed: dict[str, float | None] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     publishing: Incumbent | None = None
     no_model: bool = False
@@ -232,6 +290,7 @@ class State:
         """Change an instance's phase along the table."""
         old, instance.phase = instance.phase, move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase)
         self.live += (phase in LIVE) - (old in LIVE)
+        self.leaving += (phase is InstancePhase.LEAVING) - (old is InstancePhase.LEAVING)
         self.present -= phase in GONE
 
     def touch(self, trial: str) -> None:

@@ -17,6 +17,7 @@ from agent.protocol import (
     FACTS,
     VERSION,
     Ack,
+    Ask,
     Fact,
     Hello,
     Order,
@@ -28,7 +29,7 @@ from agent.protocol import (
     encode,
 )
 from seerd.errors import ProviderError
-from seerd.shell.providers.base import Connection
+from seerd.shell.providers.base import Connection, Reader, Writer
 
 RENEW_S = 5.0
 RETRY_S = 0.2
@@ -37,36 +38,50 @@ ANSWER_S = 10.0
 FAILURES = (OSError, ProviderError, ProtocolError, asyncio.IncompleteReadError, TimeoutError)
 
 
+class RebootError(Exception):
+    """The machine behind an instance's name is not as it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ears:
     """Who listens to a conversation.
 
     fact      a new fact, with the seconds by which the agent's clock is ahead of ours
+    ask       a question that is no fact
     lost      the instance cannot be reached any more, and why; the conversation has ended
     ended     the task of a conversation that is over, to see whether it failed
-    pending   the orders for this instance whose outcome is not known
+    pending   finds the orders for this instance whose outcome is not known, and what they need
     lease     how long the agent may go on without us, and how long its trials may take to save, seconds
     """
 
     fact: Callable[[str, Fact, float], None]
+    ask: Callable[[str, Ask], None]
     lost: Callable[[str, str], None]
     ended: Callable[[asyncio.Task[None]], None]
-    pending: Callable[[str], list[Order]]
+    pending: Callable[[str], Awaitable[list[Order]]]
     lease: Callable[[], tuple[float, float]]
 
 
 class Conversation:
-    """With the agent of one instance. `seen`: number of the last fact that was handed on."""
+    """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet."""
 
     def __init__(
-        self, instance: str, run: str, seen: int, connect: Callable[[str], Awaitable[Connection]], ears: Ears
+        self,
+        instance: str,
+        run: str,
+        seen: int,
+        boot: str,
+        connect: Callable[[str], Awaitable[Connection]],
+        ears: Ears,
     ) -> None:
         self.instance = instance
+        self.boot = boot
         self._run = run
         self._seen = seen
         self._connect = connect
         self._ears = ears
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer: Writer | None = None
+        self._speaking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._ending = False
@@ -85,9 +100,15 @@ class Conversation:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     def say(self, order: Order) -> None:
-        """Send an order now; if the connection is down it is said again when it is back, as one of `pending`."""
+        """Send this now; if the connection is down, orders are said again when it is back, as some of `pending`."""
         if self._writer is not None:
             self._writer.write(encode(order))
+
+    async def speak(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
+        """Find what is to be said, then say it: after all that was to be said before, and before all that comes later."""
+        async with self._speaking:
+            for order in await orders():
+                self.say(order)
 
     def renew(self) -> None:
         """Tell the agent how long it may go on without us."""
@@ -120,6 +141,9 @@ class Conversation:
         while True:
             try:
                 await self._talk()
+            except RebootError as error:
+                self._ears.lost(self.instance, str(error))
+                return
             except FAILURES as error:
                 why = str(error) or type(error).__name__
             else:
@@ -143,8 +167,7 @@ class Conversation:
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
             renewing = asyncio.create_task(self._keep_renewing())
-            for order in self._ears.pending(self.instance):
-                self.say(order)
+            await self.speak(lambda: self._ears.pending(self.instance))
             await self._listen(reader, welcome.last, ahead_s)
         finally:
             self._writer = None
@@ -152,7 +175,7 @@ class Conversation:
                 renewing.cancel()
             writer.close()
 
-    async def _welcome(self, reader: asyncio.StreamReader) -> tuple[Welcome, float]:
+    async def _welcome(self, reader: Reader) -> tuple[Welcome, float]:
         async with asyncio.timeout(ANSWER_S):
             line = await reader.readline()
         if not line:
@@ -160,13 +183,21 @@ class Conversation:
         welcome = decode(line)
         if not isinstance(welcome, Welcome):
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
+        if self.boot and welcome.boot != self.boot:
+            raise RebootError(
+                f"{self.instance} has been rebooted: what ran there is gone, and so is its scheduled power-off"
+            )
+        self.boot = welcome.boot
         return welcome, welcome.now - time.time()
 
-    async def _listen(self, reader: asyncio.StreamReader, last: int, ahead_s: float) -> None:
+    async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:
         if self._seen >= last:
             self._caught_up.set()
         while line := await reader.readline():
             message = decode(line)
+            if isinstance(message, Ask):
+                self._ears.ask(self.instance, message)
+                continue
             if not isinstance(message, FACTS):
                 raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
             if message.seq > self._seen:

@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from seerd.core.commands import AnyCommand
-from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked
+from seerd.core.commands import AnyCommand, Launch
+from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import grace_s, lease_s
-from seerd.core.state import State
+from seerd.core.state import State, Trial
 from seerd.core.step import step
 from seerd.shell.clock import RunClock
-from seerd.shell.dispatch import Core, Dispatch, World
+from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
+from seerd.shell.nodes import instances_of
+from seerd.shell.stores.base import slot_name, slot_number
+from seerd.shell.world import Core, Running, World
 
 Watcher = Callable[[State, float, list[Entry]], None]
 """Shown the state, the time and what was just committed, at least once a second; must not change anything."""
@@ -31,40 +34,53 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Daemon:
-    """Runs one run, from where its journal ends to the end of the run."""
+    """Runs one run, from where its journal ends to the end of the run. `leftovers`: what then still costs something, one line each."""
 
     def __init__(self, state: State, journal: Journal, world: World, watcher: Watcher) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
+        self.leftovers: list[str] = []
         self._journal = journal
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
-        self._failure: asyncio.Future[AnyEvent] | None = None
+        self._failure: asyncio.Future[AnyEvent]
         self._stops = 0
         self._dispatch = Dispatch(world, self._core(), self.clock)
 
     async def begin(self, event: AnyEvent) -> None:
         """Run a new run, whose first event this is, until it is over."""
-        self._queue.put_nowait(event)
-        await self._run()
+        async with self._world():
+            self._queue.put_nowait(event)
+            await self._run()
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
         live = (InstancePhase.READY, InstancePhase.RELEASING)
-        alive = await self._dispatch.reattach([i.id for i in self.state.instances.values() if i.phase in live])
-        backlog = list(self._drain())
-        self._queue.put_nowait(RunResumed(at=self.clock.now(), alive=tuple(alive)))
-        for event in backlog:
-            self._queue.put_nowait(event)
-        await self._run()
+        known = [i.id for i in self.state.instances.values() if i.phase in live]
+        launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
+        async with self._world():
+            found = await self._dispatch.reattach(known, launches)
+            backlog = list(self._drain())
+            self._queue.put_nowait(RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended))
+            for event in backlog:
+                self._queue.put_nowait(event)
+            await self._run()
 
     async def _run(self) -> None:
-        self._failure = failure = asyncio.get_running_loop().create_future()
-        try:
-            with self._signals():
+        failure = self._failure
+        with self._signals():
+            await self._turn(failure)
+            while not self.state.finished:
                 await self._turn(failure)
-                while not self.state.finished:
-                    await self._turn(failure)
+        self.leftovers = await self._dispatch.leftovers()
+
+    @contextlib.asynccontextmanager
+    async def _world(self) -> AsyncIterator[None]:
+        """Instances and checkpoints can be had meanwhile."""
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            await self._dispatch.open()
+            yield
         finally:
             await self._dispatch.close()
 
@@ -93,7 +109,12 @@ class Daemon:
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
             self._dispatch.committed(instance, fact)
+        self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
         self._watcher(self.state, self.clock.now(), entries)
+
+    def _keep_checkpoints(self, events: list[TrialCheckpointed]) -> None:
+        for name in {event.trial for event in events} & self.state.trials.keys():
+            self._dispatch.keep(name, [checkpoint.name for checkpoint in self.state.trials[name].checkpoints])
 
     def _in_order(self, event: AnyEvent) -> AnyEvent:
         """The event with a time that is not before that of the last one."""
@@ -109,16 +130,25 @@ class Daemon:
             emit=self._queue.put_nowait,
             crash=self._crash,
             pending=self._pending,
-            seen=lambda instance: self.state.instances[instance].seen,
+            running=self._running,
+            known=self._known,
             lease=lambda: (lease_s(self.state, self.clock.now()), grace_s(self.state)),
         )
 
     def _crash(self, error: BaseException) -> None:
-        if self._failure is not None and not self._failure.done():
+        if not self._failure.done():
             self._failure.set_exception(error)
 
     def _pending(self, instance: str) -> list[AnyCommand]:
-        return [c for c in self.state.under_way.values() if getattr(c, "instance", None) == instance]
+        return [c for c in self.state.under_way.values() if instance in instances_of(c)]
+
+    def _running(self, instance: str) -> list[Running]:
+        trials = (t for t in self.state.trials.values() if t.held is not None and t.held[0].node == instance)
+        return [Running(t.id, t.attempt, _saved(t)) for t in trials]
+
+    def _known(self, instance: str) -> tuple[int, str]:
+        there = self.state.instances.get(instance)
+        return (0, "") if there is None else (there.seen, there.boot)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -136,3 +166,9 @@ class Daemon:
     def _stop(self) -> None:
         self._stops += 1
         self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
+
+
+def _saved(trial: Trial) -> int:
+    """The number of the last checkpoint that the present attempt has put into a store that numbers them."""
+    prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
+    return max((slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")), default=0)

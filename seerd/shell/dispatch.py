@@ -7,13 +7,14 @@ and a command that is given twice is carried out once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from pathlib import Path
+from typing import Any
 
-from agent.protocol import Fact, Job, Order, Prepare, Prepared, Refused
 from seerd.core.commands import (
     AnyCommand,
     Command,
@@ -26,7 +27,6 @@ from seerd.core.commands import (
     Terminate,
 )
 from seerd.core.events import (
-    AnyEvent,
     InstanceLost,
     InstanceReady,
     InstanceTerminated,
@@ -35,36 +35,21 @@ from seerd.core.events import (
     PublishFailed,
     TimerFired,
 )
-from seerd.errors import ProviderError, StoreError
-from seerd.shell.agents import Conversation, Ears
+from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.shell.clock import RunClock
-from seerd.shell.providers.base import Provider
-from seerd.shell.stores.base import Store
-from seerd.shell.translate import event_of, order_of
+from seerd.shell.providers.base import Launched, Loss, Span
+from seerd.shell.talks import Outcome, Talks
+from seerd.shell.world import Core, World
+
+KEEP_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What a run acts on: where instances and checkpoints are, what is trained, where the result goes."""
+class Found:
+    """After a restart: the instances whose agents answer, and when others ended, as far as their cloud tells (seconds since the run began)."""
 
-    provider: Provider
-    store: Store
-    job: Job
-    run: str
-    gpus: int
-    metric: str
-    result: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What dispatch may ask of the daemon: to take an event, to stop because of a bug, and three questions about the state."""
-
-    emit: Callable[[AnyEvent], None]
-    crash: Callable[[BaseException], None]
-    pending: Callable[[str], list[AnyCommand]]
-    seen: Callable[[str], int]
-    lease: Callable[[], tuple[float, float]]
+    alive: tuple[str, ...]
+    ended: dict[str, float]
 
 
 class Dispatch:
@@ -75,36 +60,57 @@ class Dispatch:
         self._core = core
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
-        self._conversations: dict[str, Conversation] = {}
-        self._preparing: dict[str, tuple[Prepare, asyncio.Future[str]]] = {}
+        self._talks = Talks(world, core, clock, self._beside, self._give_up)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._more: set[asyncio.Task[None]] = set()
+        self._kept: dict[str, Sequence[str]] = {}
 
-    async def reattach(self, instances: list[str]) -> list[str]:
-        """Take up the conversations again after a restart; those that answered, their backlog handed on."""
-        there = await asyncio.gather(*map(self._reattach, instances))
-        return [instance for instance, answers in zip(instances, there, strict=True) if answers]
+    async def open(self) -> None:
+        """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at all."""
+        await self._world.provider.open()
+        await self._world.store.open()
+        self._beside(self._keep_finding_losses())
+
+    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
+        """Take up the conversations again after a restart, with what agents had kept for us handed on. `launches` are under way."""
+        there = await self._world.provider.adopt(instances, launches)
+        answers = await asyncio.gather(*map(self._reattach, there))
+        alive = [instance for instance, answer in zip(there, answers, strict=True) if answer]
+        ended = await asyncio.gather(*(self._ended(instance) for instance in instances if instance not in alive))
+        return Found(tuple(alive), {instance: at for instance, at in ended if at is not None})
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""
         if any(isinstance(command, StartTrial) for command in commands):
-            for conversation in self._conversations.values():
-                conversation.renew()
+            self._talks.renew()
         for command in commands:
             self._carry_out(command)
 
     def committed(self, instance: str, fact: int) -> None:
         """Facts of this agent up to this number are in the journal."""
-        if instance in self._conversations:
-            self._conversations[instance].commit(fact)
+        self._talks.committed(instance, fact)
+
+    def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
+        """Only these checkpoints of the trial are needed any more."""
+        if not self._kept:
+            self._beside(self._keep_soon())
+        self._kept[trial] = checkpoints
+
+    async def leftovers(self) -> list[str]:
+        """What of the run still costs something, asked afresh."""
+        return await self._world.provider.leftovers()
 
     async def close(self) -> None:
         """Let go of everything without ending it."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *self._more]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await asyncio.gather(*(c.close() for c in self._conversations.values()))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._talks.close()
+        await self._world.provider.close()
+        await self._world.store.close()
 
     # ------------------------------------------------------------ commands
 
@@ -134,8 +140,7 @@ class Dispatch:
     @_carry_out.register(StartTrial)
     @_carry_out.register(StopTrial)
     def _(self, command: StartTrial | StopTrial) -> None:
-        if command.instance in self._conversations:
-            self._conversations[command.instance].say(order_of(command))
+        self._talks.order(command)
 
     @_carry_out.register
     def _(self, command: Finish) -> None:
@@ -145,48 +150,64 @@ class Dispatch:
         self._core.emit(TimerFired(at=self._clock.now(), command=command))
 
     async def _launch(self, command: Launch) -> None:
-        running_since: float | None = None
         try:
-            instance = await self._world.provider.launch(command.id)
-            running_since = self._clock.now()
-            prepared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._preparing[instance] = Prepare(command.id, self._world.job), prepared
-            await self._converse(instance, 0)
-            why = await prepared
-        except ProviderError as error:
-            self._refuse(command, str(error), running_since, retry=True)
+            launched = await self._world.provider.launch(command.id)
+        except LaunchError as error:
+            self._refuse(command, str(error), Span(error.since, error.until), retry=error.retry)
             return
-        if why:
-            await self._end(instance, command.id)
-            self._refuse(command, why, running_since, retry=False)
+        except ProviderError as error:
+            self._refuse(command, str(error), Span(), retry=True)
+            return
+        outcome = await self._talks.prepare(launched, command.id)
+        if outcome.why:
+            await self._return(command, launched, outcome)
             return
         self._core.emit(
             InstanceReady(
                 at=self._clock.now(),
                 command=command.id,
-                instance=instance,
-                gpus=self._world.gpus,
-                running_since=running_since,
+                instance=launched.instance,
+                gpus=launched.gpus,
+                running_since=self._of_wall(launched.since),
+                boot=self._talks.boot(launched.instance),
             )
         )
 
-    def _refuse(self, command: Launch, why: str, running_since: float | None, *, retry: bool) -> None:
+    async def _return(self, command: Launch, launched: Launched, outcome: Outcome) -> None:
+        """An instance that is no good."""
+        why, until = outcome.why, None
+        try:
+            until = (await self._end(launched.instance, command.id)).until
+        except ProviderError as error:
+            why = f"{why}; {error}"
+        self._refuse(command, why, Span(launched.since, until), retry=outcome.retry)
+
+    def _refuse(self, command: Launch, why: str, span: Span, *, retry: bool) -> None:
+        since, ended = self._of_span(span)
         now = self._clock.now()
-        self._core.emit(LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=running_since))
+        self._core.emit(
+            LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=since, ended=ended)
+        )
 
     async def _terminate(self, command: Terminate) -> None:
+        launching = self._tasks.get(command.instance)
+        if launching is not None and not launching.done():
+            launching.cancel()
+            await asyncio.wait({launching})
         try:
-            await self._end(command.instance, command.id)
+            since, ended = self._of_span(await self._end(command.instance, command.id))
         except ProviderError as error:
-            self._lose(command.instance, str(error))
+            self._core.emit(InstanceLost(at=self._clock.now(), instance=command.instance, why=str(error)))
             return
-        self._core.emit(InstanceTerminated(at=self._clock.now(), command=command.id, instance=command.instance))
+        now = self._clock.now()
+        self._core.emit(
+            InstanceTerminated(at=now, command=command.id, instance=command.instance, running_since=since, ended=ended)
+        )
 
-    async def _end(self, instance: str, token: str) -> None:
-        conversation = self._conversations.pop(instance, None)
-        if conversation is not None:
-            await conversation.shut_down(token)
-        await self._world.provider.terminate(instance)
+    async def _end(self, name: str, token: str) -> Span:
+        """Its agent lets go while it is being given back."""
+        _, span = await asyncio.gather(self._talks.shut_down(name, token), self._world.provider.terminate(name))
+        return span
 
     async def _publish(self, command: Publish) -> None:
         to = self._world.result / "checkpoint.pt"
@@ -198,64 +219,89 @@ class Dispatch:
             return
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
 
-    def _spawn(self, key: str, work: Coroutine[None, None, None]) -> None:
+    async def _keep_soon(self) -> None:
+        """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and each time costs requests."""
+        await asyncio.sleep(KEEP_S)
+        kept, self._kept = self._kept, {}
+        for trial, checkpoints in kept.items():
+            # An older checkpoint that stays because the store refuses costs next to nothing, and the next time it is tried again.
+            with contextlib.suppress(StoreError):
+                await self._world.store.keep(trial, checkpoints)
+
+    # ------------------------------------------------------------ instances
+
+    async def _reattach(self, instance: str) -> bool:
+        try:
+            await self._talks.take_up(instance)
+        except ProviderError as error:
+            self._give_up(instance, str(error))
+            return False
+        return True
+
+    async def _ended(self, instance: str) -> tuple[str, float | None]:
+        """When an instance ended that was gone, or had to be given up."""
+        giving_up = self._tasks.get(_giving_up(instance))
+        if giving_up is not None:
+            await asyncio.wait({giving_up})
+        try:
+            span = await self._world.provider.terminate(instance)
+        except ProviderError as error:
+            self._tell_loss(Loss(instance, str(error), Span()))
+            return instance, None
+        return instance, self._of_span(span)[1]
+
+    def _give_up(self, instance: str, why: str) -> None:
+        """Its agent cannot be reached any more: whatever there still is of it is given back before it counts as lost."""
+        self._spawn(_giving_up(instance), self._lose(instance, why))
+
+    async def _lose(self, instance: str, why: str) -> None:
+        span = Span()
+        try:
+            span = await self._world.provider.terminate(instance)
+        except ProviderError as error:
+            why = f"{why}; {error}"
+        self._tell_loss(Loss(instance, why, span))
+
+    async def _keep_finding_losses(self) -> None:
+        while True:
+            loss = await self._world.provider.loss()
+            await self._talks.drop(loss.instance, loss.why)
+            self._tell_loss(loss)
+
+    def _tell_loss(self, loss: Loss) -> None:
+        _, ended = self._of_span(loss.span)
+        self._core.emit(InstanceLost(at=self._clock.now(), instance=loss.instance, why=loss.why, ended=ended))
+
+    # ------------------------------------------------------------ time and tasks
+
+    def _of_span(self, span: Span) -> tuple[float | None, float | None]:
+        return tuple(None if wall is None else self._of_wall(wall) for wall in (span.since, span.until))  # type: ignore[return-value]
+
+    def _of_wall(self, wall: float) -> float:
+        return min(self._clock.now(), max(0.0, self._clock.of_wall(wall)))
+
+    def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the others; a command that is already being carried out is not begun again."""
         if key in self._tasks and not self._tasks[key].done():
+            work.close()
             return
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._look)
         self._tasks[key] = task
 
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._look)
+        self._more.add(task)
+        task.add_done_callback(self._more.discard)
+
     def _look(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.crash(error)
 
-    # ------------------------------------------------------------ agents
 
-    async def _reattach(self, instance: str) -> bool:
-        if await self._world.provider.gone(instance):
-            return False
-        try:
-            await self._converse(instance, self._core.seen(instance))
-        except ProviderError:
-            return False
-        return True
-
-    async def _converse(self, instance: str, seen: int) -> Conversation:
-        ears = Ears(self._hear, self._lose, self._look, self._orders, self._core.lease)
-        conversation = Conversation(instance, self._world.run, seen, self._world.provider.connect, ears)
-        self._conversations[instance] = conversation
-        await conversation.start()
-        return conversation
-
-    def _orders(self, instance: str) -> list[Order]:
-        """What must be said again on a new connection."""
-        if instance in self._preparing:
-            return [self._preparing[instance][0]]
-        return [order_of(c) for c in self._core.pending(instance) if isinstance(c, StartTrial | StopTrial)]
-
-    def _lose(self, instance: str, why: str) -> None:
-        self._conversations.pop(instance, None)
-        if instance in self._preparing:
-            self._prepared(instance, f"{instance} was lost: {why}")
-            return
-        self._core.emit(InstanceLost(at=self._clock.now(), instance=instance, why=why))
-
-    def _prepared(self, instance: str, why: str) -> None:
-        """The instance is ready, or why it is not."""
-        _, prepared = self._preparing.pop(instance)
-        if not prepared.done():
-            prepared.set_result(why)
-
-    def _hear(self, instance: str, fact: Fact, ahead_s: float) -> None:
-        if isinstance(fact, Prepared | Refused) and instance in self._preparing:
-            self._prepared(instance, fact.why if isinstance(fact, Refused) else "")
-            return
-        now = self._clock.now()
-        happened = min(now, max(0.0, self._clock.of_wall(fact.at - ahead_s)))
-        event = event_of(fact, instance, now, happened, self._world.metric)
-        if event is not None:
-            self._core.emit(event)
+def _giving_up(instance: str) -> str:
+    return f"give up {instance}"
 
 
 def _describe(command: Publish, to: Path) -> None:

@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
-from agent.protocol import Checkpointed, Exited, Fact, Order, Refused, Reported, Start, Started, Stop, Training
+from agent.protocol import (
+    Checkpointed,
+    Exited,
+    Fact,
+    Noticed,
+    Order,
+    Refused,
+    Reported,
+    Start,
+    Started,
+    Stop,
+    Training,
+)
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     AnyEvent,
     ExitCause,
+    InstanceNoticed,
+    Notice,
     OrderRefused,
     TrialCheckpointed,
     TrialExited,
@@ -22,7 +36,7 @@ from seerd.core.events import (
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:
-    """The core's command as the agent knows it."""
+    """The core's command as the agent of its first instance knows it."""
     if isinstance(command, StopTrial):
         return Stop(command.id, command.trial, command.attempt, command.checkpoint, command.grace_s)
     return Start(
@@ -37,7 +51,10 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
-    """The fact as the core knows it; None for what the core need not know."""
+    """The fact as the core knows it; None for what the core need not know.
+
+    `happened` is `fact.at` in seconds since the run began; other times of the agent's clock are counted from there.
+    """
     common: dict[str, Any] = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:
         case Refused():
@@ -76,6 +93,15 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 code=fact.code,
                 rank=fact.rank,
                 tail=tuple(fact.tail),
+                silent=_as_happened(fact.silent, fact.at, happened),
             )
+        case Noticed():
+            what: Notice = "rebalance" if fact.what == "rebalance" else "interruption"
+            return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened))
         case _:
             return None
+
+
+def _as_happened(wall: float | None, at: float, happened: float) -> float | None:
+    """Another time by the clock that showed `at` when it `happened`."""
+    return None if wall is None else happened + (wall - at)

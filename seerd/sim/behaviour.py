@@ -46,6 +46,8 @@ class Behaviour:
     straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
     drop_rate       share of attempts that crash, for each second of training
     lifetime_s      mean time until an instance is interrupted (spot); None: never
+    notice_s        so long before it is interrupted it is told; None: never told. `sudden`: share that is not
+    capacity        how many instances the cloud has for the run at a moment, in seconds since it began; None: as many as it wants
     """
 
     metric: Metric
@@ -64,3 +66,6 @@ class Behaviour:
     straggling: float = 0.0
     drop_rate: float = 0.0
     lifetime_s: float | None = None
+    notice_s: float | None = None
+    sudden: float = 0.0
+    capacity: Callable[[float], int] | None = None

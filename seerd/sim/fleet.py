@@ -21,9 +21,11 @@ from seerd.core.events import (
     AnyEvent,
     ExitCause,
     InstanceLost,
+    InstanceNoticed,
     InstanceReady,
     InstanceTerminated,
     LaunchRefused,
+    Notice,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -34,15 +36,27 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.heap import NANOSECONDS, Heap
 
 NO_SHA256 = "0" * 64
+REFUSAL_S = 0.5
+"""From the request until the cloud says that it has nothing."""
+NOTICED_S = 5.0
+"""After a crash on one instance the others fail so much later at most, if they do not wait for ever."""
+FINISHING_S = 2.0
+"""Between the ends of a script on its instances, at most."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the present unit of work, done before `since`."""
+    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the present unit of work, done before `since`.
+
+    lead    the instance that reports and saves; `parts`: the GPUs of those where it still has processes
+    broken  it has ended on one of its instances: nothing goes on on the others
+    """
 
     trial: str
     number: int
     config: Config
+    lead: str
+    parts: dict[str, int]
     gpus: int
     epoch: int
     saved: int
@@ -52,12 +66,17 @@ class Attempt:
     unit_s: float = math.inf
     share: float = 0.0
     saved_at: float = 0.0
-    spans: tuple[Machine, ...] = ()
+    broken: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Names it on its instances."""
+        return self.trial, self.number
 
 
 @dataclass(slots=True)
 class Machine:
-    """A simulated instance with its agent. `guests`: attempts that span it and others, and the instance they were started on."""
+    """A simulated instance with its agent."""
 
     id: str
     gpus: int
@@ -69,7 +88,6 @@ class Machine:
     kept: list[AgentFact] = field(default_factory=list)
     orders: set[str] = field(default_factory=set)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
-    guests: dict[tuple[str, int], Machine] = field(default_factory=dict)
 
     @property
     def ran(self) -> bool:
@@ -109,14 +127,23 @@ class Fleet:
     # ------------------------------------------------------------ instances
 
     def launch(self, command: Launch) -> None:
-        """Boot an instance; asked again, the same one."""
+        """Boot an instance, if the cloud has one; asked again, the same one."""
         name, now = f"m{command.id}", self._heap.now
         machine = self.machines.get(name)
         if machine is None:
+            if self._full(now):
+                why = "InsufficientInstanceCapacity"
+                self._reply(REFUSAL_S, lambda at: LaunchRefused(at=at, command=command.id, why=why, retry=True))
+                return
             running = now + self.behaviour.pending.draw(self._rng)
             machine = self.machines[name] = Machine(name, command.gpus, now, running)
         boot_s = max(0.0, machine.running_since - now) + self.behaviour.boot.draw(self._rng)
         self._reply(boot_s, partial(self._booted, machine, command.id))
+
+    def _full(self, now: float) -> bool:
+        """Whether the cloud has no more instances for the run."""
+        capacity = self.behaviour.capacity
+        return capacity is not None and sum(machine.alive for machine in self.machines.values()) >= capacity(now)
 
     def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
@@ -131,6 +158,7 @@ class Fleet:
             )
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
+            self._announce(machine.id, at, at + lasts_s)
             self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
         return InstanceReady(
             at=at,
@@ -140,9 +168,23 @@ class Fleet:
             running_since=min(at, machine.running_since),
         )
 
+    def _announce(self, name: str, now: float, by: float) -> None:
+        notice_s, sudden = self.behaviour.notice_s, self.behaviour.sudden
+        if notice_s is None or (sudden and self._rng.random() < sudden):
+            return
+        self._heap.at(max(now, by - notice_s), partial(self.notice, name, "interruption", by))
+
+    def notice(self, name: str, what: Notice, by: float | None = None) -> None:
+        """The cloud says that it will take the instance away."""
+        if self.machines[name].alive:
+            self._fact(self.machines[name], InstanceNoticed, what=what, by=by)
+
     def terminate(self, command: Terminate) -> None:
         """Give an instance back, or the one that its launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
+        if name not in self.machines:  # the cloud had none to give
+            self._reply(0.0, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance))
+            return
         machine = self.machines[name]
         wait_s = min(self.behaviour.release_most_s, self.behaviour.release.draw(self._rng))
         ran = machine.running_since <= self._heap.now
@@ -164,8 +206,6 @@ class Fleet:
             machine.ended = self._heap.now if ended is None else ended
         for attempt in list(machine.attempts.values()):
             self._end(machine, attempt)
-        for key, host in list(machine.guests.items()):
-            self._end(host, host.attempts[key])
 
     def lose(self, name: str, why: str = "power failure") -> None:
         """The machine dies, and the daemon notices."""
@@ -183,9 +223,11 @@ class Fleet:
 
     def end_leases(self, *, power_off: bool) -> None:
         """Nobody renewed them: every agent lets its trials save and exit."""
+        stuck = {a.key for machine in self.machines.values() for a in machine.attempts.values() if a.broken}
         for machine in self.machines.values():
             for attempt in list(machine.attempts.values()):
-                self._save(machine, attempt)
+                if machine.id == attempt.lead and attempt.key not in stuck:
+                    self._save(machine, attempt)
                 self._exit(machine, attempt, "lease", 0)
             if power_off and machine.alive:
                 self.power_off(machine.id)
@@ -206,17 +248,19 @@ class Fleet:
     # ------------------------------------------------------------ attempts
 
     def order(self, command: StartTrial | StopTrial) -> None:
-        """An order reaches an agent; the second time it changes nothing."""
-        machine = self.machines[command.instance]
-        if not machine.alive or command.id in machine.orders:
-            return
-        machine.orders.add(command.id)
+        """An order reaches its agents; the second time it changes nothing."""
+        machines = [self.machines[name] for name in command.nodes]
+        told = [machine for machine in machines if machine.alive and command.id not in machine.orders]
+        for machine in told:
+            machine.orders.add(command.id)
         if isinstance(command, StartTrial):
-            self._start(machine, command)
-        else:
-            self._stop(machine, command)
+            if told:
+                self._start(told, command)
+        elif not self.behaviour.deaf:
+            self._stop([m for m in told if (command.trial, command.attempt) in m.attempts], command)
 
-    def _start(self, machine: Machine, command: StartTrial) -> None:
+    def _start(self, machines: list[Machine], command: StartTrial) -> None:
+        """On some of its instances alone it waits for the others."""
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
         known = self.store.get(command.trial, {})
@@ -225,20 +269,31 @@ class Fleet:
         share = share if stopped_at == epoch else 0.0
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
         now = self._heap.now
-        gpus = len(command.gpus) + sum(len(more) for _, more in command.beside)
+        sizes = {command.instance: len(command.gpus), **{name: len(gpus) for name, gpus in command.beside}}
         attempt = Attempt(
-            command.trial, command.attempt, command.config, gpus, epoch, epoch, pace, now, share=share, saved_at=now
+            command.trial,
+            command.attempt,
+            command.config,
+            command.instance,
+            {machine.id: sizes[machine.id] for machine in machines},
+            sum(sizes.values()),
+            epoch,
+            epoch,
+            pace,
+            now,
+            share=share,
+            saved_at=now,
+            broken=len(machines) < len(sizes),
         )
-        attempt.spans = tuple(self.machines[name] for name, _ in command.beside)
-        machine.attempts[command.trial, command.attempt] = attempt
-        for other in attempt.spans:
-            other.guests[command.trial, command.attempt] = machine
-        self.started.append((command.trial, command.attempt))
-        self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
-        self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machine, attempt))
+        self.started.append(attempt.key)
+        for machine in machines:
+            machine.attempts[attempt.key] = attempt
+        for machine in machines:
+            self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
+        self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt))
 
     def _runs(self, machine: Machine, attempt: Attempt) -> bool:
-        return machine.attempts.get((attempt.trial, attempt.number)) is attempt
+        return machine.attempts.get(attempt.key) is attempt and not attempt.broken
 
     def _begin(self, machine: Machine, attempt: Attempt) -> None:
         if self._runs(machine, attempt):
@@ -256,7 +311,7 @@ class Fleet:
         if not self._runs(machine, attempt):
             return
         if self.behaviour.crashes(attempt.trial, attempt.number, attempt.epoch + 1) or self._dropped(attempt):
-            self._exit(machine, attempt, "crashed", 1)
+            self._crash(machine, attempt)
             return
         attempt.epoch += 1
         attempt.share, attempt.since = 0.0, math.inf
@@ -274,7 +329,7 @@ class Fleet:
         if self._due(attempt):
             self._save(machine, attempt)
         if attempt.epoch == self.behaviour.most_epochs:
-            self._exit(machine, attempt, "finished", 0)
+            self._finish(machine, attempt)
         elif self._runs(machine, attempt):
             self._next_unit(machine, attempt)
 
@@ -314,33 +369,62 @@ class Fleet:
             return attempt.share
         return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
 
-    def _stop(self, machine: Machine, command: StopTrial) -> None:
-        attempt = machine.attempts.get((command.trial, command.attempt))
-        if attempt is None or self.behaviour.deaf:
+    def _stop(self, machines: list[Machine], command: StopTrial) -> None:
+        """What is told to all instances of an attempt at once."""
+        if not machines:
             return
+        lead, attempt = machines[0], machines[0].attempts[command.trial, command.attempt]
         if not command.checkpoint:
-            self._exit(machine, attempt, "asked", None)
+            self._exit_all(attempt, "asked", None)
             return
         wait_s = self.behaviour.stop.draw(self._rng)
         if self.behaviour.partial == "finished" and attempt.since < math.inf:
             wait_s += max(0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now)
+        if wait_s > command.grace_s or attempt.broken or len(attempt.parts) > 1:
+            self._heap.at(self._heap.now + command.grace_s, partial(self._exit_all, attempt, "asked", -9))
         if wait_s > command.grace_s:
-            self._heap.at(self._heap.now + command.grace_s, partial(self._killed, machine, attempt))
-        elif wait_s > 0:
-            self._heap.at(self._heap.now + wait_s, partial(self._stopped, machine, attempt))
+            return
+        if wait_s > 0:
+            self._heap.at(self._heap.now + wait_s, partial(self._stopped, lead, attempt))
         else:
-            self._stopped(machine, attempt)
-
-    def _killed(self, machine: Machine, attempt: Attempt) -> None:
-        if self._runs(machine, attempt):
-            self._exit(machine, attempt, "asked", -9)
+            self._stopped(lead, attempt)
 
     def _stopped(self, machine: Machine, attempt: Attempt) -> None:
         if self._runs(machine, attempt):
             if self.behaviour.partial == "kept":
                 self.shares[attempt.trial] = attempt.epoch, self._share(attempt)
             self._save(machine, attempt)
-            self._exit(machine, attempt, "asked", 0)
+            self._exit_all(attempt, "asked", 0)
+
+    def _crash(self, machine: Machine, attempt: Attempt) -> None:
+        """Of an attempt on several instances one crashes; each of the others notices after a while, or never."""
+        if len(attempt.parts) == 1:
+            self._exit(machine, attempt, "crashed", 1)
+            return
+        guilty, *others = self._rng.sample(sorted(attempt.parts), len(attempt.parts))
+        for name in others:
+            if self._rng.random() < 0.5:
+                after_s = self._rng.uniform(0, NOTICED_S)
+                self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "crashed", 1))
+        self._exit(self.machines[guilty], attempt, "crashed", 1)
+
+    def _finish(self, machine: Machine, attempt: Attempt) -> None:
+        """The instances of an attempt come to the end of the script one after the other."""
+        if len(attempt.parts) == 1:
+            self._exit(machine, attempt, "finished", 0)
+            return
+        attempt.broken = True
+        for name in attempt.parts:
+            after_s = self._rng.uniform(0, FINISHING_S)
+            self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "finished", 0))
+
+    def _exit_all(self, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+        for name in list(attempt.parts):
+            self._exit_on(name, attempt, cause, code)
+
+    def _exit_on(self, name: str, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+        if name in attempt.parts:
+            self._exit(self.machines[name], attempt, cause, code)
 
     def _exit(self, machine: Machine, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
         self._end(machine, attempt)
@@ -355,8 +439,9 @@ class Fleet:
         )
 
     def _end(self, machine: Machine, attempt: Attempt) -> None:
-        del machine.attempts[attempt.trial, attempt.number]
-        self.running.remove(attempt.trial)
-        for other in attempt.spans:
-            del other.guests[attempt.trial, attempt.number]
-        self.held_gpu_s += attempt.gpus * (self._heap.now - attempt.started)
+        """Nothing of it is left on this instance; it runs no more when nothing is left on any."""
+        del machine.attempts[attempt.key]
+        attempt.broken = True
+        self.held_gpu_s += attempt.parts.pop(machine.id) * (self._heap.now - attempt.started)
+        if not attempt.parts:
+            self.running.remove(attempt.trial)

@@ -29,11 +29,16 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of training, `lifetime_s` of an instance."""
+    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of training, `lifetime_s` of an instance.
+
+    Instances that are interrupted are told two minutes before (Amazon EC2 User Guide, Spot Instance interruption notices), all but `sudden`.
+    """
 
     straggling: float = 0.0
     drop_rate: float = 0.0
     lifetime_s: float | None = None
+    notice_s: float | None = 120.0
+    sudden: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,8 @@ def behaviour_of(setting: Setting) -> Behaviour:
         straggling=faults.straggling,
         drop_rate=faults.drop_rate / 60,
         lifetime_s=faults.lifetime_s,
+        notice_s=faults.notice_s,
+        sudden=faults.sudden,
     )
 
 

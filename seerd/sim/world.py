@@ -25,6 +25,7 @@ from seerd.core.commands import (
 from seerd.core.events import (
     AnyEvent,
     ModelPublished,
+    Notice,
     RunFacts,
     RunResumed,
     RunStarted,
@@ -206,6 +207,10 @@ class World:
     def lose(self, name: str) -> None:
         """The machine dies, and the daemon notices."""
         self.fleet.lose(name)
+
+    def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
+        """The cloud says that it will take the machine away; somebody else must do so, with `lose`."""
+        self.fleet.notice(name, what, by)
 
     def interrupt(self, *, hard: bool = False) -> None:
         """The person presses Ctrl-C."""

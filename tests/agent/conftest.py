@@ -38,6 +38,9 @@ from agent.protocol import (
     encode,
 )
 from seerd.shell.bundle import build_agent
+from tests.s3front import moto_port, s3
+
+__all__ = ["moto_port", "s3"]
 
 RUN = f"digits-{os.getpid()}"
 """An agent ends whatever on its machine carries the name of its run, so tests that run side by side have names of their own."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.outbox import MOST_AT_ONCE, MOST_COMPLAINTS, Outbox
 from agent.protocol import Reported, Training
+from agent.transfer import Directory
 
 REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
 JSON = st.recursive(
@@ -31,7 +32,7 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "out.jsonl"
-        self.outbox = Outbox(self.path, "t1", 1, folder / "local", folder / "store")
+        self.outbox = Outbox(self.path, "t1", 1, folder / "local", Directory(folder / "store"))
 
     def write(self, *lines: Any) -> None:
         with self.path.open("ab") as out:
@@ -40,7 +41,10 @@ class Trial:
             )
 
     def facts(self) -> list[Any]:
-        return [make(1) for makers in self.outbox.drain_all() for make in makers]
+        told = [make(1) for makers in self.outbox.drain_all() for make in makers]
+        while self.outbox.can_store():
+            told += [make(1) for make in self.outbox.store()]
+        return told
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ MakeFacts = Callable[..., RunFacts]
 def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequence[str]) -> RunFacts:
     """A run of one of the policies, with limits that fit at least one trial."""
     rented = rng.random() < 0.5
-    gpus = rng.choice([1, 2, 4, 8]) if rented else 8
+    hosts = rng.choice([1, 1, 4])
+    gpus = rng.choice([1, 2, 4, 8]) if rented else 8 // hosts
     made = make(
         billing="rented" if rented else "held",
         gpus=gpus,
@@ -52,13 +53,16 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         min_reports=rng.choice([None, 1, 2]),
         max_reports=rng.choice([None, 9, 27]),
     )
-    limits = replace(made.problem.limits, max_gpus=rng.choice([None, None, 8]))
+    limits = replace(made.problem.limits, max_gpus=rng.choice([None, None, 8]) if rented else 8)
     if rented and rng.random() < 0.2:
         limits = replace(limits, cost_usd=1.0)
     problem = replace(made.problem, limits=limits, params=params, gpus_per_instance=gpus)
     if rented and rng.random() < 0.5:
         problem = replace(problem, within=replace(limits, deadline_s=45.0), start_s=6.0)
-    facts = msgspec.structs.replace(made, problem=problem)
+    cluster = (
+        replace(made.cluster, boot_s=rng.choice([0.0, 6.0])) if rented else replace(made.cluster, max_instances=hosts)
+    )
+    facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
     if isinstance(make_policy(problem).outline(), Impossible):
         return some_facts(rng, seed, make, policies)
     return facts
@@ -71,8 +75,8 @@ def some_latency(rng: random.Random, most_s: float) -> Latency:
 
 
 def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_BOHB) -> World:
-    """A run with faults at random moments: crashing, straggling and dropped trials, machines that are lost or taken back, killed daemons,
-    NaN, trials that end by themselves or do not listen.
+    """A run with faults at random moments: crashing, straggling and dropped trials, machines that are lost or taken back, with or without
+    notice, or cannot be had, killed daemons, NaN, trials that end by themselves or do not listen.
     """
     rng = random.Random(seed)
     facts = some_facts(rng, seed, make, policies)
@@ -96,15 +100,42 @@ def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_B
         straggling=rng.choice([0.0, 0.0, 0.5]),
         drop_rate=rng.choice([0.0, 0.0, 0.02]),
         lifetime_s=rng.choice([None, None, 30.0, 120.0]),
+        notice_s=rng.choice([None, 1.0, 8.0, 120.0]),
+        sudden=rng.choice([0.0, 0.3]),
+        capacity=some_capacity(rng) if rented else None,
     )
     kills = frozenset(rng.randrange(1, 400) for _ in range(rng.randrange(4)))
     world = World(facts, behaviour, seed=seed, kill_after=kills)
     world.down_s = rng.choice([0.1, 2.0, 25.0])
     for _ in range(rng.randrange(3)):
         world.at(rng.uniform(0, 60), lambda: lose_one(world, rng))
+    for _ in range(rng.choice([0, 0, 1, 4])):
+        world.at(rng.uniform(0, 60), lambda: warn_one(world, rng))
     if rng.random() < 0.2:
         world.at(rng.uniform(0, 60), world.interrupt)
     return world
+
+
+def some_capacity(rng: random.Random) -> Callable[[float], int] | None:
+    """A cloud that has few instances, or none until a moment, or none from a moment on."""
+    few, turn_s = rng.choice([1, 2, 3]), rng.uniform(0.0, 30.0)
+    return rng.choice(
+        [None, None, lambda at: few, lambda at: 9 * (at > turn_s), lambda at: few * (at < turn_s)],
+    )
+
+
+def warn_one(world: World, rng: random.Random) -> None:
+    """A notice that comes true, or a hint that nothing follows from."""
+    alive = [machine.id for machine in world.fleet.machines.values() if machine.alive]
+    if not alive:
+        return
+    name = rng.choice(alive)
+    if rng.random() < 0.5:
+        world.notice(name, "rebalance")
+        return
+    by = world.now + rng.choice([0.5, 6.0, 30.0])
+    world.notice(name, "interruption", by)
+    world.at(by, lambda: world.lose(name))
 
 
 def lose_one(world: World, rng: random.Random) -> None:

@@ -6,13 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from planner.space import Config
 from seerd.core.commands import AnyCommand, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
-from seerd.core.events import AnyEvent, RunFacts, TrialCheckpointed, TrialExited, TrialReported, TrialTraining
+from seerd.core.events import (
+    AgentFact,
+    AnyEvent,
+    RunFacts,
+    TrialCheckpointed,
+    TrialExited,
+    TrialReported,
+    TrialTraining,
+)
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -60,21 +70,91 @@ def rented(facts: MakeFacts) -> World:
     return World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
 
 
-SCENARIOS = {make.__name__: make for make in (plain, crash, killed_daemon, lost_instance, interrupted, rented)}
+def several(facts: MakeFacts, behaviour: Behaviour) -> World:
+    """Trials on rented instances of two GPUs, the larger ones on two of them."""
+    made = facts(billing="rented", gpus=2, deadline_s=300.0, budget_gpu_s=2400.0, t_min_s=75.0)
+    params = replace(made.problem.params, name="random", trials=2, p_min=4, p_max=4)
+    problem = replace(made.problem, params=params, gpus_per_instance=2)
+    return World(msgspec.structs.replace(made, problem=problem), behaviour)
+
+
+SLOW = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, boot=exactly(30.0))
+
+
+def spot_notice(facts: MakeFacts) -> World:
+    """Two minutes before one of two instances is taken away, its trials save and move; another one is on its way by then."""
+    made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    world = World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+    world.at(80.0, lambda: world.notice("m1.1", "interruption", 200.0))
+    world.at(200.0, lambda: world.lose("m1.1"))
+    return world
+
+
+def lost_node(facts: MakeFacts) -> World:
+    """One of the two instances of a trial dies: the other one is stopped, and both wait for the replacement."""
+    world = several(facts, SLOW)
+    world.at(100.0, lambda: world.lose("m1.1"))
+    return world
+
+
+def crashed_node(facts: MakeFacts) -> World:
+    """A trial on two instances crashes on one of them and is killed on the other."""
+
+    def crashes(trial: str, attempt: int, epoch: int) -> bool:
+        return (trial, attempt, epoch) == ("t0001", 1, 4)
+
+    return several(facts, replace(SLOW, crashes=crashes))
+
+
+def little_capacity(facts: MakeFacts) -> World:
+    """Of two instances one comes, and the most valuable trials run there; a second one comes when it is asked for the third time."""
+    made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    slow = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0))
+    return World(made, replace(slow, capacity=lambda at: 1 if at < 40.0 else 2))
+
+
+def refused(facts: MakeFacts) -> World:
+    """The cloud has nothing at all."""
+    made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    return World(made, Behaviour(metric=curve, capacity=lambda at: 0))
+
+
+SCENARIOS = {
+    make.__name__: make
+    for make in (
+        plain,
+        crash,
+        killed_daemon,
+        lost_instance,
+        interrupted,
+        rented,
+        spot_notice,
+        lost_node,
+        crashed_node,
+        little_capacity,
+        refused,
+    )
+}
 
 
 def transcript(world: World) -> str:
     state = world.run()
     lines = []
+    spread = {(c.trial, c.attempt) for _, commands in world.journal for c in commands if getattr(c, "beside", ())}
     for event, commands in world.journal:
         if isinstance(event, (TrialReported, TrialCheckpointed)) and not commands:
             continue
-        lines.append(f"{event.at:7.2f}  {said(event)}")
+        where = f" on {event.instance}" if _attempt(event) in spread and isinstance(event, AgentFact) else ""
+        lines.append(f"{event.at:7.2f}  {said(event)}{where}")
         lines += [f"{'':9}  -> {asked(command)}" for command in commands]
     best = state.published.incumbent if state.published else None
     spent = state.ledger.spent_gpu_s(state.now)
     lines.append(f"{state.ending} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}")
     return "\n".join(lines) + "\n"
+
+
+def _attempt(event: AnyEvent) -> tuple[str, int]:
+    return getattr(event, "trial", ""), getattr(event, "attempt", 0)
 
 
 def said(event: AnyEvent) -> str:
@@ -97,9 +177,12 @@ def asked(command: AnyCommand) -> str:
         case StartTrial():
             gpus = ",".join(map(str, command.gpus))
             since = f", from {command.checkpoints[0]}" if command.checkpoints else ""
-            return f"{name} {command.trial}/{command.attempt} on {command.instance} GPU {gpus}{since}"
+            beside = "".join(f" and {node} GPU {','.join(map(str, more))}" for node, more in command.beside)
+            return f"{name} {command.trial}/{command.attempt} on {command.instance} GPU {gpus}{beside}{since}"
         case StopTrial():
-            return f"{name} {command.trial}/{command.attempt}{', may save' if command.checkpoint else ', killed'}"
+            how = f"may save within {command.grace_s:g}s" if command.beside else "may save"
+            nodes = f" on {' and '.join(command.nodes)}" if command.beside else ""
+            return f"{name} {command.trial}/{command.attempt}{nodes}, {how if command.checkpoint else 'killed'}"
         case Publish():
             return f"{name} {command.trial} {command.checkpoint}"
         case Terminate():

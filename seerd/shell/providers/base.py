@@ -101,4 +101,5 @@ class Provider(Protocol):
 
 async def never() -> Loss:
     """The `loss` of a provider whose instances cannot vanish."""
-    return await asyncio.get_running_loop().create_future()
+    forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+    return await forever

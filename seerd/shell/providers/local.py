@@ -15,12 +15,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.errors import ProviderError
-from seerd.shell.providers.base import Connection
+from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 
 START_S = 20.0
 END_S = 10.0
@@ -40,23 +41,50 @@ class LocalProvider:
     grace_s: float
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    async def launch(self, token: str) -> str:
+    async def open(self) -> None:
+        """This machine is there."""
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+        """Those whose folders have not been deleted; others cannot be, since an instance is its folder."""
+        return [instance for instance in known if self._there(instance)]
+
+    async def launch(self, token: str) -> Launched:
         """The instance for this token: a folder of that name with an agent running in it."""
-        instance = f"local-{token.split('.', maxsplit=1)[0]}"
+        instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)
-        return instance
+        return Launched(instance, self.gpus, time.time())
 
     async def connect(self, instance: str) -> Connection:
         """A connection to its socket, by a path that is short enough for one."""
-        if await self.gone(instance):
+        if not self._there(instance):
             raise ProviderError(f"{instance} has been removed")
         await self._ensure_agent(instance)
         with _short(self.folder / instance) as path:
             return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
 
-    async def terminate(self, instance: str) -> None:
+    def address(self, instance: str) -> str:
+        """There is only this machine."""
+        return "127.0.0.1"
+
+    async def terminate(self, name: str) -> Span:
         """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
+        await self._end(name if self._there(name) else _named(name))
+        return Span()
+
+    async def loss(self) -> Loss:
+        """This machine does not go away."""
+        return await never()
+
+    async def leftovers(self) -> list[str]:
+        """Agents that still live."""
+        folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        return [f"{folder.name}: its agent still runs" for folder in folders if _locked(folder)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def _end(self, instance: str) -> None:
         folder = self.folder / instance
         if await _wait(lambda: not _locked(folder), END_S):
             return
@@ -67,9 +95,8 @@ class LocalProvider:
         if not await _wait(lambda: not _locked(folder), END_S):
             raise ProviderError(f"the agent in {folder} does not end; kill the process that `fuser agent.lock` names")
 
-    async def gone(self, instance: str) -> bool:
-        """Whether its folder has been deleted."""
-        return not (self.folder / instance).is_dir()
+    def _there(self, instance: str) -> bool:
+        return (self.folder / instance).is_dir()
 
     async def _ensure_agent(self, instance: str) -> None:
         folder = self.folder / instance
@@ -86,6 +113,10 @@ class LocalProvider:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
             )
+
+
+def _named(token: str) -> str:
+    return f"local-{token.split('.', maxsplit=1)[0]}"
 
 
 @contextlib.contextmanager

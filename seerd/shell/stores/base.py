@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agent.protocol import Ask, Download, Grant, Parts
+from agent.protocol import Ask, Grant, Parts
 
 
 class Store(Protocol):
@@ -34,9 +34,6 @@ class Store(Protocol):
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more; where agents see to that themselves, nothing is done."""
-
-    async def downloads(self, source: str, to: str) -> list[Download]:
-        """The objects below an address (`s3://bucket/prefix`), for instances that have no credentials."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this checksum."""

@@ -9,9 +9,11 @@ import asyncio
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.protocol import Ask, Grant, Parts
 from seerd.errors import StoreError
 
 
@@ -25,6 +27,23 @@ class DirectoryStore:
     def address(self) -> str:
         """The folder's absolute path."""
         return str(self.folder.resolve())
+
+    async def open(self) -> None:
+        """Agents make it."""
+
+    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+        """Whoever can write the directory needs none."""
+        return None
+
+    async def parts(self, ask: Ask) -> Parts:
+        """Files are not put in parts."""
+        return Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        """Agents remove what is not needed any more."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy `TRIAL/NAME.pt` to `to`."""

@@ -1,0 +1,141 @@
+"""The far side of the push: a folder of files, of which only those travel that this machine has not seen yet.
+
+The one rule: a file is kept under the checksum of its bytes and is used only after that was verified; nothing in the cache or in the folder is
+ever half-written, and nothing is written outside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Iterable, List, Set
+
+CHUNK = 1 << 20
+KEEP_S = 30 * 86400.0
+PRIVATE = 0o700
+
+
+class PushError(Exception):
+    """What was sent cannot be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number, whether it can be executed."""
+
+    path: str
+    sha256: str
+    size: int
+    executable: bool
+
+
+def checked(entries: List[Entry]) -> List[Entry]:
+    """The same, if each lies inside the folder and none in the way of another. Raises `PushError`."""
+    files: Set[str] = {entry.path for entry in entries}
+    folders: Set[str] = set()
+    for entry in entries:
+        parts = entry.path.split("/")
+        if "\0" in entry.path or any(part in ("", ".", "..") for part in parts):
+            raise PushError(f"the path {entry.path!r} leads out of the folder")
+        if len(entry.sha256) != 64 or not set(entry.sha256) <= set("0123456789abcdef"):
+            raise PushError(f"{entry.path!r} has the checksum {entry.sha256!r}")
+        folders.update(str(parent) for parent in PurePosixPath(entry.path).parents)
+    if len(files) != len(entries) or files & folders:
+        raise PushError("a path stands twice")
+    return entries
+
+
+class Cache:
+    """Files by their checksum, below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def missing(self, entries: Iterable[Entry]) -> List[str]:
+        """The checksums of which there is no such file here, each once, in the order of the entries."""
+        wanted = dict.fromkeys(entry.sha256 for entry in entries)
+        return [sha256 for sha256 in wanted if not self._has(sha256)]
+
+    def take(self, stream: BinaryIO, sha256: str, size: int) -> None:
+        """The next `size` bytes of the stream as the file with this checksum. Raises `PushError` if they are not."""
+        path = self._path(sha256)
+        path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                found = _copied(stream, file, size)
+            if found != sha256:
+                raise PushError(f"a file did not arrive as it was sent: its checksum is {found}, not {sha256}")
+            os.replace(part, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                part.unlink()
+
+    def copy(self, entry: Entry, to: Path) -> None:
+        """A copy, since a trial may write into its files. Raises `PushError` if what is here is not the file any more."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
+            if _copied(source, target, entry.size) != entry.sha256:
+                raise PushError(f"{entry.path} changed in the cache of this machine while it was copied")
+        to.chmod(0o700 if entry.executable else 0o600)
+
+    def prune(self, before: float) -> None:
+        """Remove what was last used before then (seconds since 1970)."""
+        for path in self._folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / "files" / sha256[:2] / sha256
+
+    def _has(self, sha256: str) -> bool:
+        path = self._path(sha256)
+        try:
+            with path.open("rb") as file:
+                found = _checksum(file)
+            os.utime(path)
+        except OSError:
+            return False
+        return found == sha256
+
+
+def build(cache: Cache, entries: List[Entry], to: Path) -> None:
+    """The folder `to` with exactly these files, in the place of whatever was there."""
+    new, old = to.with_name(f".{to.name}.new"), to.with_name(f".{to.name}.old")
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    new.mkdir(mode=PRIVATE, parents=True)
+    for entry in entries:
+        cache.copy(entry, new / entry.path)
+    with contextlib.suppress(FileNotFoundError):
+        to.rename(old)
+    new.rename(to)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def prune(cache: Cache) -> None:
+    """Forget what no run has used for a month."""
+    cache.prune(time.time() - KEEP_S)
+
+
+def _copied(source: BinaryIO, target: BinaryIO, size: int) -> str:
+    """Copy so many bytes, or as many as there are; their checksum."""
+    digest = hashlib.sha256()
+    while size > 0 and (chunk := source.read(min(CHUNK, size))):
+        target.write(chunk)
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest.hexdigest()
+
+
+def _checksum(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

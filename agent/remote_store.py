@@ -1,0 +1,189 @@
+"""Checkpoints between the attempt's folder and a store that is reached by presigned URLs alone.
+
+The one rule: the same as in `transfer.py`: in the store a checkpoint exists when its manifest does, which is put last; here it is one when its
+bytes have the checksum of the manifest. In the store it has the name of the place that was granted; its own name, by which the training
+side orders checkpoints, is in the manifest.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Iterator, List, Optional, Tuple
+
+from agent.grants import Granted
+from agent.protocol import Slot
+from agent.ranges import download
+from agent.transfer import (
+    LARGEST_MANIFEST,
+    Manifest,
+    NotNowError,
+    TransferError,
+    checksum,
+    keep_only,
+    name_file,
+    small_file,
+    write_named,
+)
+from agent.upload import upload
+from agent.web import TOO_SHORT, Piece, WebError, Wires
+
+GRANT_S = 30.0
+"""How long a grant is waited for before a start: the daemon sends it first."""
+GONE = (404, TOO_SHORT)
+log = logging.getLogger("agent")
+
+
+class UnreachableError(OSError):
+    """No checkpoint could be got, and at least one may still be there."""
+
+
+class RemoteStore:
+    """The store as one attempt sees it."""
+
+    def __init__(self, granted: Granted) -> None:
+        self._granted = granted
+        self._wires = Wires()
+
+    def ready(self) -> bool:
+        """Whether there is a place for the next checkpoint."""
+        return self._granted.place() is not None
+
+    def last_call(self) -> None:
+        """What is put from now on is the last."""
+        self._granted.last_call()
+
+    def cut(self) -> None:
+        """End what is under way; nothing works any more."""
+        self._wires.cut()
+        self._granted.close()
+
+    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
+        """Put a checkpoint of the folder `local` into the store; its name there.
+
+        Raises `TransferError` if it is damaged or cannot be put, `NotNowError` if there is no place for it, but may be later.
+        """
+        raw = small_file(local / f"{name}.json")
+        manifest = Manifest.parse(raw, name)
+        slot = self._granted.place()
+        if slot is None:
+            raise NotNowError("no place has been granted")
+        with _opened(local / f"{name}.pt") as descriptor:
+            whole = Piece(descriptor, 0, manifest.size)
+            md5 = _verified(whole, manifest)
+            self._granted.try_it(slot)
+            try:
+                upload(self._wires, self._granted, slot, whole, md5)
+                self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))
+            except WebError as error:
+                if error.expired and not self._wires.is_cut:
+                    self._granted.is_refused(slot)
+                    raise NotNowError(str(error)) from None
+                raise TransferError(f"checkpoint {name} cannot be put into the store: {error}") from None
+            except OSError as error:
+                raise TransferError(f"checkpoint {name} cannot be read: {error}") from None
+        self._granted.is_full(slot)
+        return slot.name, manifest
+
+    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
+        """Have the newest good one of these (names in the store, newest first) in the folder `local`, and no others; its name there.
+
+        None if there is none. Raises `OSError` if the folder cannot be written, or if none can be reached: a trial must not begin anew
+        because the network is down.
+        """
+        local.mkdir(parents=True, exist_ok=True)
+        unreachable = ""
+        until = time.monotonic() + GRANT_S
+        for name in names:
+            try:
+                here = self._fetch_one(local, name, until)
+            except WebError as error:
+                log.warning("checkpoint %s cannot be fetched: %s", name, error)
+                unreachable = unreachable or ("" if error.status in GONE else f"checkpoint {name}: {error}")
+            except TransferError as error:
+                log.warning("checkpoint %s cannot be restored: %s", name, error)
+            else:
+                keep_only(local, here)
+                return here
+        if unreachable:
+            raise UnreachableError(unreachable)
+        keep_only(local)
+        return None
+
+    def _fetch_one(self, local: Path, name: str, until: float) -> str:
+        slot, raw = self._manifest(name, until)
+        manifest = Manifest.parse(raw)
+        if not _is_here(local, manifest):
+            part = local / f".{manifest.name}.pt"
+            try:
+                self._download(slot, manifest, part)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    part.unlink()
+            write_named(local / f"{manifest.name}.json", raw)
+        return manifest.name
+
+    def _download(self, slot: Slot, manifest: Manifest, part: Path) -> None:
+        download(self._wires, slot.data_url, manifest.size, part)
+        if checksum(part) != manifest.sha256:
+            raise TransferError("its bytes do not have the checksum of its manifest")
+        name_file(part, part.with_name(f"{manifest.name}.pt"))
+
+    def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
+        """From the newest grant that the store accepts."""
+        while True:
+            slot = self._granted.source(name, until)
+            if slot is None:
+                raise WebError("the daemon has not said where it is")
+            try:
+                return slot, self._small(slot.manifest_url)
+            except WebError as error:
+                if not error.expired or time.monotonic() >= until:
+                    raise
+                self._granted.is_refused(slot)
+
+    def _small(self, url: str) -> bytes:
+        return self._wires.insist(lambda: self._wires.small("GET", url, most=LARGEST_MANIFEST))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The descriptor of a plain file, which stays readable when the trial removes its name."""
+    if not path.is_file():
+        raise TransferError(f"{path} is missing, or no file")
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise TransferError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _verified(whole: Piece, manifest: Manifest) -> str:
+    """The MD5 of the bytes, for S3, once they have been found to be those of the manifest."""
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    try:
+        for block in whole.blocks():
+            sha256.update(block)
+            md5.update(block)
+    except OSError as error:
+        raise TransferError(f"{manifest.name} cannot be read: {error}") from None
+    if sha256.hexdigest() != manifest.sha256 or os.fstat(whole.descriptor).st_size != manifest.size:
+        raise TransferError(f"{manifest.name} does not have the checksum of its manifest")
+    return base64.b64encode(md5.digest()).decode()
+
+
+def _is_here(local: Path, manifest: Manifest) -> bool:
+    """Whether the attempt's folder has exactly this checkpoint, from an earlier attempt on this instance."""
+    try:
+        known = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
+        return known.sha256 == manifest.sha256 and checksum(local / f"{manifest.name}.pt") == manifest.sha256
+    except (TransferError, OSError):
+        return False

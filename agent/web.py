@@ -1,0 +1,282 @@
+"""HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces.
+
+The one rule: a presigned URL is a secret. No error, no log line and no file has more of it than its host. Every exchange ends: nothing waits
+longer than `STALL_S` for the other side to go on, and `Wires.cut` ends what is under way at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import http.client
+import os
+import re
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, Optional, Set, TypeVar, Union
+from urllib.parse import urlsplit
+
+CONNECT_S = 10.0
+STALL_S = 20.0
+BLOCK = 1 << 18
+PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+"""Between tries, growing as S3 wants it (docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-guidelines.html)."""
+MOST_OF_A_REFUSAL = 1 << 14
+TOO_SHORT = 416
+"""S3's status for a range behind the end; ours, too, for one that has an end too early."""
+AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "OperationAborted")
+OLD_CODES = ("ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed")
+OLD = b"Request has expired"
+CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
+Result = TypeVar("Result")
+
+
+class WebError(Exception):
+    """An exchange came to nothing; the text says why. `status`: the answer's, 0 if there was none. `code`: S3's own word for it.
+    `expired`: another URL for the same may work: this one is too old, or its signer's credentials are.
+    """
+
+    def __init__(self, why: str, status: int = 0, code: str = "", *, expired: bool = False) -> None:
+        super().__init__(why)
+        self.status = status
+        self.code = code
+        self.expired = expired
+
+    @property
+    def again(self) -> bool:
+        """Whether the same may work a moment later."""
+        return self.status in (0, 408, 429) or self.status >= 500 or self.code in AGAIN_CODES
+
+
+class CutError(WebError):
+    """The work was called off."""
+
+    @property
+    def again(self) -> bool:
+        """Never."""
+        return False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`size` bytes of an open file, from `start`."""
+
+    descriptor: int
+    start: int
+    size: int
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes, a bounded amount at once. Raises `OSError` if the file has become too short."""
+        at, end = self.start, self.start + self.size
+        while at < end:
+            block = os.pread(self.descriptor, min(BLOCK, end - at), at)
+            if not block:
+                raise OSError("the file has become shorter while it was read")
+            at += len(block)
+            yield block
+
+
+Body = Union[bytes, Piece]
+
+
+def content_md5(body: Body) -> str:
+    """What S3 compares the bytes that arrive with (`Content-MD5`, which need not be signed, other than `x-amz-checksum-...`)."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for block in _blocks(body):
+        digest.update(block)
+    return base64.b64encode(digest.digest()).decode()
+
+
+class Wires:
+    """The connections of one piece of work, which may have several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: Set[socket.socket] = set()
+        self._cut = threading.Event()
+
+    def cut(self) -> None:
+        """End all that is under way, and let nothing begin any more."""
+        self._cut.set()
+        with self._lock:
+            for wire in self._open:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(
+                        wire, socket.SHUT_RDWR
+                    )  # below TLS, which another thread is in the middle of
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the work was called off."""
+        return self._cut.is_set()
+
+    def insist(self, work: Callable[[], Result]) -> Result:
+        """Do it, again and again if that may help, for about a quarter of a minute of pauses. Raises `WebError`."""
+        for pause_s in PAUSES_S:
+            try:
+                return work()
+            except WebError as error:
+                if not error.again:
+                    raise
+            if self._cut.wait(pause_s):
+                break
+        return work()
+
+    def put(self, url: str, body: Body, md5: Optional[str] = None) -> str:
+        """Put these bytes there, verified by the other side; their ETag. `md5`: theirs, if it is known.
+
+        Raises `WebError`, and `OSError` if the file cannot be read.
+        """
+        headers = {"Content-Type": "application/octet-stream", "Content-MD5": md5 or content_md5(body)}
+        with self._exchange("PUT", url, headers, body) as response:
+            return response.headers.get("ETag", "")
+
+    def small(self, method: str, url: str, body: Optional[bytes] = None, most: int = MOST_OF_A_REFUSAL) -> bytes:
+        """The answer's body. Raises `WebError`, also if it has more than `most` bytes."""
+        headers = {} if body is None else {"Content-Type": "application/xml"}
+        with self._exchange(method, url, headers, body) as response:
+            with _as_web_error(method, url):
+                answer = response.read(most + 1)
+            if len(answer) > most:
+                raise WebError(f"{_named(method, url)}: the answer has more than {most} bytes", response.status)
+            return answer
+
+    def get(self, url: str, start: int, size: int, write: Callable[[bytes], None]) -> None:
+        """Hand `size` bytes from `start` to `write`. Raises `WebError`, and whatever `write` raises."""
+        headers = {"Range": f"bytes={start}-{start + size - 1}"}
+        with self._exchange("GET", url, headers, None) as response:
+            if response.status != http.client.PARTIAL_CONTENT and start > 0:
+                raise WebError(f"{_named('GET', url)}: it does not give a part of the file", response.status)
+            if response.length is not None and response.length < size:
+                raise WebError(f"{_named('GET', url)}: the file is shorter than it should be", TOO_SHORT)
+            left = size
+            while left:
+                with _as_web_error("GET", url):
+                    block = response.read(min(BLOCK, left))
+                if not block:
+                    raise WebError(f"{_named('GET', url)}: the answer ends {left} bytes too early")
+                left -= len(block)
+                write(block)
+
+    @contextlib.contextmanager
+    def _exchange(
+        self, method: str, url: str, headers: Dict[str, str], body: Optional[Body]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """One request and the beginning of its answer, which is one of success."""
+        connection = _connection(url)
+        try:
+            with _as_web_error(method, url):
+                connection.connect()
+                self._register(connection.sock)
+                connection.sock.settimeout(STALL_S)
+            response = self._send(connection, method, url, headers, body)
+            if response.status >= 300:
+                raise self._refusal(response, method, url)
+            yield response
+        except WebError:
+            if self.is_cut:
+                raise CutError("the transfer was called off") from None
+            raise
+        finally:
+            with self._lock:
+                self._open.discard(connection.sock)
+            connection.close()
+
+    def _register(self, wire: socket.socket) -> None:
+        with self._lock:
+            if self.is_cut:
+                raise OSError("called off")
+            self._open.add(wire)
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        url: str,
+        headers: Dict[str, str],
+        body: Optional[Body],
+    ) -> http.client.HTTPResponse:
+        size = 0 if body is None else body.size if isinstance(body, Piece) else len(body)
+        with _as_web_error(method, url):
+            connection.putrequest(method, _target(url))
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            if method in ("PUT", "POST"):
+                connection.putheader("Content-Length", str(size))
+            connection.endheaders()
+        for block in () if body is None else _blocks(body):
+            try:
+                connection.send(block)
+            except (BrokenPipeError, ConnectionResetError):
+                break  # refused before it was all sent: the answer says why, if it still can be read
+            except OSError as error:
+                raise WebError(f"{_named(method, url)}: {_why(error)}") from None
+        with _as_web_error(method, url):
+            return connection.getresponse()
+
+    def _refusal(self, response: http.client.HTTPResponse, method: str, url: str) -> WebError:
+        told = b""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            told = response.read(MOST_OF_A_REFUSAL)
+        return refusal(_named(method, url), response.status, told)
+
+
+def refusal(what: str, status: int, told: bytes) -> WebError:
+    """S3's answer as an error; of its text only the code, since the rest may repeat the signature."""
+    found = CODE.search(told)
+    code = found.group(1).decode() if found else ""
+    # What is missing is refused as AccessDenied too, where the signer may not list the bucket.
+    expired = code in OLD_CODES or OLD in told or (status == 403 and code != "AccessDenied")
+    return WebError(
+        f"{what}: refused with status {status}{f' ({code})' if code else ''}", status, code, expired=expired
+    )
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        scheme, host, port = "", None, None
+    if not host or scheme not in ("http", "https"):
+        raise WebError("this is no address of a store", 400)
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=_tls())
+    return http.client.HTTPConnection(host, port, timeout=CONNECT_S)
+
+
+@functools.lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _target(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _blocks(body: Body) -> Iterator[bytes]:
+    return body.blocks() if isinstance(body, Piece) else iter((body,))
+
+
+def _named(method: str, url: str) -> str:
+    return f"{method} at {urlsplit(url).hostname}"
+
+
+@contextlib.contextmanager
+def _as_web_error(method: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise WebError(f"{_named(method, url)}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """Without what an invalid URL or header would show of itself."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    return type(error).__name__

@@ -1,0 +1,171 @@
+"""How attempts begin and end, on one instance or on several.
+
+The one rule: an attempt has started when node 0 has, and has ended when every node has. The GPUs of a node are free as soon as that one has
+ended; what becomes of the trial is decided by all the ends together, when the last is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from seerd.core.events import TrialExited
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.state import End, State, Trial
+
+MAX_CRASHES = 2
+"""A trial that ends by its own fault is restarted this often, then it has failed."""
+MAX_LOSSES = 10
+"""The same for ends that were the machine's fault: generous, but a trial that takes its machine down must not do so for ever."""
+
+
+def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
+    """The trial, if this is its present attempt and still has processes on this node; facts of others come too late."""
+    trial = state.trials.get(name)
+    if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
+        return None
+    return trial
+
+
+def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> None:
+    """The attempt's processes exist there."""
+    assert trial.held is not None
+    trial.told[node] = None
+    _settle_start(state, trial)
+    key = trial.key_on(node)
+    if key in state.ledger.open:
+        state.ledger.begin_at(key, at)
+    if node == trial.held[0].node:
+        trial.pid = pid
+        if trial.phase is TrialPhase.STARTING:
+            trial.go(TrialPhase.RUNNING)
+
+
+def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
+    """No process of the attempt is left there."""
+    why = ""
+    if event.cause == "crashed":
+        why = _crash_text(event) + (f" on {event.instance}" if len(trial.held or ()) > 1 else "")
+    elif event.cause == "lost":
+        why = "its agent had to be started again"
+    end = End(event.cause, _alone(trial), why, event.tail, event.silent)
+    node_ended(state, trial, event.instance, end, event.happened)
+
+
+def node_refused(state: State, trial: Trial, node: str, why: str, at: float) -> None:
+    """The agent could not start it there."""
+    node_ended(state, trial, node, End("refused", True, why), at)
+
+
+def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> None:
+    """The instance is gone, and what ran there with it."""
+    node_ended(state, trial, node, End("lost", _alone(trial), why), at)
+
+
+def node_ended(state: State, trial: Trial, node: str, end: End, at: float) -> None:
+    """The attempt's GPUs there are free; whoever is to get them is looked at. With its last node the attempt is over."""
+    trial.ends[node] = end
+    _settle_start(state, trial)
+    _release(state, trial, node, at)
+    if not trial.left:
+        _settle_stop(state, trial)
+        _conclude(state, trial)
+    state.touch(trial.id)
+
+
+def _alone(trial: Trial) -> bool:
+    """Whether an end that comes now is one that nobody asked for; being asked because another node had ended does not count."""
+    return trial.phase is not TrialPhase.STOPPING or trial.broken
+
+
+def _crash_text(event: TrialExited) -> str:
+    rank = "" if event.rank is None else f" (rank {event.rank})"
+    if event.code is not None and event.code < 0:
+        return f"ended by signal {-event.code}{rank}"
+    return f"ended with exit status {event.code}{rank}"
+
+
+def _settle_start(state: State, trial: Trial) -> None:
+    """Whether the present attempt was started is known, of every node."""
+    if trial.start_command is None or any(slots.node not in trial.told for slots in trial.left):
+        return
+    state.under_way.pop(trial.start_command, None)
+    trial.start_command = None
+
+
+def _settle_stop(state: State, trial: Trial) -> None:
+    """The attempt has ended, whether that had been asked for or not."""
+    if trial.stop_command is not None:
+        state.under_way.pop(trial.stop_command, None)
+        trial.stop_command = None
+
+
+def _release(state: State, trial: Trial, node: str, at: float) -> None:
+    instance = state.instances[node]
+    for gpu in next(slots.gpus for slots in trial.held or () if slots.node == node):
+        del instance.busy[gpu]
+        claimant = instance.claims.get(gpu)
+        if claimant is not None:
+            state.touch(claimant)
+    if not instance.busy:
+        state.idle[node] = None
+        state.refit = True
+    key = trial.key_on(node)
+    if key in state.ledger.open:
+        state.ledger.end(key, at)
+
+
+def _conclude(state: State, trial: Trial) -> None:
+    """Every node has ended: what that means for the trial."""
+    assert trial.held is not None
+    saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
+    trial.held, trial.pid, trial.training = None, None, False
+    trial.told, trial.ends = {}, {}
+    state.holding -= 1
+    guilty = _guilty(ends)
+    told = guilty or first
+    trial.tail = trial.tail if told.tail is None else told.tail
+    if saved:
+        _end_by_itself(state, trial)
+    elif trial.out:
+        trial.go(TrialPhase.ELIMINATED)
+    elif guilty is None:
+        trial.go(TrialPhase.WAITING)
+    elif guilty.cause == "lost":
+        trial.losses += 1
+        _end(state, trial, guilty.why, for_good=trial.losses > MAX_LOSSES)
+    else:
+        trial.crashes += 1
+        _end(state, trial, guilty.why, for_good=trial.crashes > MAX_CRASHES)
+
+
+def _guilty(ends: Sequence[End]) -> End | None:
+    """Why the attempt ended, if nobody had asked for it; ends are in the order in which they were told.
+
+    A node that is lost takes the others with it, whatever they say. Of those that crashed, it is the one that fell silent first: the others
+    waited for it.
+    """
+    for cause in ("lost", "refused"):
+        for end in ends:
+            if end.cause == cause:
+                return end
+    crashed = [end for end in ends if end.cause == "crashed" and end.alone]
+    return min(crashed, key=lambda end: math.inf if end.silent is None else end.silent, default=None)
+
+
+def _end_by_itself(state: State, trial: Trial) -> None:
+    if trial.history:
+        trial.go(TrialPhase.FINISHED)
+    else:
+        trial.why = f"ended without a report of {state.facts.metric!r}: call trial.report({state.facts.metric}=...)"
+        trial.go(TrialPhase.FAILED)
+    state.ended.append(trial.id)
+
+
+def _end(state: State, trial: Trial, why: str, *, for_good: bool) -> None:
+    trial.why = why
+    if for_good:
+        trial.go(TrialPhase.FAILED)
+        state.ended.append(trial.id)
+    else:
+        trial.go(TrialPhase.WAITING)

@@ -1,0 +1,137 @@
+"""One account in one region: clients that are opened when first needed, few calls at once, failures told in plain words.
+
+The one rule: credentials are botocore's business alone. Profiles, environment, SSO, AWS_ENDPOINT_URL and renewal work as in any AWS tool,
+because nothing here reads, copies or keeps a credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import aioboto3
+from aiobotocore.config import AioConfig
+
+from seerd.shell.aws.errors import AGAIN, AwsError, Kind, told
+from seerd.shell.aws.retrying import Retries
+
+AT_ONCE = 8
+"""Calls under way at any time: EC2 throttles by the second, and a queue here is kinder than its refusals."""
+
+PATIENCE_S = 60.0
+
+# One try: botocore's own repetitions would hide a lack of capacity, which EC2 reports as a failure of the server.
+_CONFIG = AioConfig(
+    connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 1}, max_pool_connections=32
+)
+
+
+class Cloud:
+    """AWS as one set of credentials sees it in one region. Use it as a context, or `close` it."""
+
+    def __init__(self, region: str | None = None) -> None:
+        self._wanted = region
+        self._session: Any = None
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._closed = False
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self.retries = Retries()
+
+    @property
+    def region(self) -> str:
+        """The region of all calls. Raises `AwsError` if none is named anywhere."""
+        region = self._aws().region_name
+        if not region:
+            raise AwsError(
+                "no AWS region is named: set `cluster.region` in the spec, or AWS_REGION", Kind.CREDENTIALS, "NoRegion"
+            )
+        return str(region)
+
+    async def ask(
+        self, service: str, operation: str, *, region: str = "", patience_s: float = PATIENCE_S, **request: Any
+    ) -> dict[str, Any]:
+        """One call, repeated for so long while AWS is busy or broken; it must be one that may be repeated. Raises `AwsError`."""
+        end = asyncio.get_running_loop().time() + patience_s
+        failures = 0
+        while True:
+            try:
+                return await self.once(service, operation, region=region, **request)
+            except AwsError as error:
+                failures += 1
+                if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
+                    raise
+            await self.retries.pause(failures)
+
+    async def once(self, service: str, operation: str, *, region: str = "", **request: Any) -> dict[str, Any]:
+        """One call, tried once. Raises `AwsError`."""
+        try:
+            client = await self._client(service, region or self.region)
+            async with self._gate:
+                answer: dict[str, Any] = await getattr(client, operation)(**request)
+                return answer
+        except AwsError:
+            raise
+        except Exception as error:
+            raise told(error, _doing(operation)) from error
+
+    async def pages(
+        self,
+        service: str,
+        operation: str,
+        rows: Callable[[dict[str, Any]], list[Any]],
+        *,
+        region: str = "",
+        patience_s: float = PATIENCE_S,
+        **request: Any,
+    ) -> list[Any]:
+        """The rows of all pages of a listing, as `rows` finds them in one. Raises `AwsError`."""
+        found: list[Any] = []
+        more: dict[str, str] = {}
+        while True:
+            answer = await self.ask(service, operation, region=region, patience_s=patience_s, **request, **more)
+            found += rows(answer)
+            if not answer.get("NextToken"):
+                return found
+            more = {"NextToken": answer["NextToken"]}
+
+    async def close(self) -> None:
+        """Close all connections; calls fail from now on."""
+        self._closed = True
+        self._clients.clear()
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _aws(self) -> Any:
+        if self._session is None:
+            try:
+                self._session = aioboto3.Session(region_name=self._wanted)
+            except Exception as error:
+                raise told(error, "reading the AWS configuration") from error
+        return self._session
+
+    async def _client(self, service: str, region: str) -> Any:
+        async with self._opening:
+            if self._closed:
+                raise AwsError(f"{service}: the connections to AWS have been closed", Kind.REFUSED, "Closed")
+            key = service, region
+            if key not in self._clients:
+                context = self._aws().client(service, region_name=region, config=_CONFIG)
+                self._clients[key] = await self._stack.enter_async_context(context)
+            return self._clients[key]
+
+
+def _doing(operation: str) -> str:
+    """`describe_instances` as people know it: DescribeInstances."""
+    return "".join(word.capitalize() for word in operation.split("_"))

@@ -1,0 +1,66 @@
+"""The machine image that instances start from, and its disks.
+
+The one rule: an image is looked up before anything starts, so that a wrong one is a message and not a bill.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that can be started. `root`: the device of its root disk; `disks`: GB of each disk that it brings, by device."""
+
+    image: str
+    name: str
+    architecture: str
+    root: str
+    disks: tuple[tuple[str, int], ...]
+
+
+async def resolve(cloud: Cloud, named: str) -> Image:
+    """The image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
+    image = await _parameter(cloud, named.removeprefix("ssm:")) if named.startswith("ssm:") else named
+    answer = await cloud.ask("ec2", "describe_images", ImageIds=[image])
+    if not answer["Images"]:
+        raise _wrong(f"there is no image {image} in {cloud.region}; check `cluster.image` and `cluster.region`")
+    return _image(answer["Images"][0])
+
+
+async def _parameter(cloud: Cloud, path: str) -> str:
+    """The image id that a public parameter holds: bare, or in JSON as `image_id`
+    (docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-public-parameters-ami.html).
+    """
+    answer = await cloud.ask("ssm", "get_parameter", Name=path)
+    value = str(answer["Parameter"]["Value"]).strip()
+    if value.startswith("{"):
+        value = str(json.loads(value).get("image_id", ""))
+    if not value.startswith("ami-"):
+        raise _wrong(f"the parameter {path} holds no image id; check `cluster.image`")
+    return value
+
+
+def _image(row: dict[str, Any]) -> Image:
+    image, state = row["ImageId"], row.get("State", "available")
+    if state != "available":
+        raise _wrong(f"the image {image} is {state}; check `cluster.image`")
+    if row.get("RootDeviceType") == "instance-store":
+        raise _wrong(
+            f"the image {image} has no EBS root disk, so it cannot be started encrypted; choose another in `cluster.image`"
+        )
+    disks = tuple(
+        (d["DeviceName"], d["Ebs"].get("VolumeSize", 0)) for d in row.get("BlockDeviceMappings", []) if "Ebs" in d
+    )
+    return Image(
+        image, row.get("Name", ""), row.get("Architecture", ""), row.get("RootDeviceName") or "/dev/xvda", disks
+    )
+
+
+def _wrong(why: str) -> AwsError:
+    return AwsError(f"nothing was started: {why}", Kind.REFUSED, "Image")

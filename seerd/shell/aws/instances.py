@@ -1,0 +1,133 @@
+"""Instances and volumes as EC2 tells of them, by the tags that seerd gives them.
+
+The one rule: what EC2 says is a claim about some moment after the question was asked, and it may lag behind
+(docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here concludes from silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+
+RUN, COMMAND, NAME, OWNER, HARD_END = "seerd:run", "seerd:command", "seerd:name", "seerd:owner", "seerd:hard-end"
+"""The tags of everything that seerd makes."""
+
+ENDING = frozenset({"shutting-down", "terminated"})
+"""States that are not billed and that nothing leads out of (docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html)."""
+
+_PAGE = 1000
+_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An instance in one answer. Times are wall clock, seconds since 1970; `launched_at`: when EC2 took the launch; `ended_at`: when its end was
+    asked for, None if EC2 does not say; `reason`: (code, text) of its state.
+    """
+
+    instance: str
+    state: str
+    tags: Mapping[str, str]
+    launched_at: float
+    ended_at: float | None
+    reason: tuple[str, str]
+    private: str
+    public: str
+    type: str
+    zone: str
+    spot: bool
+
+    @property
+    def token(self) -> str:
+        """The launch that brought it."""
+        return self.tags.get(COMMAND, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A disk in one answer; `made_at`: wall clock."""
+
+    volume: str
+    state: str
+    tags: Mapping[str, str]
+    gb: int
+    made_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What EC2 answers to a termination: the state before."""
+
+    instance: str
+    before: str
+    now: str
+
+
+def tagged(tag: str, value: str) -> list[dict[str, Any]]:
+    """The filter for what bears this tag."""
+    return [{"Name": f"tag:{tag}", "Values": [value]}]
+
+
+async def find(cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0) -> list[Seen]:
+    """All instances that fit, ended ones too for about an hour, in the order of their launches. Raises `AwsError`."""
+    rows = await cloud.pages(
+        "ec2",
+        "describe_instances",
+        lambda answer: [row for group in answer["Reservations"] for row in group["Instances"]],
+        patience_s=patience_s,
+        Filters=list(filters),
+        MaxResults=_PAGE,
+    )
+    return sorted(map(seen, rows), key=lambda s: (s.launched_at, s.instance))
+
+
+async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
+    """All volumes that fit. Raises `AwsError`."""
+    rows = await cloud.pages("ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500)
+    return [
+        Volume(row["VolumeId"], row["State"], _tags(row), row.get("Size", 0), row["CreateTime"].timestamp())
+        for row in rows
+    ]
+
+
+async def end(cloud: Cloud, instance: str) -> Ended:
+    """Ask once for its end. Raises `AwsError`."""
+    answer = await cloud.once("ec2", "terminate_instances", InstanceIds=[instance])
+    for row in answer["TerminatingInstances"]:
+        if row["InstanceId"] == instance:
+            return Ended(instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"])
+    raise AwsError(f"TerminateInstances: AWS did not answer for {instance}", Kind.UNCLEAR, "NotAnswered")
+
+
+def seen(row: Mapping[str, Any]) -> Seen:
+    """One instance of an answer of DescribeInstances or RunInstances."""
+    reason = row.get("StateReason", {})
+    return Seen(
+        instance=row["InstanceId"],
+        state=row["State"]["Name"],
+        tags=_tags(row),
+        launched_at=row["LaunchTime"].timestamp(),
+        ended_at=_moment(row.get("StateTransitionReason") or ""),
+        reason=(reason.get("Code") or "", reason.get("Message") or ""),
+        private=row.get("PrivateIpAddress") or "",
+        public=row.get("PublicIpAddress") or "",
+        type=row.get("InstanceType", ""),
+        zone=row.get("Placement", {}).get("AvailabilityZone", ""),
+        spot=row.get("InstanceLifecycle") == "spot",
+    )
+
+
+def _tags(row: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in row.get("Tags", [])}
+
+
+def _moment(text: str) -> float | None:
+    """The time in "User initiated (2026-01-31 12:00:00 GMT)"."""
+    match = _WHEN.search(text)
+    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() if match else None

@@ -1,0 +1,76 @@
+"""The key pairs of a run: one to log in with, and one per launch for the instance to show.
+
+The one rule: a key is on disk before anything is asked for with it, readable by this user alone, and never made twice for the same name. So
+a launch that is repeated after a crash asks for exactly the same, and finds an instance whose key is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+CLIENT = "id_ed25519"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An ed25519 key as OpenSSH writes it; `path`: the file of the private one; `made_at`: wall clock, seconds since 1970."""
+
+    path: Path
+    private: str
+    public: str
+    made_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys in this folder, which only this user may enter."""
+
+    folder: Path
+
+    def client(self) -> KeyPair:
+        """What the run logs in with, made when first asked for."""
+        return self._pair(CLIENT)
+
+    def host(self, token: str) -> KeyPair:
+        """What the instance of this launch shows, made when first asked for."""
+        return self._pair(_host_file(token))
+
+    def asked(self, token: str) -> float | None:
+        """When this launch's key was made, wall clock: nothing was asked of the cloud before. None: nothing ever was."""
+        path = self.folder / _host_file(token)
+        return path.stat().st_mtime if path.exists() else None
+
+    def _pair(self, name: str) -> KeyPair:
+        path = self.folder / name
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _write(path, asyncssh.generate_private_key("ssh-ed25519", comment="seerd").export_private_key())
+        private = path.read_bytes()
+        key = asyncssh.import_private_key(private)
+        public = key.export_public_key().decode().strip()
+        return KeyPair(path, private.decode(), public, path.stat().st_mtime)
+
+
+def _host_file(token: str) -> str:
+    """A token may be any text; a file's name may not."""
+    return f"host-{hashlib.sha256(token.encode()).hexdigest()[:32]}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole and on the disk, or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 -- with a mode
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,14 @@
+"""Whose instances they are.
+
+The one rule: the owner is who AWS says the credentials belong to, not who the machine thinks is logged in.
+"""
+
+from __future__ import annotations
+
+from seerd.shell.aws.cloud import Cloud
+
+
+async def caller(cloud: Cloud) -> str:
+    """The ARN of these credentials, for the owner's tag. Raises `AwsError`: there are none, or they are not valid."""
+    answer = await cloud.ask("sts", "get_caller_identity")
+    return str(answer["Arn"])

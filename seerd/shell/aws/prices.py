@@ -1,0 +1,118 @@
+"""What an instance costs by the hour.
+
+The one rule: a price comes with its source and its date, since a plan in money is only as good as they are. What it falls back on when
+AWS says nothing is the caller's to decide.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+
+PRICING_REGION = "us-east-1"
+"""Where the Price List API lives, for all regions (docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
+
+FRESH_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD for one hour of one instance; `at`: when AWS said so, wall clock, seconds since 1970."""
+
+    usd_per_h: float
+    source: Literal["price list", "spot history"]
+    at: float
+
+    def __str__(self) -> str:
+        day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d")
+        return f"${self.usd_per_h:.4f}/h (AWS {self.source}, {day})"
+
+
+async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
+    """The on-demand price of Linux in the cloud's region; kept for a day in the folder `cache`. Raises `AwsError`."""
+    kept = cache / f"{cloud.region}-{instance_type}.json"
+    if (price := _kept(kept)) is not None:
+        return price
+    wanted = {
+        "instanceType": instance_type,
+        "regionCode": cloud.region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+    }
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+    rows = await cloud.pages(
+        "pricing",
+        "get_products",
+        lambda a: a["PriceList"],
+        region=PRICING_REGION,
+        ServiceCode="AmazonEC2",
+        Filters=filters,
+        MaxResults=100,
+    )
+    hourly = [usd for row in rows for usd in _hourly(json.loads(row) if isinstance(row, str) else row)]
+    if not hourly:
+        raise AwsError(f"the price list has no {instance_type} in {cloud.region}", Kind.GONE, "NoPrice")
+    price = Price(max(hourly), "price list", time.time())
+    _keep(kept, price)
+    return price
+
+
+async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> Price:
+    """The highest of the present spot prices of Linux in these zones (all of the region if none is named): nobody knows yet which of them will
+    have an instance to give. Raises `AwsError`.
+    """
+    now = datetime.now(UTC)
+    rows = await cloud.pages(
+        "ec2",
+        "describe_spot_price_history",
+        lambda a: a["SpotPriceHistory"],
+        InstanceTypes=[instance_type],
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=now,
+        EndTime=now,
+    )
+    latest: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["Timestamp"]):
+        latest[row["AvailabilityZone"]] = row
+    fitting = [float(row["SpotPrice"]) for zone, row in latest.items() if not zones or zone in zones]
+    if not fitting:
+        where = ", ".join(zones) or cloud.region
+        raise AwsError(f"there is no spot price of {instance_type} in {where}", Kind.GONE, "NoPrice")
+    return Price(max(fitting), "spot history", now.timestamp())
+
+
+def _hourly(product: dict[str, Any]) -> Iterable[float]:
+    """The prices by the hour in a product of the price list."""
+    for offer in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in offer.get("priceDimensions", {}).values():
+            usd = float(dimension.get("pricePerUnit", {}).get("USD", 0.0))
+            if dimension.get("unit") == "Hrs" and usd > 0.0:
+                yield usd
+
+
+def _kept(path: Path) -> Price | None:
+    """A price that was asked for in the last day."""
+    try:
+        price = msgspec.json.decode(path.read_bytes(), type=Price)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return price if 0.0 <= time.time() - price.at < FRESH_S else None
+
+
+def _keep(path: Path, price: Price) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.encode(price))
+    draft.replace(path)

@@ -1,0 +1,79 @@
+"""What any run of an owner has left behind, found by tags alone.
+
+The one rule: nothing without seerd's tags and this owner's name is ever touched, and no journal is needed to find it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from seerd.shell.aws import instances
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, tagged
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that costs. `run`, `name`, `hard_end`: from its tags; `age_s`: since it was made."""
+
+    kind: Literal["instance", "volume"]
+    id: str
+    run: str
+    name: str
+    hard_end: str
+    state: str
+    what: str
+    age_s: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id} ({self.what}, {self.state}) of run {self.run}, {self.age_s / 3600.0:.1f}h old"
+
+
+async def find(cloud: Cloud, owner: str) -> list[Left]:
+    """Instances that have not ended and volumes that no instance of the list will take along, the oldest first. Raises `AwsError`."""
+    filters = [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]
+    now = time.time()
+    found = [
+        Left(
+            "instance",
+            s.instance,
+            s.tags[RUN],
+            s.tags.get(NAME, ""),
+            s.tags.get(HARD_END, ""),
+            s.state,
+            s.type,
+            now - s.launched_at,
+        )
+        for s in await instances.find(cloud, filters)
+        if s.state not in ENDING
+    ]
+    found += [
+        Left(
+            "volume",
+            v.volume,
+            v.tags[RUN],
+            v.tags.get(NAME, ""),
+            v.tags.get(HARD_END, ""),
+            v.state,
+            f"{v.gb} GB",
+            now - v.made_at,
+        )
+        for v in await instances.volumes(cloud, filters)
+        if v.state == "available"
+    ]
+    return sorted(found, key=lambda left: -left.age_s)
+
+
+async def remove(cloud: Cloud, left: Left) -> None:
+    """End this instance or delete this volume; what is gone is a success. Raises `AwsError`."""
+    try:
+        if left.kind == "instance":
+            await cloud.ask("ec2", "terminate_instances", InstanceIds=[left.id])
+        else:
+            await cloud.ask("ec2", "delete_volume", VolumeId=left.id)
+    except AwsError as error:
+        if error.kind is not Kind.GONE:
+            raise

@@ -1,0 +1,78 @@
+"""What instance types are: GPUs, vCPUs, memory.
+
+The one rule: EC2 is asked first; the bundled facts are for types that it no longer lists, though accounts that had them may still launch them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so."""
+
+    name: str
+    gpus: int
+    gpu: str
+    gpu_mib: int
+    vcpus: int
+    memory_mib: int
+    source: Literal["EC2", "bundled"]
+
+    @property
+    def family(self) -> str:
+        """The letters before the generation: "p" of p3.8xlarge, "inf" of inf2.xlarge."""
+        return "".join(letter if letter.isalpha() else " " for letter in self.name).split()[0]
+
+
+BUNDLED = {
+    kind.name: kind
+    for kind in (
+        InstanceType("p3.2xlarge", 1, "V100", 16384, 8, 61 * 1024, "bundled"),
+        InstanceType("p3.8xlarge", 4, "V100", 16384, 32, 244 * 1024, "bundled"),
+        InstanceType("p3.16xlarge", 8, "V100", 16384, 64, 488 * 1024, "bundled"),
+        InstanceType("p3dn.24xlarge", 8, "V100", 32768, 96, 768 * 1024, "bundled"),
+        InstanceType("p2.xlarge", 1, "K80", 12288, 4, 61 * 1024, "bundled"),
+        InstanceType("p2.8xlarge", 8, "K80", 12288, 32, 488 * 1024, "bundled"),
+        InstanceType("p2.16xlarge", 16, "K80", 12288, 64, 732 * 1024, "bundled"),
+    )
+}
+"""From aws.amazon.com/ec2/instance-types, of 2025-11."""
+
+
+async def describe(cloud: Cloud, names: Sequence[str]) -> list[InstanceType]:
+    """These types, in this order. Raises `AwsError`: no access, or a type that nobody knows."""
+    rows = await cloud.pages(
+        "ec2",
+        "describe_instance_types",
+        lambda answer: answer["InstanceTypes"],
+        Filters=[{"Name": "instance-type", "Values": list(names)}],
+    )
+    found = BUNDLED | {row["InstanceType"]: _read(row) for row in rows}
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise AwsError(
+            f"{cloud.region} has no instance type {', '.join(unknown)}; check `cluster.instance_type`",
+            Kind.REFUSED,
+            "InvalidInstanceType",
+        )
+    return [found[name] for name in names]
+
+
+def _read(row: dict[str, Any]) -> InstanceType:
+    gpus = row.get("GpuInfo", {}).get("Gpus", [])
+    return InstanceType(
+        name=row["InstanceType"],
+        gpus=sum(gpu.get("Count", 0) for gpu in gpus),
+        gpu=gpus[0].get("Name", "") if gpus else "",
+        gpu_mib=gpus[0].get("MemoryInfo", {}).get("SizeInMiB", 0) if gpus else 0,
+        vcpus=row["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=row["MemoryInfo"]["SizeInMiB"],
+        source="EC2",
+    )

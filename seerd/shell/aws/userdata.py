@@ -1,0 +1,88 @@
+"""The one script that an instance runs at its first boot (cloud-init user data).
+
+The one rule: the power-off at the run's hard end is scheduled before anything else, so that whatever fails after it, the instance ends. The
+script carries no secret but the host key, and is the same for every try of one launch: EC2 refuses a repeated launch that differs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+LIMIT = 16 * 1024
+"""Bytes of user data that EC2 takes (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html)."""
+
+USER = "seerd"
+"""Who may log in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts."""
+
+    run: str
+    hard_end: float
+    host_private: str
+    host_public: str
+    authorised: str
+
+
+def script(boot: Boot) -> str:
+    """The script, with LF line ends. Raises `ValueError` if a value could break out of its place or EC2 would not take the whole."""
+    for text in (boot.run, boot.host_public, boot.authorised):
+        if not text.isprintable() or "'" in text:
+            raise ValueError("a run's name and public keys are single lines of printable text without quotes")
+    if any("SEERD_HOST_KEY" in line for line in boot.host_private.splitlines()):
+        raise ValueError("this is no private key")
+    text = _SCRIPT.format(
+        run=boot.run,
+        hard_end=math.floor(boot.hard_end),
+        host_private=boot.host_private.strip(),
+        host_public=boot.host_public.strip(),
+        authorised=boot.authorised.strip(),
+        user=USER,
+    )
+    if len(text.encode()) > LIMIT:
+        raise ValueError(f"the boot script has {len(text.encode())} bytes, and EC2 takes {LIMIT}")
+    return text
+
+
+_SCRIPT = """\
+#!/bin/sh
+# seerd, run {run}: what this instance does at its first boot. Nothing here is secret but the host key.
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off terminates it. A timer is tried first:
+#    `shutdown` refuses all logins during its last five minutes.
+left=$(( {hard_end} - $(date +%s) ))
+[ "$left" -ge 60 ] || left=60
+systemd-run --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s "$(command -v shutdown)" -P now ||
+    shutdown -P "+$(( left / 60 ))"
+
+# 2. The host key that the coordinator expects: it never trusts a key on first use.
+umask 077
+rm -f /etc/ssh/ssh_host_*
+cat > /etc/ssh/ssh_host_ed25519_key <<'SEERD_HOST_KEY'
+{host_private}
+SEERD_HOST_KEY
+printf '%s\\n' '{host_public}' > /etc/ssh/ssh_host_ed25519_key.pub
+chmod 644 /etc/ssh/ssh_host_ed25519_key.pub
+
+# 3. One user with the one key of this run, who may become nobody else, but may power off.
+umask 022
+id -u {user} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {user}
+usermod --password '*' {user}
+home=$(getent passwd {user} | cut -d: -f6)
+mkdir -p "$home/.ssh"
+printf '%s\\n' '{authorised}' > "$home/.ssh/authorized_keys"
+chmod 700 "$home/.ssh"
+chmod 600 "$home/.ssh/authorized_keys"
+chown -R {user}: "$home/.ssh"
+mkdir -p /etc/sudoers.d
+echo '{user} ALL=(root) NOPASSWD: /sbin/shutdown, /usr/sbin/shutdown, /sbin/poweroff, /usr/sbin/poweroff' > /etc/sudoers.d/seerd
+chmod 440 /etc/sudoers.d/seerd
+restorecon -R /etc/ssh /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
+
+# 4. Last, since from here on it takes logins.
+systemctl restart ssh || systemctl restart sshd || service ssh restart || service sshd restart
+"""

@@ -1,0 +1,194 @@
+"""The run's instances as one: watching all of them with one question at a time, finding those of a launch, and ending them.
+
+The one rule: what EC2 has of this run and nobody here knows is ended, never used. An instance may cost money only while someone accounts for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from seerd.errors import ProviderError
+from seerd.shell.aws import instances
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AGAIN, AwsError, Kind
+from seerd.shell.aws.instances import COMMAND, ENDING, RUN, Seen, tagged
+from seerd.shell.providers.base import Loss, Span
+from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
+
+BUSY_S = 0.5
+CALM_S = 5.0
+"""Between two questions: while a start or an end is awaited, and otherwise."""
+
+HUNT_S = 15.0
+"""How long after a launch of unknown outcome EC2 is asked for what it brought. What shows up even later, the watch ends."""
+
+HUNT_POLL_S = 1.0
+
+
+class Fleet:
+    """All instances of one run. `busy`: whether a launch of this token is under way and has not heard of its instance yet."""
+
+    def __init__(self, run: str, cloud: Cloud, busy: Callable[[str], bool]) -> None:
+        self.register = Register()
+        self._losses: asyncio.Queue[Loss] = asyncio.Queue()
+        self.blind: AwsError | None = None
+        self._run = run
+        self._cloud = cloud
+        self._busy = busy
+        self._news = asyncio.Condition()
+        self._nudge = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
+
+    def watch(self) -> None:
+        """Begin to watch, or look again at once."""
+        self._nudge.set()
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._keep_watching())
+
+    async def loss(self) -> Loss:
+        """The next loss. Raises what has ended the watch, if a bug has: without it nothing would be noticed any more."""
+        self.watch()
+        assert self._watch is not None
+        loss = asyncio.create_task(self._losses.get())
+        try:
+            await asyncio.wait({loss, self._watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not loss.done():
+                self._watch.result()
+            return await loss
+        finally:
+            loss.cancel()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for something that an answer of EC2 will tell."""
+        self._nudge.set()
+        async with self._news:
+            await self._news.wait_for(true)
+
+    async def find(self, *, patience_s: float = 60.0) -> list[Seen]:
+        """All instances of the run, asked afresh."""
+        return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
+
+    async def find_launched(self, token: str) -> list[Entry]:
+        """What this launch has brought, asked afresh and taken up; ended ones too."""
+        filters = tagged(RUN, self._run) + tagged(COMMAND, token)
+        for seen in await instances.find(self._cloud, filters):
+            self.register.take_up(seen, time.time())
+        return self.register.of(token)
+
+    async def hunt(self, token: str, end: float) -> list[Entry]:
+        """The same, asked until there is something or this time (wall clock) has come; Raises `AwsError`, but not while EC2 is only busy."""
+        while True:
+            try:
+                if (found := await self.find_launched(token)) or time.time() >= end:
+                    return found
+            except AwsError as error:
+                if error.kind not in AGAIN:
+                    raise
+            await asyncio.sleep(HUNT_POLL_S)
+
+    async def end(self, instance: str) -> Span:
+        """End it, however long EC2 takes to agree. Raises `ProviderError` if it is refused for good."""
+        entry = self.register[instance]
+        entry.given_back = True
+        failures = 0
+        while not entry.ended:
+            try:
+                answer = await instances.end(self._cloud, instance)
+            except AwsError as error:
+                await self._judge(entry, error)
+            else:
+                if answer.now in ENDING:
+                    self.register.end(instance, time.time(), before=answer.before)
+                    break
+            failures += 1
+            await self._cloud.retries.pause(failures)
+        await self._tell()
+        return entry.span
+
+    async def end_all(self, entries: Iterable[Entry]) -> Span:
+        """End these and say when the first began and the last ended. Raises `ProviderError`, after all have been tried."""
+        results = await asyncio.gather(*(self.end(entry.instance) for entry in entries), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return joined(result for result in results if isinstance(result, Span))
+
+    async def close(self) -> None:
+        """Stop watching; ends nothing."""
+        tasks = [*self._endings, *([self._watch] if self._watch else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _judge(self, entry: Entry, error: AwsError) -> None:
+        """What a failed termination means: nothing, if asking again will help."""
+        if error.kind in AGAIN:
+            return
+        if error.kind is Kind.GONE:
+            if time.time() - entry.noted_at > FORGET_S:
+                self.register.end(entry.instance, entry.missing_at or time.time())
+            return
+        if await self._has_ended(entry):
+            return
+        raise ProviderError(
+            f"{entry.instance} could not be terminated and goes on costing: {error}\nEnd it yourself, in the EC2 console or with: "
+            f"aws ec2 terminate-instances --region {self._cloud.region} --instance-ids {entry.instance}"
+        ) from error
+
+    async def _has_ended(self, entry: Entry) -> bool:
+        """Whether an end that was refused has come all the same."""
+        with contextlib.suppress(AwsError):
+            for seen in await instances.find(self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]):
+                self.register.take_up(seen, time.time())
+        return entry.ended
+
+    async def _keep_watching(self) -> None:
+        while True:
+            self._nudge.clear()
+            asked_at = time.time()
+            try:
+                answer = await self.find(patience_s=CALM_S)
+            except AwsError as error:
+                self.blind = error
+            else:
+                self.blind = None
+                self._learn(answer, asked_at)
+            await self._tell()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until it is time to ask again."""
+        await asyncio.sleep(BUSY_S)
+        if not self.register.restless():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._nudge.wait(), CALM_S - BUSY_S)
+
+    def _learn(self, answer: list[Seen], asked_at: float) -> None:
+        news = self.register.observe(answer, asked_at, time.time(), self._busy)
+        for loss in news.losses:
+            self._losses.put_nowait(loss)
+        for stray in news.strays:
+            task = asyncio.create_task(self._end_stray(stray))
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+
+    async def _end_stray(self, instance: str) -> None:
+        with contextlib.suppress(ProviderError):  # it stays among the leftovers, which name it
+            await self.end(instance)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+def joined(spans: Iterable[Span]) -> Span:
+    """From when the first of them ran until the last had ended."""
+    ran = [span for span in spans if span.since is not None]
+    if not ran:
+        return Span()
+    open_ended = any(span.until is None for span in ran)
+    return Span(min(s.since or 0.0 for s in ran), None if open_ended else max(s.until or 0.0 for s in ran))

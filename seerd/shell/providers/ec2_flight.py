@@ -1,0 +1,258 @@
+"""One launch, from asking for an instance to an agent that answers, or back to nothing.
+
+The one rule: whatever ends a launch early (a refusal, an instance that dies, a cancellation), it first learns what EC2 has made of its
+requests, and gives that back. Only then is it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.errors import LaunchError, ProviderError
+from seerd.shell.aws import instances
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AGAIN, AwsError, Kind
+from seerd.shell.aws.images import Image
+from seerd.shell.aws.keys import Keys
+from seerd.shell.aws.userdata import USER, Boot, script
+from seerd.shell.providers.base import Launched, Span
+from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
+from seerd.shell.providers.ec2_register import Entry
+from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
+from seerd.shell.ssh.remote import Machine, Remote
+
+ASK_S = 120.0
+"""How long EC2 may be busy or broken before a launch is given up."""
+
+ELSEWHERE = frozenset({Kind.CAPACITY, Kind.ELSEWHERE, Kind.QUOTA})
+"""Refusals of one place; a quota is for one family of instance types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all launches of a run share."""
+
+    settings: Ec2Settings
+    cloud: Cloud
+    fleet: Fleet
+    remote: Remote
+    keys: Keys
+    image: Image
+    candidates: Sequence[Candidate]
+
+
+def machine(ground: Ground, entry: Entry) -> Machine:
+    """How to log in to this instance."""
+    return Machine(
+        name=entry.instance,
+        address=entry.public if ground.settings.address == "public" else entry.private,
+        user=USER,
+        host_keys=(ground.keys.host(entry.token).public,),
+        key=ground.keys.client().path,
+    )
+
+
+class Flight:
+    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has."""
+
+    def __init__(self, ground: Ground, token: str) -> None:
+        self._ground = ground
+        self._token = token
+        self._entry: Entry | None = None
+        self._call: asyncio.Task[Entry] | None = None
+        self._unclear = False
+        self._abandoned = False
+
+    @property
+    def searching(self) -> bool:
+        """Whether it has not heard of its instance yet."""
+        return self._entry is None
+
+    def abandon(self) -> None:
+        """From now on a cancellation leaves everything as it is, for another process to take up."""
+        self._abandoned = True
+
+    async def fly(self) -> Launched:
+        """The instance, ready. Raises `LaunchError`, after everything that it brought was given back."""
+        try:
+            return await self._launch()
+        except asyncio.CancelledError:
+            if self._abandoned:
+                await self._hang_up()
+                raise
+            setback = LaunchError(f"launch {self._token} was called off", retry=False)
+        except LaunchError as error:
+            setback = error
+        except AwsError as error:
+            setback = LaunchError(str(error), retry=error.kind in AGAIN or error.kind is Kind.SPENT)
+        except ProviderError as error:
+            setback = LaunchError(str(error), retry=True)
+        except Exception:
+            await self._undone(LaunchError("a bug", retry=False))
+            raise
+        raise await self._undone(setback)
+
+    async def _launch(self) -> Launched:
+        ground = self._ground
+        self._entry = entry = await self._taken_up() or await self._asked()
+        deadline = asyncio.get_running_loop().time() + ground.settings.boot_s
+        await self._running(entry, ground.settings.boot_s)
+        await self._ready(entry, deadline)
+        entry.handed_over = True
+        assert entry.span.since is not None
+        return Launched(entry.instance, ground.settings.gpus, entry.span.since)
+
+    # ------------------------------------------------------------ to have an instance
+
+    async def _taken_up(self) -> Entry | None:
+        """The instance of an earlier try, if this launch was ever tried before."""
+        asked_before = self._ground.keys.asked(self._token) is not None
+        self._ground.keys.host(self._token)
+        if not asked_before:
+            return None
+        found = await self._ground.fleet.find_launched(self._token)
+        live = [entry for entry in found if not entry.ended]
+        if found and not live:
+            raise LaunchError(f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True)
+        for entry in live[1:]:
+            await self._ground.fleet.end(entry.instance)
+        return live[0] if live else None
+
+    async def _asked(self) -> Entry:
+        """A new instance, from the first place that gives one."""
+        refusals: list[tuple[Candidate, AwsError]] = []
+        for candidate in self._ground.candidates:
+            try:
+                return await self._ask_at(candidate)
+            except AwsError as error:
+                if error.kind is Kind.SPENT:
+                    return await self._spent(error)
+                if error.kind not in ELSEWHERE:
+                    raise
+                refusals.append((candidate, error))
+        raise exhausted(refusals, others=bool(self._ground.fleet.register.live()))
+
+    async def _spent(self, error: AwsError) -> Entry:
+        """EC2 remembers the request from an earlier try: its instance, if it lives."""
+        live = [entry for entry in await self._ground.fleet.find_launched(self._token) if not entry.ended]
+        if not live:
+            raise error
+        return live[0]
+
+    async def _ask_at(self, candidate: Candidate) -> Entry:
+        """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
+        request = await self._request(candidate)
+        asked_at, failures = time.time(), 0
+        end = asked_at + ASK_S
+        while True:
+            self._call = asyncio.create_task(self._run_instances(request, asked_at))
+            try:
+                return await asyncio.shield(self._call)
+            except AwsError as error:
+                self._unclear = error.kind is Kind.UNCLEAR or (self._unclear and error.kind is Kind.THROTTLED)
+                failures += 1
+                if error.kind not in AGAIN or time.time() > end:
+                    raise
+            await self._ground.cloud.retries.pause(failures)
+
+    async def _run_instances(self, request: dict[str, Any], asked_at: float) -> Entry:
+        answer = await self._ground.cloud.once("ec2", "run_instances", **request)
+        seen = instances.seen(answer["Instances"][0])
+        return self._ground.fleet.register.expect(seen, self._token, asked_at, time.time())
+
+    async def _request(self, candidate: Candidate) -> dict[str, Any]:
+        """With the key that the instance will show, which is on disk by now."""
+        ground = self._ground
+        host, client = ground.keys.host(self._token), ground.keys.client()
+        boot = Boot(ground.settings.run, ground.settings.hard_end, host.private, host.public, client.public)
+        return run_instances(ground.settings, self._token, candidate, ground.image, script(boot))
+
+    # ------------------------------------------------------------ to have it answer
+
+    async def _running(self, entry: Entry, patience_s: float) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._ground.fleet.until(lambda: entry.ran or entry.ended)
+        except TimeoutError:
+            blind = self._ground.fleet.blind
+            cause = f": {blind}" if blind else ""
+            raise LaunchError(f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True) from None
+        self._check(entry)
+
+    async def _ready(self, entry: Entry, deadline: float) -> None:
+        """Wait for its agent for as long as it lives and time remains."""
+        patience_s = max(1.0, deadline - asyncio.get_running_loop().time())
+        ready = asyncio.create_task(self._ground.remote.ready(machine(self._ground, entry), patience_s))
+        ended = asyncio.create_task(self._ground.fleet.until(lambda: entry.ended))
+        try:
+            await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
+            self._check(entry)
+            await ready
+        finally:
+            for task in (ready, ended):
+                task.cancel()
+            await asyncio.gather(ready, ended, return_exceptions=True)
+        self._check(entry)
+
+    def _check(self, entry: Entry) -> None:
+        if entry.ended:
+            why = entry.why or "it was terminated"
+            raise LaunchError(
+                f"{entry.instance} ended before its agent answered: {why}",
+                retry=not entry.hopeless,
+            )
+
+    # ------------------------------------------------------------ to have nothing
+
+    async def _undone(self, setback: LaunchError) -> LaunchError:
+        """Everything given back; the setback with the time that it ran."""
+        await self._answered()
+        ground = self._ground
+        if self._unclear:
+            await ground.fleet.hunt(self._token, time.time() + HUNT_S)
+        brought = ground.fleet.register.of(self._token)
+        for entry in brought:
+            await ground.remote.forget(entry.instance)
+        try:
+            span = await ground.fleet.end_all(brought)
+        except ProviderError as error:
+            since = min((e.span.since for e in brought if e.span.since is not None), default=None)
+            return LaunchError(f"{setback}\n{error}", retry=False, since=since)
+        return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
+
+    async def _hang_up(self) -> None:
+        """Wait for no answer."""
+        if self._call is not None:
+            self._call.cancel()
+            await asyncio.gather(self._call, return_exceptions=True)
+
+    async def _answered(self) -> None:
+        """Wait for the request that may still be under way."""
+        if self._call is None:
+            return
+        await asyncio.wait({self._call})
+        error = self._call.exception()
+        if isinstance(error, AwsError) and error.kind is Kind.UNCLEAR:
+            self._unclear = True
+
+
+def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
+    """No place has given an instance. Asking again may help if capacity was missing, or if the run's `others` use up the quota."""
+    kinds = {error.kind for _, error in refusals}
+    retry = Kind.CAPACITY in kinds or (Kind.QUOTA in kinds and others)
+    advice = ""
+    if Kind.CAPACITY in kinds:
+        advice = "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
+    elif retry:
+        advice = "\nThe run goes on with the instances that it has."
+    lines = [f"  {candidate}: {error}" for candidate, error in refusals]
+    return LaunchError("no instance could be had:\n" + "\n".join(lines) + advice, retry=retry)
+
+
+def span_of(error: LaunchError) -> Span:
+    """When what a launch had brought ran."""
+    return Span(error.since, error.until)

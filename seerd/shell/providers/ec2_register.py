@@ -1,0 +1,206 @@
+"""What is known of the run's instances: a memory between answers of an API that lags behind, without clock or network of its own.
+
+The one rule: time is counted against the run. An instance runs since the last moment at which it was known not to, and until the first at which
+it was known to have ended; an end is final, whatever a later answer says; and silence about an instance means nothing for `FORGET_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from seerd.shell.aws.instances import ENDING, Seen
+from seerd.shell.providers.base import Loss, Span
+
+FORGET_S = 60.0
+"""How long an instance may be missing from EC2's answers before it is believed to be gone."""
+
+STOPPED = frozenset({"stopping", "stopped"})
+"""Not billed, but their disks are, and nothing of seerd's brings them back."""
+
+NEVER_RAN = frozenset(
+    {
+        "Server.InternalError",
+        "Server.InsufficientInstanceCapacity",
+        "Client.InternalError",
+        "Client.InvalidSnapshot.NotFound",
+        "Client.VolumeLimitExceeded",
+        "Client.InvalidKMSKey.InvalidState",
+    }
+)
+"""Reasons for an end that comes straight after `pending` (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html)."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when it was last seen, or taken up;
+    `missing_at`: since when answers lack it. All wall clock.
+    """
+
+    instance: str
+    token: str
+    idle_at: float
+    noted_at: float
+    ran: bool = False
+    until: float | None = None
+    why: str = ""
+    reason: str = ""
+    missing_at: float | None = None
+    handed_over: bool = False
+    given_back: bool = False
+    private: str = ""
+    public: str = ""
+    zone: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """It costs nothing more."""
+        return self.until is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """It failed to start for a reason that the next one would share."""
+        return self.reason in NEVER_RAN and self.reason.startswith("Client.")
+
+    @property
+    def span(self) -> Span:
+        """When it ran, as far as is known."""
+        if not self.ran:
+            return Span()
+        return Span(self.idle_at, None if self.until is None else max(self.until, self.idle_at))
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an answer brought: instances that are gone and that nobody gave back, and ids that have to be ended."""
+
+    losses: list[Loss] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+
+class Register:
+    """All instances of the run that were ever seen or asked for."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def __contains__(self, instance: str) -> bool:
+        return instance in self._entries
+
+    def __getitem__(self, instance: str) -> Entry:
+        return self._entries[instance]
+
+    def of(self, token: str) -> list[Entry]:
+        """What this launch has brought."""
+        return [entry for entry in self._entries.values() if entry.token == token]
+
+    def live(self) -> list[Entry]:
+        """Those that are not known to have ended."""
+        return [entry for entry in self._entries.values() if not entry.ended]
+
+    def restless(self) -> bool:
+        """Whether something is about to change: a start or an end that is awaited."""
+        return any(not entry.ran or entry.given_back for entry in self.live())
+
+    def expect(self, seen: Seen, token: str, asked_at: float, now: float) -> Entry:
+        """EC2 has answered a launch that was first asked for at `asked_at`."""
+        entry = self._entries.setdefault(seen.instance, Entry(seen.instance, token, asked_at, now))
+        _addresses(entry, seen)
+        return entry
+
+    def take_up(self, seen: Seen, now: float) -> Entry:
+        """An instance of an earlier process: if it runs already, then for all that is known since EC2 took its launch."""
+        if seen.instance not in self._entries:
+            idle_at = min(seen.launched_at, now)
+            self._entries[seen.instance] = Entry(seen.instance, seen.token, idle_at, now)
+        self._note(seen, now, now)
+        return self._entries[seen.instance]
+
+    def observe(self, answer: Sequence[Seen], asked_at: float, now: float, busy: Callable[[str], bool]) -> News:
+        """What this answer to a question at `asked_at` changes. `busy`: whether a launch of this token has not heard of its instance yet."""
+        losses = [loss for seen in answer if seen.instance in self._entries for loss in self._note(seen, asked_at, now)]
+        losses += self._miss({seen.instance for seen in answer}, asked_at, now)
+        strays = [
+            seen
+            for seen in answer
+            if seen.instance not in self._entries and seen.state not in ENDING and not busy(seen.token)
+        ]
+        for stray in strays:
+            self.take_up(stray, now).given_back = True
+        halted = [s.instance for s in answer if s.state in STOPPED and not self._given_back(s.instance)]
+        for instance in halted:
+            self._entries[instance].given_back = True
+        return News(losses, [s.instance for s in strays] + halted)
+
+    def end(self, instance: str, at: float, *, before: str = "") -> None:
+        """EC2 has confirmed its end; `before`: the state that it left."""
+        entry = self._entries[instance]
+        if not entry.ended:
+            entry.ran = entry.ran or before not in {"", "pending"}
+            entry.until = at
+
+    def _given_back(self, instance: str) -> bool:
+        return instance not in self._entries or self._entries[instance].given_back
+
+    def _note(self, seen: Seen, asked_at: float, now: float) -> Iterable[Loss]:
+        entry = self._entries[seen.instance]
+        entry.noted_at, entry.missing_at = now, None
+        _addresses(entry, seen)
+        if entry.ended:
+            return []
+        if seen.state == "pending" and not entry.ran:
+            entry.idle_at = max(entry.idle_at, asked_at)
+            return []
+        entry.reason = seen.reason[0]
+        entry.ran = entry.ran or seen.reason[0] not in NEVER_RAN
+        if seen.state in ENDING | STOPPED:
+            return self._close(entry, _end_of(entry, seen, now), why(seen))
+        return []
+
+    def _miss(self, there: set[str], asked_at: float, now: float) -> list[Loss]:
+        losses: list[Loss] = []
+        for entry in self.live():
+            if entry.instance in there:
+                continue
+            entry.missing_at = asked_at if entry.missing_at is None else entry.missing_at
+            if now - entry.noted_at > FORGET_S:
+                losses += self._close(entry, entry.missing_at, "EC2 no longer knows it")
+        return losses
+
+    def _close(self, entry: Entry, at: float, cause: str) -> list[Loss]:
+        entry.until, entry.why = at, cause
+        if entry.given_back or not entry.handed_over:
+            return []
+        return [Loss(entry.instance, f"{entry.instance} is gone: {cause}", entry.span)]
+
+
+def why(seen: Seen) -> str:
+    """Why it has ended, for people (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
+    code, text = seen.reason
+    known = {
+        "Server.SpotInstanceTermination": "AWS took the spot instance back",
+        "Server.SpotInstanceShutdown": "AWS took the spot instance back",
+        "Server.ScheduledStop": "AWS stopped it for maintenance",
+        "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
+        "Client.InstanceInitiatedShutdown": "it powered itself off: its lease or the run's hard end was reached, or somebody shut it down",
+        "Server.InternalError": "AWS could not start it, or its hardware failed",
+        "Server.InsufficientInstanceCapacity": "AWS had no capacity for it after all",
+        "Client.InternalError": "AWS could not start it; often the key that encrypts its disk may not be used",
+        "Client.VolumeLimitExceeded": "your account's quota for volumes is used up",
+    }
+    if seen.state in STOPPED:
+        return "somebody stopped it, in the console or through the API; seerd terminates it, since its disks cost"
+    told = known.get(code)
+    return f"{told} ({code})" if told else (text or "EC2 gives no reason")
+
+
+def _addresses(entry: Entry, seen: Seen) -> None:
+    entry.private, entry.public = seen.private or entry.private, seen.public or entry.public
+    entry.zone = seen.zone or entry.zone
+
+
+def _end_of(entry: Entry, seen: Seen, now: float) -> float:
+    """When it ended: what EC2 says, in whole seconds that are rounded down, if that is possible at all."""
+    if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
+        return now
+    return seen.ended_at + 1.0

@@ -1,0 +1,143 @@
+"""What EC2 is asked for: the settings of a run's instances, where they may be, and the RunInstances request.
+
+The one rule: the request is a function of run, token and candidate alone. A launch that is tried again, after a lost answer or a crash, is
+the same request with the same ClientToken, and EC2 launches once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from seerd.shell.aws.images import Image
+from seerd.shell.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
+from seerd.shell.aws.subnets import Subnet
+
+TAG_LENGTH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Settings:
+    """Instances of one run. `instance_types` and `subnets` are in order of preference, all types with `gpus` GPUs; no subnets: those of the
+    default network. `image`: `ami-...` or `ssm:/path`. `key`: the name of an EC2 key pair for people. `max_usd_per_h`: for spot.
+    `hard_end`: wall clock, seconds since 1970; the instance's own power-off comes then. `boot_s`: how long an agent may take to answer, from the
+    launch on. `keys`: a folder of the run's, for key pairs.
+    """
+
+    run: str
+    name: str
+    owner: str
+    region: str | None
+    instance_types: tuple[str, ...]
+    gpus: int
+    market: Literal["on-demand", "spot"]
+    image: str
+    subnets: tuple[str, ...]
+    security_groups: tuple[str, ...]
+    key: str | None
+    address: Literal["private", "public"]
+    volume_gb: int | None
+    tags: Mapping[str, str]
+    max_usd_per_h: float | None
+    hard_end: float
+    boot_s: float
+    keys: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One place to ask for an instance."""
+
+    type: str
+    subnet: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.type} in {self.zone}"
+
+
+def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
+    """Where to ask, in this order: the preferred type everywhere, then the next."""
+    return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
+
+
+def run_instances(settings: Ec2Settings, token: str, candidate: Candidate, image: Image, script: str) -> dict[str, Any]:
+    """The arguments of RunInstances for exactly one instance."""
+    return {
+        "ClientToken": client_token(settings.run, token, candidate),
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ImageId": image.image,
+        "InstanceType": candidate.type,
+        "UserData": script,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "disabled",
+        },
+        "BlockDeviceMappings": _disks(settings.volume_gb, image),
+        "NetworkInterfaces": [_interface(settings, candidate)],
+        "TagSpecifications": _tagged(settings, token),
+    } | _optional(settings)
+
+
+def client_token(run: str, token: str, candidate: Candidate) -> str:
+    """At most 64 ASCII characters that are this request's alone."""
+    parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
+    return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
+
+
+def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
+    """What everything that a launch makes is called; seerd's own tags win over the user's."""
+    ours = {
+        "Name": f"seerd {settings.run}",
+        RUN: settings.run,
+        COMMAND: token,
+        NAME: settings.name,
+        OWNER: settings.owner,
+        HARD_END: datetime.fromtimestamp(settings.hard_end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}
+
+
+def _optional(settings: Ec2Settings) -> dict[str, Any]:
+    request: dict[str, Any] = {"KeyName": settings.key} if settings.key else {}
+    if settings.market == "spot":
+        price = {"MaxPrice": f"{settings.max_usd_per_h:.4f}"} if settings.max_usd_per_h is not None else {}
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"} | price
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    return request
+
+
+def _disks(volume_gb: int | None, image: Image) -> list[dict[str, Any]]:
+    """Every disk of the image encrypted and gone with its instance, whatever the image says; the root disk at least as large as the image's."""
+    disks = []
+    for device, gb in dict.fromkeys(image.disks or ((image.root, 0),)):
+        ebs: dict[str, Any] = {"VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+        size = max(gb, volume_gb or 0) if device == image.root else gb
+        ebs |= {"VolumeSize": size} if size else {}
+        disks.append({"DeviceName": device, "Ebs": ebs})
+    return disks
+
+
+def _interface(settings: Ec2Settings, candidate: Candidate) -> dict[str, Any]:
+    interface: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "SubnetId": candidate.subnet,
+        "AssociatePublicIpAddress": settings.address == "public",
+        "DeleteOnTermination": True,
+    }
+    return interface | ({"Groups": list(settings.security_groups)} if settings.security_groups else {})
+
+
+def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:
+    kinds = ["instance", "volume", "network-interface"]
+    kinds += ["spot-instances-request"] if settings.market == "spot" else []
+    pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
+    return [{"ResourceType": kind, "Tags": pairs} for kind in kinds]

@@ -1,0 +1,203 @@
+"""Machines that people have already, over plain SSH: each is an instance for as long as its agent runs.
+
+The one rule: a host is never ours. It is used by one instance at a time, and when that is given back, nothing of the run is left running there;
+only logs stay.
+
+An instance is named after its host and the launch that took it: `ubuntu@10.0.0.5-17`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from seerd.errors import CloudError, LaunchError, ProviderError
+from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.ssh.remote import Machine, Remote
+
+PATIENCE_S = 15.0
+REST_S = 60.0
+"""How long a host that failed is not asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine. `user`: None: as ~/.ssh/config says, else the user's own name. `gpus`: CUDA devices (`cuda`), or CPU slots."""
+
+    address: str
+    user: str | None
+    port: int
+    gpus: int
+    cuda: bool
+
+    @property
+    def name(self) -> str:
+        """As a person would name it; no other host of the run has the same."""
+        return self.machine.place
+
+    @property
+    def machine(self) -> Machine:
+        """How to get there."""
+        machine = Machine("", self.address, self.user or "", self.port)
+        return replace(machine, name=machine.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a host is used for: an instance, the launch that brought it (empty: one of a daemon before us), and since when (None: unknown)."""
+
+    instance: str
+    token: str
+    since: float | None
+
+
+class HostsProvider:
+    """These machines. Their keys are in the user's known_hosts, and the user's keys or ssh-agent open them."""
+
+    def __init__(self, hosts: tuple[Host, ...], remote: Remote) -> None:
+        self._hosts = {host.name: host for host in hosts}
+        self._remote = remote
+        self._uses: dict[str, _Use] = {}
+        self._resting: dict[str, tuple[float, str]] = {}
+        self._ended: dict[str, Span] = {}
+
+    async def open(self) -> None:
+        """See that at least one host lets us in. Raises `CloudError` with what each of them said."""
+        causes = await asyncio.gather(*map(self._cause, self._hosts))
+        for name, cause in zip(self._hosts, causes, strict=True):
+            if cause:
+                self._rest(name, cause)
+        if all(causes):
+            raise CloudError("none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes))
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+        """Those of the known whose host can be reached; what of the run is on the others is ended."""
+        wanted = {instance.rpartition("-")[0]: instance for instance in known}
+        there = await asyncio.gather(*(self._take_up(name, wanted.get(name)) for name in self._hosts))
+        return [instance for instance in there if instance is not None]
+
+    async def launch(self, token: str) -> Launched:
+        """The first host that is not in use and can be got ready."""
+        self._refuse_if_ended(token)
+        causes: list[str] = []
+        for name in self._candidates(token):
+            try:
+                return await self._begin(name, token)
+            except LaunchError:
+                raise
+            except ProviderError as error:
+                causes.append(str(error))
+                self._rest(name, str(error))
+                await self._vacate(name)
+        causes += [why for name, (_, why) in self._resting.items() if self._rests(name) and why not in causes]
+        if causes:
+            raise LaunchError("no host could be had:\n" + "\n".join(f"  {cause}" for cause in causes), retry=True)
+        raise LaunchError(f"all {len(self._hosts)} hosts are in use", retry=False)
+
+    async def connect(self, instance: str) -> Connection:
+        """A byte stream to the agent of the instance, which is started if it does not run."""
+        return await self._remote.connect(self._host(instance).machine)
+
+    def address(self, instance: str) -> str:
+        """As the spec has it: hosts reach each other as this machine reaches them."""
+        return self._host(instance).address
+
+    async def terminate(self, name: str) -> Span:
+        """End the agent and everything that it started, and forget what trials have made, but for their logs."""
+        host = next((host for host, use in self._uses.items() if name in (use.instance, use.token)), None)
+        if host is None:
+            return self._ended.setdefault(name, Span())
+        use = self._uses[host]
+        span = Span(use.since, time.time())
+        self._ended.update({own: span for own in (use.instance, use.token) if own})
+        await self._remote.end(self._hosts[host].machine, PATIENCE_S)
+        self._uses.pop(host, None)
+        return span
+
+    async def loss(self) -> Loss:
+        """Never: that a host is gone is noticed by whoever talks with its agent."""
+        return await never()
+
+    async def leftovers(self) -> list[str]:
+        """What of the run runs on any host, and which hosts could not be asked."""
+        found = await asyncio.gather(*map(self._left, self._hosts))
+        return [line for lines in found for line in lines]
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._remote.close()
+
+    async def _take_up(self, name: str, instance: str | None) -> str | None:
+        """The instance that was on this host, if it can be reached; without one, end what may be there."""
+        if instance is None:
+            await self._vacate(name)
+            return None
+        self._uses[name] = _Use(instance, "", None)
+        cause = await self._cause(name)
+        if cause:
+            self._rest(name, cause)
+        return None if cause else instance
+
+    def _candidates(self, token: str) -> Iterator[str]:
+        """The host that this launch has already; else those that can be asked, one after another."""
+        for name, use in self._uses.items():
+            if use.token == token:
+                yield name
+                return
+        for name in self._hosts:
+            if name not in self._uses and not self._rests(name):
+                yield name
+
+    async def _begin(self, name: str, token: str) -> Launched:
+        """Its agent, with nothing of what an instance before it may have left behind there."""
+        host = self._hosts[name]
+        if name not in self._uses:
+            self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, time.time())
+            await self._remote.end(host.machine, PATIENCE_S)
+        use = self._uses[name]
+        self._refuse_if_ended(token)
+        await self._remote.ready(host.machine, PATIENCE_S, host.gpus, host.cuda)
+        if token in self._ended:
+            await self._vacate(name)
+        self._refuse_if_ended(token)
+        return Launched(use.instance, host.gpus, use.since or time.time())
+
+    def _refuse_if_ended(self, token: str) -> None:
+        if token in self._ended:
+            raise LaunchError("it was given back before it was ready", retry=False)
+
+    async def _cause(self, name: str) -> str:
+        """Why the host cannot be used; empty if it can."""
+        try:
+            await self._remote.left(self._hosts[name].machine)
+        except ProviderError as error:
+            return str(error)
+        return ""
+
+    async def _vacate(self, name: str) -> None:
+        """End what of the run may be on a host that is not used by it; what cannot be reached ends with its lease."""
+        try:
+            await self._remote.end(self._hosts[name].machine, patience_s=0.0)
+        except ProviderError as error:
+            self._rest(name, str(error))
+        self._uses.pop(name, None)
+
+    async def _left(self, name: str) -> list[str]:
+        try:
+            return await self._remote.left(self._hosts[name].machine)
+        except ProviderError as error:
+            return [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
+
+    def _host(self, instance: str) -> Host:
+        for name, use in self._uses.items():
+            if use.instance == instance:
+                return self._hosts[name]
+        raise ProviderError(f"{instance} was given back, or never was one of this run's hosts")
+
+    def _rest(self, name: str, why: str) -> None:
+        self._resting[name] = (asyncio.get_running_loop().time() + REST_S, why)
+
+    def _rests(self, name: str) -> bool:
+        return name in self._resting and asyncio.get_running_loop().time() < self._resting[name][0]

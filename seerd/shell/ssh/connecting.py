@@ -1,0 +1,210 @@
+"""One attempt to get an SSH connection to a machine, and why it came to nothing, in words that help.
+
+The one rule: nobody is trusted on first use. A machine shows a host key that was known before the first connection (given by whoever
+launched it, or in the user's known_hosts), or there is no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+TCP_S = 3.0
+"""A machine that boots does not answer at all, and the kernel's own repeats (after 1, 3, 7 s) would find it late."""
+LOGIN_S = 15.0
+KEEPALIVE_S = 4.0
+KEEPALIVES = 3
+"""A silent partition is noticed after (3 + 1) x 4 s."""
+LEFT_S, DENIED_S = 1.0, 5.0
+"""Since OpenSSH 9.8 a client is locked out for a while if it often leaves before it logs in, or is denied; these penalties are 1 s and 5 s each
+(sshd_config(5), PerSourcePenalties), so at this pace they never add up.
+"""
+SSH_PORT = 22
+BOOTING = re.compile(r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE)
+SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where an agent runs, and how to get there.
+
+    user       empty: as ~/.ssh/config says, else the user's own name
+    host_keys  OpenSSH public keys, one of which it must show; None: what the user's known_hosts says
+    key        private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config honoured
+    """
+
+    name: str
+    address: str
+    user: str
+    port: int = SSH_PORT
+    host_keys: tuple[str, ...] | None = None
+    key: Path | None = None
+
+    @property
+    def place(self) -> str:
+        """As a person would name it."""
+        user = f"{self.user}@" if self.user else ""
+        return f"{user}{self.address}" + (f":{self.port}" if self.port != SSH_PORT else "")
+
+
+class UnreachableError(Exception):
+    """There is no connection; the text is the cause. `final`: trying again would not help; `pause_s`: how long to leave it alone at least."""
+
+    def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
+        super().__init__(cause)
+        self.final = final
+        self.pause_s = pause_s
+
+
+class _Witness(asyncssh.SSHClient):
+    """Remembers what a failure's message needs: the host key that was shown, and what the machine said before the login."""
+
+    def __init__(self) -> None:
+        self.shown: asyncssh.SSHKey | None = None
+        self.said = ""
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:  # noqa: ARG002
+        """Asked only about keys that are not known."""
+        self.shown = key
+        return False
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:  # noqa: ARG002
+        """Where pam_nologin's reason arrives."""
+        self.said += msg
+
+
+async def open_connection(machine: Machine) -> asyncssh.SSHClientConnection:
+    """One attempt, of at most `TCP_S + LOGIN_S` seconds. Raises `UnreachableError`."""
+    witness = _Witness()
+    connected: socket.socket | None = None
+    try:
+        if machine.key is not None:
+            connected = await _tcp(machine)
+        async with asyncio.timeout(LOGIN_S):
+            return await asyncssh.connect(
+                machine.address,
+                sock=connected,
+                client_factory=lambda: witness,
+                keepalive_interval=KEEPALIVE_S,
+                keepalive_count_max=KEEPALIVES,
+                x509_trusted_certs=None,
+                **_identity(machine),
+            )
+    except (OSError, TimeoutError, asyncssh.Error, ValueError) as error:
+        if connected is not None:
+            connected.close()
+        raise await asyncio.to_thread(_explained, machine, error, witness) from error
+
+
+async def _tcp(machine: Machine) -> socket.socket:
+    """A connection of our own, since a machine that boots wants to be asked often."""
+    loop = asyncio.get_running_loop()
+    family, kind, protocol, _, address = (
+        await loop.getaddrinfo(machine.address, machine.port, type=socket.SOCK_STREAM)
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    sock.setblocking(False)
+    try:
+        async with asyncio.timeout(TCP_S):
+            await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _identity(machine: Machine) -> dict[str, Any]:
+    """Who we are, and whom we trust."""
+    options: dict[str, Any] = {}
+    if machine.user:
+        options["username"] = machine.user
+    if machine.port != SSH_PORT or machine.key is not None:
+        options["port"] = machine.port
+    if machine.host_keys is not None:
+        options["known_hosts"] = ([asyncssh.import_public_key(text) for text in machine.host_keys], [], [])
+    if machine.key is not None:
+        options.update(client_keys=[str(machine.key)], agent_path=None, config=None, preferred_auth="publickey")
+    else:
+        options["preferred_auth"] = "publickey"
+    return options
+
+
+# ---------------------------------------------------------------- causes
+
+
+def _explained(machine: Machine, error: BaseException, witness: _Witness) -> UnreachableError:
+    """What went wrong. Who a machine is may still change while cloud-init replaces its keys, but not on a machine that the user knows."""
+    settled = machine.host_keys is None
+    said = " ".join(witness.said.split())[:SHOWN]
+    if BOOTING.search(f"{said} {error}"):
+        return UnreachableError(f"it is still booting (pam_nologin): {said or error}")
+    if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
+        return UnreachableError(_host_key(machine, error, witness.shown), final=settled, pause_s=LEFT_S)
+    if isinstance(error, asyncssh.PermissionDenied):
+        return UnreachableError(_refused_login(machine, said), final=settled, pause_s=DENIED_S)
+    if isinstance(error, asyncssh.Error):
+        return UnreachableError(f"disconnected before the login was through: {said or error}")
+    if isinstance(error, asyncssh.KeyImportError | ValueError):
+        return UnreachableError(f"a key cannot be read: {error}", final=True)
+    return _network(machine, error)
+
+
+def _network(machine: Machine, error: BaseException) -> UnreachableError:
+    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(error):  # of several addresses
+        return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
+    if isinstance(error, TimeoutError):
+        return UnreachableError(
+            f"timed out: no answer on port {machine.port} (is it up, and do its security group or firewall let this machine in?)"
+        )
+    if isinstance(error, socket.gaierror):
+        return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
+    text = str(error)
+    no_route = "unreachable" in text.lower() or "no route" in text.lower()
+    return UnreachableError(f"no route to it: {error}" if no_route else f"disconnected: {text or type(error).__name__}")
+
+
+def _host_key(machine: Machine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
+    found = f" (it shows {shown.get_algorithm()} {shown.get_fingerprint()})" if shown is not None else f" ({error})"
+    if machine.host_keys is not None:
+        return (
+            f"host key mismatch: it does not show the host key that it was launched with{found}; "
+            "another machine may answer at this address, so nothing was sent to it"
+        )
+    port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
+    name = f"[{machine.address}]:{machine.port}" if machine.port != SSH_PORT else machine.address
+    if _known(machine):
+        return (
+            f"host key mismatch: it shows another host key than known_hosts has for it{found}. If it was reinstalled, forget the old one: "
+            f"ssh-keygen -R '{name}' && ssh-keyscan {port}{machine.address} >> ~/.ssh/known_hosts"
+        )
+    return (
+        f"its host key is not known{found}. If this fingerprint is the machine's own, accept it: "
+        f"ssh-keyscan {port}{machine.address} >> ~/.ssh/known_hosts"
+    )
+
+
+def _known(machine: Machine) -> bool:
+    """Whether known_hosts has any key for it."""
+    try:
+        known = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
+    except (OSError, ValueError):
+        return False
+    return bool(known.match(machine.address, "", machine.port)[0])
+
+
+def _refused_login(machine: Machine, said: str) -> str:
+    user = f"the user {machine.user}" if machine.user else "this user"
+    how = f"the key {machine.key}" if machine.key is not None else "ssh-agent's keys and those in ~/.ssh"
+    port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
+    who = f"{machine.user}@{machine.address}" if machine.user else machine.address
+    hint = f"; try: ssh {port}{who} true" if machine.key is None else ""
+    return f"authentication failed for {user} with {how}{f': {said}' if said else ''}{hint}"

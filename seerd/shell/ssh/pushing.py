@@ -1,0 +1,140 @@
+"""What is sent to a machine: one errand at a time, each a short-lived Python there, that first gets what it lacks.
+
+The one rule: bytes travel once. The agent's zip and every file of the source go by the checksum of their content, and only if the machine says
+that it does not have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shlex
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+import agent
+from seerd.errors import ProviderError
+from seerd.shell.ssh.connecting import BOOTING, SHOWN, UnreachableError
+
+MARK = b"seerd "
+CHUNK = 1 << 18
+ANSWER_S = 120.0
+"""For one answer of a machine: as long as copying a large source on its slow disk may take."""
+NO_PROGRAM = (126, 127)
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """What every machine of a run gets: the agent's zip, and the user's source as a folder of regular files."""
+
+    bundle: Path
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A cargo, weighed: the zip with its checksum; the source's files (path, checksum, size, executable), where they are, and the checksum
+    of that whole list.
+    """
+
+    zip: bytes
+    zip_sha256: str
+    manifest: bytes
+    tree: str
+    files: dict[str, Path]
+
+
+def weigh(cargo: Cargo) -> Parcel:
+    """Read it all once. Raises `OSError`."""
+    entries = []
+    files = {}
+    for path in sorted(path for path in cargo.source.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        about = path.stat()
+        entries.append((path.relative_to(cargo.source).as_posix(), sha256, about.st_size, bool(about.st_mode & 0o100)))
+        files[sha256] = path
+    manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
+    bundle = cargo.bundle.read_bytes()
+    return Parcel(bundle, hashlib.sha256(bundle).hexdigest(), manifest, hashlib.sha256(manifest).hexdigest(), files)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What to do on a machine (`agent/ashore.py`), with which Python."""
+
+    do: str
+    run: str
+    python: str
+    details: dict[str, Any]
+
+
+async def run_errand(connection: asyncssh.SSHClientConnection, errand: Errand, parcel: Parcel) -> Any:
+    """What it has brought. Raises `ProviderError` if it failed, `UnreachableError` if the machine does not let us yet or is gone."""
+    program = await asyncio.to_thread((Path(agent.__file__).parent / "landing.py").read_bytes)
+    # Without site (-S) it starts sooner, and needs nothing of what is installed there.
+    # The program comes on stdin: on the command line everybody on the machine could read it, and shells differ in their quoting.
+    command = f"{shlex.quote(errand.python)} -I -S -c 'import sys;exec(sys.stdin.buffer.read({len(program)}))'"
+    about = {"do": errand.do, "run": errand.run, "zip": parcel.zip_sha256, "size": len(parcel.zip), **errand.details}
+    try:
+        async with connection.create_process(command, encoding=None) as process:
+            process.stdin.write(program + json.dumps(about).encode() + b"\n")
+            return await _serve(process, parcel, errand.python)
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
+
+
+async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, python: str) -> Any:
+    """Send what is asked for until it is done."""
+    while True:
+        answer = await _answer(process, python)
+        if "done" in answer:
+            return answer["done"]
+        if "failed" in answer:
+            raise ProviderError(answer["failed"])
+        if answer.get("need"):
+            process.stdin.write(parcel.zip)
+        if answer.get("manifest"):
+            process.stdin.write(parcel.manifest)
+        for sha256 in answer.get("missing", []):
+            async for chunk in _chunks(parcel.files[sha256]):
+                process.stdin.write(chunk)
+                await process.stdin.drain()
+
+
+async def _answer(process: asyncssh.SSHClientProcess[bytes], python: str) -> dict[str, Any]:
+    """The next line of ours; what start files of a shell print is passed over."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            while line := await process.stdout.readline():
+                if line.startswith(MARK):
+                    answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                    return answer
+            ended = await process.wait()
+    except TimeoutError:
+        raise UnreachableError(f"it did not answer within {ANSWER_S:.0f}s") from None
+    said = f"{_text(ended.stderr)} {_text(ended.stdout)}".strip()[-SHOWN:]
+    if BOOTING.search(said):
+        raise UnreachableError(f"it is still booting (pam_nologin): {said}")
+    if ended.exit_status is None:
+        raise UnreachableError(f"disconnected: {said or 'the connection was lost'}")
+    if ended.exit_status in NO_PROGRAM:
+        raise ProviderError(
+            f"it has no {python!r} to run the agent with ({said}); install Python 3.9 or newer there, or say where it is: [train] python"
+        )
+    raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {said}")
+
+
+def _text(said: object) -> str:
+    return bytes(said).decode(errors="replace") if isinstance(said, bytes | bytearray) else ""
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            yield chunk

@@ -1,0 +1,253 @@
+"""Machines over SSH, with a run's agent on each: made ready, connected to, ended.
+
+The one rule: one SSH connection per machine carries everything, and an agent never depends on it. Whatever breaks, `connect` gets a new
+connection to the agent that is still there, or to a new one that takes up its journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncssh
+
+from seerd.errors import ProviderError
+from seerd.shell.ssh.connecting import Machine, UnreachableError, open_connection
+from seerd.shell.ssh.pushing import Cargo, Errand, Parcel, run_errand, weigh
+
+__all__ = ["AgentOptions", "Cargo", "Machine", "Remote", "TunnelReader"]
+
+AT_ONCE = 16
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 1.0
+RECONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How agents of a run are started.
+
+    gpus           how many GPUs (`cuda`), or CPU slots, a machine has unless `ready` says otherwise
+    lease_s        how long an agent goes on alone at first; `grace_s`: how long its trials may then take to save
+    power_off      whether it powers the machine off when its lease ends; `spot`: whether it watches for the cloud's notices
+    python         interpreter on the machines: a path, or a name on PATH
+    """
+
+    run: str
+    gpus: int
+    cuda: bool
+    lease_s: float
+    grace_s: float
+    power_off: bool
+    spot: bool
+    python: str
+
+    def argv(self) -> list[str]:
+        """Options of the agent's command line, but for its folder and its shape."""
+        options = ["--run", self.run, "--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
+        return options + ["--power-off"] * self.power_off + ["--spot"] * self.spot
+
+    def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
+        """Options that say what a machine has; None: as usual."""
+        kind = "--cuda" if (self.cuda if cuda is None else cuda) else "--slots"
+        return ["--gpus", str(self.gpus if gpus is None else gpus), kind]
+
+
+@dataclass(slots=True)
+class _Line:
+    """What we have of one machine: its connection, where its agent's socket is, which GPUs it was said to have."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: asyncssh.SSHClientConnection | None = None
+    socket: str | None = None
+    shape: list[str] | None = None
+    received: int = 0
+
+
+class TunnelReader:
+    """What an agent says. A connection that is lost is an `OSError` with its cause; an agent that ends it is an end."""
+
+    def __init__(self, reader: asyncssh.SSHReader[bytes], place: str) -> None:
+        self._reader = reader
+        self._place = place
+
+    async def readline(self) -> bytes:
+        """The next line with its end, or what there was before the stream ended."""
+        try:
+            return await self._reader.readline()
+        except asyncssh.Error as error:
+            raise ConnectionResetError(f"the SSH connection to {self._place} was lost: {error}") from error
+
+
+class TunnelWriter:
+    """What goes to an agent. Where that cannot be sent any more, the reader tells why."""
+
+    def __init__(self, writer: asyncssh.SSHWriter[bytes]) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes) -> None:
+        """Send it."""
+        with contextlib.suppress(OSError):
+            self._writer.write(data)
+
+    def close(self) -> None:
+        """End the connection to the agent; the one to the machine stays."""
+        self._writer.close()
+
+
+class Remote:
+    """All machines of a run. At most `AT_ONCE` of them are being connected to or sent to at a time."""
+
+    def __init__(self, cargo: Cargo, options: AgentOptions) -> None:
+        self._cargo = cargo
+        self._options = options
+        self._lines: dict[str, _Line] = {}
+        self._few = asyncio.Semaphore(AT_ONCE)
+        self._weighing: asyncio.Task[Parcel] | None = None
+
+    async def ready(
+        self, machine: Machine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
+    ) -> None:
+        """See the run's agent take connections there, with what it needs beside it; try for `patience_s` seconds to get in.
+
+        `gpus`, `cuda`: what this machine has, if not what is usual. Raises `ProviderError` with the cause.
+        """
+        line = self._line(machine)
+        line.shape = self._options.shape(gpus, cuda)
+        async with line.lock:
+            await self._begin(machine, line, patience_s)
+
+    async def connect(self, machine: Machine) -> tuple[TunnelReader, TunnelWriter]:
+        """A byte stream to its agent, which is started if it does not run. Raises `ProviderError`."""
+        line = self._line(machine)
+        async with line.lock:
+            if line.socket is not None and _is_open(line):
+                with contextlib.suppress(OSError, asyncssh.Error):
+                    return await _tunnel(machine, line)
+            await self._begin(machine, line, RECONNECT_S)
+            try:
+                return await _tunnel(machine, line)
+            except (OSError, asyncssh.Error) as error:
+                raise ProviderError(
+                    f"{_named(machine)}: no way to the agent's socket {line.socket}: {error} "
+                    "(does its sshd_config say AllowStreamLocalForwarding no?)"
+                ) from error
+
+    async def end(self, machine: Machine, patience_s: float = RECONNECT_S) -> None:
+        """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`."""
+        line = self._line(machine)
+        async with line.lock:
+            await self._errand(machine, line, "end", patience_s)
+            line.socket = None
+
+    async def left(self, machine: Machine) -> list[str]:
+        """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be asked."""
+        line = self._line(machine)
+        async with line.lock:
+            found: list[str] = await self._errand(machine, line, "left", RECONNECT_S)
+        return [f"{machine.name}: {what}" for what in found]
+
+    def received(self, name: str) -> int:
+        """Bytes of source files that this machine had to be sent, so far."""
+        return self._lines[name].received if name in self._lines else 0
+
+    async def forget(self, name: str) -> None:
+        """The machine of this name is gone: let go of the connection, without a word to it."""
+        line = self._lines.pop(name, None)
+        if line is not None and line.connection is not None:
+            line.connection.abort()
+
+    async def close(self) -> None:
+        """Let go of all connections. Agents go on by themselves."""
+        if self._weighing is not None:
+            self._weighing.cancel()
+        lines, self._lines = list(self._lines.values()), {}
+        open_ones = [line.connection for line in lines if line.connection is not None]
+        for connection in open_ones:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in open_ones), return_exceptions=True)
+
+    def _line(self, machine: Machine) -> _Line:
+        return self._lines.setdefault(machine.name, _Line())
+
+    async def _begin(self, machine: Machine, line: _Line, patience_s: float) -> None:
+        done = await self._errand(machine, line, "begin", patience_s)
+        line.socket = done["socket"]
+        line.received += done["received"]
+
+    async def _errand(self, machine: Machine, line: _Line, do: str, patience_s: float) -> Any:
+        """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
+        parcel = await self._parcel()
+        details = {
+            "tree": parcel.tree,
+            "options": self._options.argv(),
+            "shape": line.shape,
+            "usual_shape": self._options.shape(None, None),
+        }
+        errand = Errand(do, self._options.run, self._options.python, details)
+        patience = _Patience(patience_s)
+        while True:
+            try:
+                async with self._few:
+                    return await run_errand(await _connected(machine, line), errand, parcel)
+            except UnreachableError as error:
+                if error.final:
+                    raise ProviderError(f"{_named(machine)}: {error}") from error
+                if not await patience.waits(error.pause_s):
+                    raise ProviderError(
+                        f"{_named(machine)} could not be reached over SSH within {patience_s:.0f}s: {error}"
+                    ) from error
+            except ProviderError as error:
+                raise ProviderError(f"{_named(machine)}: {error}") from error
+
+    async def _parcel(self) -> Parcel:
+        """Weighed once, whoever asks first."""
+        if self._weighing is None:
+            self._weighing = asyncio.create_task(asyncio.to_thread(weigh, self._cargo))
+        try:
+            return await asyncio.shield(self._weighing)
+        except OSError as error:
+            raise ProviderError(f"what is to be sent cannot be read: {error}") from error
+
+
+async def _connected(machine: Machine, line: _Line) -> asyncssh.SSHClientConnection:
+    """Its connection, a new one if there is none. Raises `UnreachableError`."""
+    if line.connection is None or not _is_open(line):
+        line.connection, line.socket = None, None
+        line.connection = await open_connection(machine)
+    return line.connection
+
+
+def _is_open(line: _Line) -> bool:
+    return line.connection is not None and not line.connection.is_closed()
+
+
+async def _tunnel(machine: Machine, line: _Line) -> tuple[TunnelReader, TunnelWriter]:
+    assert line.connection is not None
+    assert line.socket is not None
+    reader, writer = await line.connection.open_unix_connection(line.socket, encoding=None)
+    return TunnelReader(reader, machine.place), TunnelWriter(writer)
+
+
+class _Patience:
+    """So many seconds of trying again, after a little longer each time, and never all machines at the same moment."""
+
+    def __init__(self, for_s: float) -> None:
+        self._end = asyncio.get_running_loop().time() + for_s
+        self._wait_s = FIRST_WAIT_S
+
+    async def waits(self, at_least_s: float) -> bool:
+        """Whether there is time for another attempt, after the pause before it."""
+        pause_s = max(at_least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
+        if asyncio.get_running_loop().time() + pause_s > self._end:
+            return False
+        await asyncio.sleep(pause_s)
+        self._wait_s = min(LONGEST_WAIT_S, self._wait_s * 1.5)
+        return True
+
+
+def _named(machine: Machine) -> str:
+    return machine.name if machine.name == machine.place else f"{machine.name} ({machine.place})"

@@ -1,0 +1,245 @@
+"""S3 as the store of checkpoints: only the daemon has credentials, agents get presigned URLs.
+
+The one rule: a URL that leaves this process is good for one method on one object (or one part of it), and expires.
+
+Objects are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot, encode
+from seerd.errors import CloudError, StoreError
+from seerd.shell.stores.base import slot_name
+from seerd.shell.stores.data import Address
+from seerd.shell.stores.s3_client import Clients, insist, plain
+
+SLOTS = 3
+LONGEST_S = 7 * 86400
+"""Presigned URLs live no longer (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html)."""
+MARGIN_S = 600.0
+"""So long after the run's end its URLs still work: clocks differ, and a last checkpoint may be late."""
+MOST_PARTS = 200
+SMALLEST_PART = 16 << 20
+LARGEST_PART = 5 << 30
+"""Parts may have 5 MiB to 5 GiB, an object 10,000 of them; all their URLs must fit into one line for the agent."""
+BLOCK = 1 << 20
+PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
+
+
+class S3Store:
+    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs are good until `expires` (wall clock, seconds since 1970) and a
+    little longer.
+
+    Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the region, unless it is given.
+    """
+
+    def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:
+        self._at = Address.parse(address)
+        self._run = run
+        self._expires = expires
+        self._region = region
+        self._clients = Clients(region)
+
+    @property
+    def address(self) -> str:
+        """Nothing: agents have grants."""
+        return ""
+
+    async def open(self) -> None:
+        """Writes a tiny object and removes it. Raises `StoreError` for what is wrong with the bucket, `CloudError` for credentials and
+        permissions.
+        """
+        with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
+            client = await self._client()
+            found = await client.head_bucket(Bucket=self._at.bucket)
+            where = found.get("BucketRegion") or client.meta.region_name
+            if where != client.meta.region_name:
+                raise StoreError(
+                    f"the bucket {self._at.bucket} is in {where}, the run in {client.meta.region_name}; every checkpoint would cross regions, "
+                    f"which costs time and money. Name a bucket in {client.meta.region_name} as the store."
+                )
+            key = self._at.key(self._run, f".writable-{secrets.token_hex(4)}")
+            await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
+            await client.delete_object(Bucket=self._at.bucket, Key=key)
+
+    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+        """The next places from number `first`, and where `checkpoints` are. Raises `StoreError` if nothing can be signed."""
+        with plain(f"checkpoints of {trial} cannot be granted"):
+            names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
+            puts = [await self._slot("put_object", trial, name) for name in names]
+            gets = [await self._slot("get_object", trial, name) for name in checkpoints]
+            return Grant(trial, attempt, puts, gets)
+
+    async def parts(self, ask: Ask) -> Parts:
+        """Begins a multipart upload. No `urls` if that cannot be had."""
+        nothing = Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
+        part_size = _part_size(ask.size)
+        if part_size > LARGEST_PART:
+            return nothing
+        with contextlib.suppress(StoreError), plain("a multipart upload cannot begin"):
+            parts = await self._begin(ask, part_size)
+            return parts if len(encode(parts)) < MAX_LINE // 2 else nothing
+        return nothing
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        """Remove checkpoints that are older than the newest of these and not among them, and uploads of such that never ended; with no names,
+        all of the trial. What is newer may be on its way just now.
+        """
+        newest = max((_number(name) for name in names), default=(math.inf, math.inf))
+        with plain(f"old checkpoints of {trial} cannot be removed"):
+            client = await self._client()
+            where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial) + "/"}
+            old = [key async for key in _keys(client, where) if _is_older(key, newest, names)]
+            for keys in (old[at : at + 1000] for at in range(0, len(old), 1000)):
+                await self._delete(client, sorted(keys, key=lambda key: (not key.endswith(".json"), key)))
+            async for page in client.get_paginator("list_multipart_uploads").paginate(**where):
+                for upload in page.get("Uploads", []):
+                    if _is_older(upload["Key"], newest, names):
+                        await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
+
+    async def downloads(self, source: str, to: str) -> list[Download]:
+        """Every object below `source` (`s3://bucket/prefix`), or the one that it names."""
+        address = Address.parse(source)
+        with plain(f"the data at {source} cannot be listed"):
+            client = await self._clients.near(address.bucket)
+            items = []
+            async for page in client.get_paginator("list_objects_v2").paginate(
+                Bucket=address.bucket, Prefix=address.prefix
+            ):
+                for found in page.get("Contents", []):
+                    path = address.path_of(found["Key"], to)
+                    if path is not None:
+                        url = await self._signed(client, "get_object", Bucket=address.bucket, Key=found["Key"])
+                        items.append(Download(url, path, found["Size"]))
+        if not items:
+            raise StoreError(f"there is no data at {source}: no object has a name that begins so")
+        return items
+
+    async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
+        """Get `TRIAL/NAME.pt` into the file `to`."""
+        part = to.with_name(f".{to.name}.part")
+        await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
+        what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
+        with plain(what):
+            found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
+        if found != sha256:
+            await asyncio.to_thread(part.unlink)
+            raise StoreError(f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed")
+        await asyncio.to_thread(part.replace, to)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._clients.close()
+
+    # ------------------------------------------------------------ beneath
+
+    async def _client(self) -> Any:
+        return await self._clients.of(self._region)
+
+    def _key(self, trial: str, name: str, suffix: str) -> str:
+        return self._at.key(self._run, trial, f"{name}.{suffix}")
+
+    async def _slot(self, operation: str, trial: str, name: str) -> Slot:
+        client = await self._client()
+        urls = [
+            await self._signed(client, operation, Bucket=self._at.bucket, Key=self._key(trial, name, suffix))
+            for suffix in ("pt", "json")
+        ]
+        return Slot(name, *urls)
+
+    async def _signed(self, client: Any, operation: str, **params: Any) -> str:
+        left_s = self._expires + MARGIN_S - time.time()
+        lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
+        await asyncio.sleep(0)  # signing takes a millisecond: hundreds must not hold up everything else
+        url: str = await client.generate_presigned_url(operation, Params=params, ExpiresIn=lifetime_s)
+        return url
+
+    async def _begin(self, ask: Ask, part_size: int) -> Parts:
+        client = await self._client()
+        where = {"Bucket": self._at.bucket, "Key": self._key(ask.trial, ask.name, "pt")}
+        where["UploadId"] = (await client.create_multipart_upload(**where))["UploadId"]
+        urls = [
+            await self._signed(client, "upload_part", **where, PartNumber=number)
+            for number in range(1, math.ceil(ask.size / part_size) + 1)
+        ]
+        complete = await self._signed(client, "complete_multipart_upload", **where)
+        abort = await self._signed(client, "abort_multipart_upload", **where)
+        return Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
+
+    async def _delete(self, client: Any, keys: list[str]) -> None:
+        """In this order."""
+        for suffix in (".json", ".pt"):
+            objects = [{"Key": key} for key in keys if key.endswith(suffix)]
+            if objects:
+                gone = await client.delete_objects(Bucket=self._at.bucket, Delete={"Objects": objects, "Quiet": True})
+                for error in gone.get("Errors", []):
+                    raise StoreError(f"{error.get('Key')} cannot be removed: {error.get('Code')}")
+
+    async def _download(self, key: str, part: Path) -> str:
+        """The object's bytes into this file, on the disk; their SHA-256."""
+        client = await self._client()
+        answer = await client.get_object(Bucket=self._at.bucket, Key=key)
+        digest = hashlib.sha256()
+        file: BinaryIO = await asyncio.to_thread(part.open, "wb")
+        with contextlib.closing(file):
+            async with answer["Body"]:
+                while block := await answer["Body"].read(BLOCK):
+                    await asyncio.to_thread(_write, file, digest, block)
+            await asyncio.to_thread(_flush, file)
+        return digest.hexdigest()
+
+
+def _part_size(size: int) -> int:
+    """Whole MiB, so that there are few enough parts."""
+    return max(SMALLEST_PART, math.ceil(size / MOST_PARTS / (1 << 20)) << 20)
+
+
+def _number(name: str) -> tuple[float, float]:
+    """Attempt and number of a place; names of other kinds are older than any."""
+    attempt, _, number = name.partition("-")
+    return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
+
+
+def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
+    """Whether this is a file of a checkpoint of ours that nobody needs."""
+    file = key.rpartition("/")[2]
+    name = file.rpartition(".")[0]
+    return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest
+
+
+async def _keys(client: Any, where: dict[str, str]) -> AsyncIterator[str]:
+    async for page in client.get_paginator("list_objects_v2").paginate(**where):
+        for found in page.get("Contents", []):
+            yield found["Key"]
+
+
+async def _abort(client: Any, bucket: str, key: str, upload: str) -> None:
+    from botocore.exceptions import ClientError
+
+    try:
+        await client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchUpload":
+            raise
+
+
+def _write(file: BinaryIO, digest: Any, block: bytes) -> None:
+    digest.update(block)
+    file.write(block)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

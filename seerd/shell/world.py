@@ -1,0 +1,61 @@
+"""What the parts of the shell share about a run: what it acts on, and what they may ask of the daemon.
+
+The one rule: values and questions only; nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.protocol import Download, Expected, Job
+from seerd.core.commands import AnyCommand
+from seerd.core.events import AnyEvent
+from seerd.shell.providers.base import Provider
+from seerd.shell.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a run acts on: where instances and checkpoints are, what is trained, where the result goes.
+
+    expected  what a healthy instance has, None where nothing is looked at
+    data      lists what instances fetch before they are set up, with fresh URLs
+    """
+
+    provider: Provider
+    store: Store
+    job: Job
+    run: str
+    metric: str
+    result: Path
+    expected: Expected | None = None
+    data: Callable[[], Awaitable[list[Download]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed."""
+
+    trial: str
+    attempt: int
+    saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What may be asked of the daemon: to take an event, to stop because of a bug, and questions about the state.
+
+    pending  commands for an instance whose outcome is not known
+    running  attempts that report and save on this instance
+    known    number of its agent's last fact, and which boot of its machine that was
+    lease    for how long agents may go on without us, and how long trials may take to save, seconds
+    """
+
+    emit: Callable[[AnyEvent], None]
+    crash: Callable[[BaseException], None]
+    pending: Callable[[str], list[AnyCommand]]
+    running: Callable[[str], list[Running]]
+    known: Callable[[str], tuple[int, str]]
+    lease: Callable[[], tuple[float, float]]

@@ -1,0 +1,126 @@
+"""What arrives on an instance: only what was missing, whole or not at all, and nowhere but where it belongs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.receive import KEEP_S, Cache, Entry, PushError, build, checked, prune
+
+EMPTY = hashlib.sha256(b"").hexdigest()
+
+
+def entry(path: str, data: bytes = b"", executable: bool = False) -> Entry:
+    return Entry(path, hashlib.sha256(data).hexdigest(), len(data), executable)
+
+
+def filled(folder: Path, *contents: bytes) -> Cache:
+    cache = Cache(folder)
+    for data in contents:
+        cache.take(io.BytesIO(data), hashlib.sha256(data).hexdigest(), len(data))
+    return cache
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "", "a/.", "..", "a\0b", "a/"], ids=repr
+)
+def test_a_path_that_leads_out_of_the_folder_is_refused(path: str) -> None:
+    with pytest.raises(PushError, match="leads out of the folder"):
+        checked([entry("fine"), entry(path)])
+
+
+@given(st.lists(st.text(alphabet="./ab\0", max_size=8), max_size=4))
+def test_what_is_accepted_stays_inside_and_can_be_built(paths: list[str]) -> None:
+    try:
+        checked([entry(path) for path in paths])
+    except PushError:
+        return
+    top = Path("/top")
+    inside = [Path(os.path.normpath(top / path)) for path in paths]
+    assert all(top in path.parents for path in inside)
+    assert not {parent for path in inside for parent in path.parents} & set(inside)
+    assert len(set(inside)) == len(paths)
+
+
+@pytest.mark.parametrize("sha256", ["../../x", EMPTY.upper(), EMPTY[:-1], ""])
+def test_what_is_no_checksum_never_becomes_a_path(sha256: str) -> None:
+    with pytest.raises(PushError, match="checksum"):
+        checked([Entry("a", sha256, 0, False)])
+
+
+def test_a_path_may_not_be_file_and_folder() -> None:
+    with pytest.raises(PushError, match="twice"):
+        checked([entry("a"), entry("a/b")])
+
+
+def test_the_folder_becomes_exactly_what_was_sent(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"one", b"two")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "removed.py").write_text("gone")
+    build(cache, [entry("run.sh", b"one", True), entry("deep/down/two.py", b"two")], tmp_path / "source")
+    assert files(tmp_path / "source") == {"run.sh": b"one", "deep/down/two.py": b"two"}
+    assert os.access(tmp_path / "source" / "run.sh", os.X_OK)
+    assert not (tmp_path / "source" / "deep" / "down" / "two.py").stat().st_mode & 0o111
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "source"]
+
+
+def test_a_trial_that_writes_into_its_source_does_not_change_the_cache(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"one")
+    build(cache, [entry("a", b"one")], tmp_path / "source")
+    (tmp_path / "source" / "a").write_bytes(b"two")
+    assert cache.missing([entry("a", b"one")]) == []
+
+
+def test_only_what_is_missing_is_asked_for_and_each_content_once(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"here")
+    wanted = [entry("a", b"here"), entry("b", b"new"), entry("c", b"new")]
+    assert cache.missing(wanted) == [wanted[1].sha256]
+
+
+def test_a_file_that_was_damaged_in_the_cache_is_missing(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"here")
+    for path in (tmp_path / "cache").rglob(entry("a", b"here").sha256):
+        path.write_bytes(b"heer")
+    assert cache.missing([entry("a", b"here")]) == [entry("a", b"here").sha256]
+    with pytest.raises(PushError, match="changed in the cache"):
+        build(cache, [entry("a", b"here")], tmp_path / "source")
+    assert not (tmp_path / "source").exists()
+
+
+@pytest.mark.parametrize("sent", [b"hal", b"helf"], ids=["torn", "wrong"])
+def test_what_does_not_arrive_whole_leaves_nothing(tmp_path: Path, sent: bytes) -> None:
+    cache = Cache(tmp_path / "cache")
+    with pytest.raises(PushError, match="did not arrive as it was sent"):
+        cache.take(io.BytesIO(sent), entry("a", b"half").sha256, 4)
+    assert files(tmp_path / "cache") == {}
+
+
+def test_a_torn_build_is_done_again(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"one")
+    for left in (".source.new", ".source.old"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "half").write_text("half")
+    build(cache, [entry("a", b"one")], tmp_path / "source")
+    assert files(tmp_path / "source") == {"a": b"one"}
+
+
+def test_what_no_run_has_used_for_a_month_is_forgotten(tmp_path: Path) -> None:
+    cache = filled(tmp_path / "cache", b"old", b"used", b"new")
+    long_ago = time.time() - KEEP_S - 60
+    for path in (tmp_path / "cache").rglob("*"):
+        if path.is_file() and path.read_bytes() != b"new":
+            os.utime(path, (long_ago, long_ago))
+    assert cache.missing([entry("b", b"used")]) == []
+    prune(cache)
+    assert sorted(files(tmp_path / "cache").values()) == [b"new", b"used"]

@@ -1,0 +1,84 @@
+"""What tests of the EC2 provider share: its settings against the front, and the far side of SSH as a counter."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seerd.errors import ProviderError
+from seerd.shell.providers.base import Connection
+from seerd.shell.providers.ec2 import Ec2Settings
+from seerd.shell.ssh.remote import Machine
+from tests.aws.front import REGION, Front
+
+
+@dataclass(slots=True)
+class Door:
+    """In the place of SSH: who was waited for, and with which keys; `trouble` says what goes wrong with a machine, "" for nothing."""
+
+    trouble: Callable[[Machine], str] = lambda machine: ""
+    waited: list[Machine] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def ready(self, machine: Machine, patience_s: float) -> None:
+        self.waited.append(machine)
+        if self.gate is not None:
+            async with asyncio.timeout(patience_s):
+                await self.gate.wait()
+        if trouble := self.trouble(machine):
+            raise ProviderError(f"{machine.name} ({machine.address}): {trouble}")
+
+    async def connect(self, machine: Machine) -> Connection:
+        raise ProviderError(f"nobody listens at {machine.address}")
+
+    async def forget(self, name: str) -> None:
+        self.forgotten.append(name)
+
+    async def close(self) -> None:
+        pass
+
+
+def settings(front: Front, folder: Path, **changes: object) -> Ec2Settings:
+    """Two types in all zones of the default network."""
+    plain: dict[str, object] = {
+        "run": "2026-11-20-a",
+        "name": "digits",
+        "owner": "arn:aws:iam::123456789012:user/me",
+        "region": REGION,
+        "instance_types": ("g4dn.12xlarge", "p3.8xlarge"),
+        "gpus": 4,
+        "market": "on-demand",
+        "image": changes.get("image") or linux(front),
+        "subnets": (),
+        "security_groups": (),
+        "key": None,
+        "address": "private",
+        "volume_gb": 100,
+        "tags": {"team": "vision"},
+        "max_usd_per_h": None,
+        "hard_end": float(int(time.time()) + 3600),
+        "boot_s": 30.0,
+        "keys": folder / "keys",
+    }
+    return Ec2Settings(**(plain | changes))  # type: ignore[arg-type]
+
+
+def linux(front: Front) -> str:
+    """An image that moto comes with."""
+    filters = [{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}]
+    return str(front.client("ec2").describe_images(Filters=filters)["Images"][0]["ImageId"])
+
+
+async def holds(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], for_s: float = 30.0) -> None:
+    """Wait until the condition holds."""
+    end = time.monotonic() + for_s
+    while True:
+        answer = condition()
+        if answer if isinstance(answer, bool) else await answer:
+            return
+        assert time.monotonic() < end, "the condition did not come true"
+        await asyncio.sleep(0.02)

@@ -1,0 +1,38 @@
+"""`python -m tests.rig`: a rig by hand, until Ctrl-C."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+
+from tests.rig import NoRigError, Rig
+
+
+def main() -> int:
+    try:
+        rig = Rig.start()
+    except NoRigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    with rig:
+        for name, value in rig.env.items():
+            print(f"export {name}={shlex.quote(value)}")
+        print(f"# image {rig.image}, or ssm:{rig.image_parameter}")
+        print(f"# security group {rig.security_group}, store s3://{rig.bucket}")
+        for zone, subnet in rig.subnets.items():
+            print(f"# {zone} {subnet}")
+        print(
+            f"# switches: curl -X POST '{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see tests/rig/README.md",
+            flush=True,
+        )
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print("# the rig ends", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

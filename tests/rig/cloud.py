@@ -1,0 +1,245 @@
+"""The life of instances: pending, running with a machine, shutting down, terminated; and the account of it.
+
+The one rule: EC2 bills an instance from running until shutting-down, and this file alone decides when those are.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.rig import aws
+from tests.rig.machines import Ground, Machine, Order, boot
+from tests.rig.metadata import Metadata
+
+GONE = ("shutting-down", "terminated")
+BY_USER = ("Client.UserInitiatedShutdown", "User initiated shutdown")
+BY_INSTANCE = ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
+BY_SPOT = ("Server.SpotInstanceTermination", "Spot instance termination")
+BY_FAULT = ("Server.InternalError", "Internal error on launch")
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`: then until users may log in;
+    `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated.
+    """
+
+    pending_s: float = 0.05
+    boot_s: float = 0.0
+    nologin_s: float = 0.0
+    hidden_s: float = 0.0
+    shutting_down_s: float = 0.2
+
+
+@dataclass(slots=True)
+class Instance:
+    """What the rig knows of an instance beyond moto. Times are wall clock, seconds since 1970."""
+
+    id: str
+    type: str
+    zone: str
+    address: str
+    market: str
+    token: str
+    launched: float
+    order: Order
+    metadata: Metadata
+    made: Any
+    since: float | None = None
+    until: float | None = None
+    reason: str = ""
+    vanished: bool = False
+    machine: Machine | None = None
+
+
+@dataclass(slots=True)
+class Cloud:
+    """All instances of a rig."""
+
+    moto: aws.Moto
+    ground: Ground
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    timing: Timing = field(default_factory=Timing)
+    disk_bytes: int = 8 << 30
+    instances: dict[str, Instance] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    troubles: list[str] = field(default_factory=list)
+
+    def live(self) -> list[Instance]:
+        """Those that are pending or running."""
+        return [
+            instance
+            for instance in self.instances.values()
+            if instance.until is None and self.state(instance.id) not in GONE
+        ]
+
+    def state(self, instance: str) -> str:
+        return str(self.instances[instance].made.state)
+
+    def launched(self, ids: list[str], user_data: bytes) -> None:
+        """Take over instances that moto has just made: they are pending."""
+        for name in ids:
+            made = self.moto.ec2.get_instance(name)
+            hidden = self.timing.hidden_s
+            reservation = next(key for key, value in self.moto.ec2.reservations.items() if made in value.instances)
+            market = "spot" if made.lifecycle == "spot" else "on-demand"
+            order = Order(
+                name,
+                made.private_ip,
+                aws.hardware(made.instance_type),
+                user_data,
+                self.timing.boot_s,
+                self.timing.nologin_s,
+                self.disk_bytes,
+            )
+            self.instances[name] = Instance(
+                id=name,
+                type=made.instance_type,
+                zone=made.placement.zone,
+                address=made.private_ip,
+                market=market,
+                token=made.client_token or "",
+                launched=time.time(),
+                order=order,
+                metadata=_metadata(made, user_data, market),
+                made=made,
+            )
+            self.spawn(self._bring_up(self.instances[name]))
+            if hidden > 0 and reservation in self.moto.ec2.reservations:
+                self.spawn(self._hide(reservation, hidden))
+
+    async def _hide(self, reservation: str, hidden_s: float) -> None:
+        async with self.lock:
+            if (taken := self.moto.ec2.reservations.pop(reservation, None)) is None:
+                return
+        await asyncio.sleep(hidden_s)
+        async with self.lock:
+            self.moto.ec2.reservations[reservation] = taken
+
+    async def _bring_up(self, instance: Instance) -> None:
+        await asyncio.sleep(self.timing.pending_s)
+        if instance.until is not None or self.instances.get(instance.id) is not instance:
+            return
+        instance.since = time.time()
+        self._set_state(instance.id, "running", 16)
+        try:
+            instance.machine = await self._boot(instance)
+        except OSError as error:
+            self.troubles.append(f"{instance.id} did not boot: {error}")
+            await self.end(instance, BY_FAULT)
+            return
+        if instance.until is not None:
+            await instance.machine.kill()
+            return
+        await instance.machine.wait()
+        shutil.rmtree(self.ground.folder / instance.id, ignore_errors=True)
+        if instance.until is None and not instance.vanished:
+            await self.end(instance, BY_INSTANCE)
+
+    async def _boot(self, instance: Instance) -> Machine:
+        """Whole or not at all: half a machine would keep the address of the next."""
+        booting = asyncio.ensure_future(boot(self.ground, instance.order, instance.metadata))
+        try:
+            return await asyncio.shield(booting)
+        except asyncio.CancelledError:
+            await (await booting).kill()
+            raise
+
+    async def end(self, instance: Instance, why: tuple[str, str], *, silently: bool = False) -> None:
+        """Take the instance away: billing ends now, the machine with it, and its volumes when it is terminated."""
+        if instance.until is not None:
+            return
+        instance.until = time.time()
+        instance.reason = why[0]
+        self._set_state(instance.id, "shutting-down", 32, why)
+        if instance.machine is not None:
+            await (instance.machine.drop() if silently else instance.machine.kill())
+        self.spawn(self._finish(instance, why))
+
+    async def _finish(self, instance: Instance, why: tuple[str, str]) -> None:
+        await asyncio.sleep(self.timing.shutting_down_s)
+        async with self.lock:
+            if self.instances.get(instance.id) is instance:
+                instance.made.terminate()
+                self._set_state(instance.id, "terminated", 48, why)
+
+    async def vanish(self, instance: Instance) -> None:
+        """Nobody answers any more, and EC2 says that all is well."""
+        instance.vanished = True
+        if instance.machine is not None:
+            await instance.machine.drop()
+
+    async def spot_notice(self, instance: Instance, seconds: float) -> None:
+        """Tell the instance, and take it away after so long."""
+        instance.metadata.spot_notice_at = time.time() + seconds
+        self.spawn(self._reclaim(instance, seconds))
+
+    async def _reclaim(self, instance: Instance, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.end(instance, BY_SPOT)
+
+    async def clear(self) -> None:
+        """End everything and forget it."""
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        machines = [instance.machine for instance in self.instances.values() if instance.machine is not None]
+        await asyncio.gather(*(machine.kill() for machine in machines), return_exceptions=True)
+        for name in self.instances:
+            shutil.rmtree(self.ground.folder / name, ignore_errors=True)
+        self.instances.clear()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.troubles.append(f"the rig failed: {error!r}")
+
+    def _set_state(self, instance: str, name: str, code: int, why: tuple[str, str] | None = None) -> None:
+        made = self.instances[instance].made
+        made._state.name, made._state.code = name, code
+        if why is None:
+            return
+        from moto.ec2.models.instances import StateReason
+
+        when = datetime.fromtimestamp(self.instances[instance].until or time.time(), UTC).strftime(
+            "%Y-%m-%d %H:%M:%S GMT"
+        )
+        made._reason = (
+            f"User initiated ({when})" if why is BY_USER else f"{why[1]} ({when})" if why is not BY_FAULT else why[0]
+        )
+        made.state_reason = StateReason(f"{why[0]}: {why[1]}", why[0])
+
+
+def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
+    pages = {
+        "ami-id": made.image_id,
+        "ami-launch-index": str(made.ami_launch_index),
+        "hostname": made.private_dns_name,
+        "instance-action": "none",
+        "instance-id": made.id,
+        "instance-life-cycle": market,
+        "instance-type": made.instance_type,
+        "local-hostname": made.private_dns_name,
+        "local-ipv4": made.private_ip,
+        "placement/availability-zone": made.placement.zone,
+        "placement/region": aws.REGION,
+        "services/domain": "amazonaws.com",
+        "services/partition": "aws",
+        "security-groups": "\n".join(group.name for group in made.security_groups),
+    }
+    options = made.metadata_options
+    return Metadata(
+        pages, user_data, token_required=options.http_tokens == "required", enabled=options.http_endpoint != "disabled"
+    )

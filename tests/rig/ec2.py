@@ -1,0 +1,324 @@
+"""EC2's query API where moto is kinder than AWS, or knows less: launching, terminating, prices of spot.
+
+The one rule: what is refused is refused before anything happened, with AWS's code, and a client token gives the same instances again.
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from tests.rig import aws
+from tests.rig.cloud import BY_USER, GONE, Cloud, Instance
+from tests.rig.machines import decode_user_data
+from tests.rig.prices import PRICES, SPOT_SHARE
+from tests.rig.wire import AwsError, Call, ec2_response
+
+MAX_USER_DATA = 16 * 1024
+NO_CAPACITY = (
+    "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on "
+    "provisioning additional capacity. You can currently get {type} capacity by not specifying an Availability Zone in your request or "
+    "choosing another zone."
+)
+NO_QUOTA = (
+    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified "
+    "instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
+)
+INSTANCES = ("StartInstances", "StopInstances", "CreateFleet", "RequestSpotInstances", "RequestSpotFleet")
+"""What would make or change instances behind the rig's back."""
+
+Forward = Callable[[dict[str, str] | None], Awaitable[tuple[int, bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Where capacity is: one instance type in one zone, for one market."""
+
+    type: str
+    zone: str
+    market: str
+
+
+@dataclass(slots=True)
+class Limits:
+    """What there is to have. `capacity`: instances that may be live at once, where it is limited; `quota`: vCPUs per (family, market)."""
+
+    capacity: dict[Pool, int] = field(default_factory=dict)
+    quota: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a client token has brought."""
+
+    fingerprint: str
+    reply: bytes
+    ids: list[str]
+
+
+@dataclass(slots=True)
+class Ec2:
+    """The EC2 API of a rig."""
+
+    cloud: Cloud
+    limits: Limits = field(default_factory=Limits)
+    tokens: dict[str, Launched] = field(default_factory=dict)
+
+    async def answer(self, call: Call, forward: Forward) -> web.Response:
+        """One call. Raises AwsError."""
+        if call.action in INSTANCES:
+            raise AwsError("UnsupportedOperation", f"The rig does not offer {call.action}")
+        if call.action == "RunInstances":
+            async with self.cloud.lock:
+                return await self._run(call, forward)
+        if call.action == "TerminateInstances":
+            return await self._terminate(call)
+        if call.action == "DescribeSpotPriceHistory":
+            return self._spot_prices(call)
+        if call.action in {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}:
+            return _xml(*await forward(None))
+        async with self.cloud.lock:
+            status, body = await forward(None)
+        return _xml(status, _without_addresses_of_the_gone(body) if call.action == "DescribeInstances" else body)
+
+    async def _run(self, call: Call, forward: Forward) -> web.Response:
+        token, print_ = call.params.get("ClientToken", ""), _fingerprint(call.params)
+        if token and (before := self.tokens.get(token)):
+            if before.fingerprint != print_:
+                raise AwsError(
+                    "IdempotentParameterMismatch",
+                    "Client token has been used before with different parameters: arguments on this idempotent request are inconsistent with "
+                    "arguments used in previous request(s).",
+                )
+            return _xml(200, _with_states(before.reply, [self.cloud.instances[name] for name in before.ids]))
+        asked = self._check(call)
+        if call.params.get("DryRun") == "true":
+            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+        count = self._granted(call, asked)
+        status, body = await forward(_for_moto(call.params, count))
+        if status != 200:
+            return _xml(status, body)
+        ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", body.decode())
+        self.cloud.launched(ids, _user_data(call))
+        if token:
+            self.tokens[token] = Launched(print_, body, ids)
+        return _xml(200, body)
+
+    def _check(self, call: Call) -> Pool:
+        """Everything that AWS finds out before it looks for capacity."""
+        params, ec2 = call.params, self.cloud.moto.ec2
+        low, high = call.number("MinCount"), call.number("MaxCount")
+        if low > high:
+            raise AwsError("InvalidParameterValue", "Min count cannot be greater than max count")
+        kind = params.get("InstanceType", "m1.small")
+        if not aws.known_type(kind):
+            raise AwsError("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
+        _check_image(ec2, params.get("ImageId"))
+        key = params.get("KeyName")
+        if key is not None and key not in ec2.key_pairs:
+            raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
+        zone = _check_subnet(ec2, params)
+        for group in call.listed("SecurityGroupId") + call.listed("NetworkInterface.1.SecurityGroupId"):
+            if ec2.get_security_group_from_id(group) is None:
+                raise AwsError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+        _user_data(call)
+        market = params.get("InstanceMarketOptions.MarketType", "on-demand")
+        if market not in {"spot", "on-demand"}:
+            raise AwsError("InvalidParameterValue", f"Value ({market}) for parameter MarketType is invalid.")
+        if kind not in offered_in(zone):
+            raise AwsError(
+                "Unsupported",
+                f"Your requested instance type ({kind}) is not supported in your requested Availability Zone ({zone}).",
+            )
+        return Pool(kind, zone, market)
+
+    def _granted(self, call: Call, pool: Pool) -> int:
+        """How many of MinCount to MaxCount there are. Raises AwsError if it is fewer than MinCount."""
+        low, high = call.number("MinCount"), call.number("MaxCount")
+        live, size = self.cloud.live(), aws.vcpus(pool.type)
+        family = aws.bucket_of_quota(pool.type)
+        limit = self.limits.quota.get((family, pool.market))
+        if limit is not None:
+            used = sum(
+                aws.vcpus(one.type)
+                for one in live
+                if one.market == pool.market and aws.bucket_of_quota(one.type) == family
+            )
+            high = min(high, max(0, (limit - used) // size))
+            if high < low and pool.market == "spot":
+                raise AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+            if high < low:
+                raise AwsError("VcpuLimitExceeded", NO_QUOTA.format(limit=limit))
+        room = self.limits.capacity.get(pool)
+        if room is not None:
+            taken = sum(1 for one in live if Pool(one.type, one.zone, one.market) == pool)
+            high = min(high, max(0, room - taken))
+        if high < low and pool.market == "spot":
+            raise AwsError(
+                "InsufficientInstanceCapacity", "There is no Spot capacity available that matches your request."
+            )
+        if high < low:
+            raise AwsError("InsufficientInstanceCapacity", NO_CAPACITY.format(type=pool.type, zone=pool.zone))
+        return high
+
+    async def _terminate(self, call: Call) -> web.Response:
+        ids = call.listed("InstanceId")
+        if not ids:
+            raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
+        visible = {made.id for made in self.cloud.moto.ec2.all_instances()}
+        unknown = [name for name in ids if name not in visible]
+        if any(not re.fullmatch(r"i-[0-9a-f]{8,17}", name) for name in unknown):
+            raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{unknown[0]}"')
+        if unknown:
+            raise AwsError("InvalidInstanceID.NotFound", _do_not_exist(unknown))
+        if call.params.get("DryRun") == "true":
+            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+        items = "".join(
+            await asyncio.gather(*(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids)))
+        )
+        return ec2_response("TerminateInstances", f"<instancesSet>{items}</instancesSet>")
+
+    async def _terminate_one(self, instance: Instance) -> str:
+        before = instance.made._state.code, instance.made._state.name
+        await self.cloud.end(instance, BY_USER)
+        now = instance.made._state.code, instance.made._state.name
+        return f"<item><instanceId>{instance.id}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
+
+    def _spot_prices(self, call: Call) -> web.Response:
+        """A price for each type and zone, and the one before it an hour ago: the history begins with the price that held at StartTime."""
+        filters = _filters(call)
+        kinds = call.listed("InstanceType") or filters.get("instance-type") or sorted(PRICES)
+        zones = (
+            [call.params["AvailabilityZone"]]
+            if "AvailabilityZone" in call.params
+            else filters.get("availability-zone") or list(aws.ZONES)
+        )
+        now = datetime.now(UTC).replace(microsecond=0)
+        items = ""
+        for kind in kinds:
+            if not aws.known_type(kind):
+                raise AwsError("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
+            for index, zone in enumerate(zones):
+                for age_h, share in ((0.2, SPOT_SHARE), (3.5, SPOT_SHARE * 1.1)):
+                    price = PRICES.get(kind, 1.0) * (share + 0.01 * index)
+                    items += (
+                        f"<item><instanceType>{kind}</instanceType><productDescription>Linux/UNIX</productDescription><spotPrice>{price:.6f}</spotPrice>"
+                        f"<timestamp>{(now - timedelta(hours=age_h)).isoformat().replace('+00:00', '.000Z')}</timestamp>"
+                        f"<availabilityZone>{zone}</availabilityZone></item>"
+                    )
+        return ec2_response(
+            "DescribeSpotPriceHistory", f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken/>"
+        )
+
+
+def offered_in(zone: str) -> set[str]:
+    """The instance types of a zone."""
+    from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+
+    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(aws.REGION, [])
+    return {offer["InstanceType"] for offer in offers if offer["Location"] == zone}
+
+
+def _check_image(ec2: Any, image: str | None) -> None:
+    if image is None:
+        raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    if not re.fullmatch(r"ami-[0-9a-f]{8,17}", image) and image not in ec2.amis:
+        raise AwsError("InvalidAMIID.Malformed", f'Invalid id: "{image}" (expecting "ami-...")')
+    if image not in ec2.amis:
+        raise AwsError("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
+
+
+def _check_subnet(ec2: Any, params: dict[str, str]) -> str:
+    """The zone that is asked for: the subnet's, the placement's, or the first."""
+    subnet = params.get("SubnetId") or params.get("NetworkInterface.1.SubnetId")
+    placement = params.get("Placement.AvailabilityZone")
+    if subnet is None:
+        if placement is not None and placement not in aws.ZONES:
+            raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{placement}]")
+        return placement or aws.ZONES[0]
+    zones = {name: by_zone for by_zone, named in ec2.subnets.items() for name in named}
+    if subnet not in zones:
+        raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
+    return str(zones[subnet])
+
+
+def _user_data(call: Call) -> bytes:
+    try:
+        raw = decode_user_data(call.params.get("UserData", ""))
+    except (ValueError, OSError) as error:
+        raise AwsError("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from error
+    if len(call.params.get("UserData", "")) * 3 // 4 > MAX_USER_DATA:
+        raise AwsError("InvalidParameterValue", "User data is limited to 16384 bytes")
+    return raw
+
+
+def _for_moto(params: dict[str, str], count: int) -> dict[str, str]:
+    """The same request for so many instances; the root volume goes with its instance and has the image's size unless
+    that was asked otherwise."""
+    changed = params | {"MinCount": str(count), "MaxCount": str(count)}
+    for key in params:
+        mapping = re.match(r"(BlockDeviceMapping\.\d+\.Ebs)\.", key)
+        if mapping:
+            changed.setdefault(f"{mapping.group(1)}.DeleteOnTermination", "true")
+            changed.setdefault(f"{mapping.group(1)}.VolumeSize", "8")
+    return changed
+
+
+def _fingerprint(params: dict[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(params.items())).encode()).hexdigest()
+
+
+def _with_states(reply: bytes, instances: list[Instance]) -> bytes:
+    """An earlier answer again, with the states of now."""
+    text = reply.decode()
+    for instance in instances:
+        code, name = instance.made._state.code, instance.made._state.name
+        before, found, after = text.partition(f"<instanceId>{instance.id}</instanceId>")
+        state = re.compile(r"<instanceState>.*?</instanceState>", re.DOTALL)
+        text = before + found + state.sub(_state("instanceState", (code, name)), after, count=1)
+    return text.encode()
+
+
+def _state(tag: str, state: tuple[int, str]) -> str:
+    return f"<{tag}><code>{state[0]}</code><name>{state[1]}</name></{tag}>"
+
+
+def _filters(call: Call) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, name in call.params.items():
+        if match := re.fullmatch(r"Filter\.(\d+)\.Name", key):
+            found[name] = call.listed(f"Filter.{match.group(1)}.Value")
+    return found
+
+
+def _without_addresses_of_the_gone(body: bytes) -> bytes:
+    """A terminated instance has no address, no interface, no subnet and no volume; moto keeps them."""
+    text = body.decode()
+    if not any(f"<name>{state}</name>" in text for state in GONE):
+        return body
+    pieces = re.split(r"(?=<item>\s*<(?:amiLaunchIndex|instanceId|architecture)>)|(?=<instanceId>)", text)
+    return "".join(_stripped(piece) if "<name>terminated</name>" in piece else piece for piece in pieces).encode()
+
+
+def _stripped(item: str) -> str:
+    for tag in ("privateIpAddress", "ipAddress", "subnetId", "vpcId", "networkInterfaceSet", "blockDeviceMapping"):
+        item = re.sub(rf"<{tag}>.*?</{tag}>|<{tag}\s*/>", "", item, flags=re.DOTALL)
+    return item
+
+
+def _do_not_exist(ids: list[str]) -> str:
+    if len(ids) == 1:
+        return f"The instance ID '{ids[0]}' does not exist"
+    return f"The instance IDs '{', '.join(ids)}' do not exist"
+
+
+def _xml(status: int, body: bytes) -> web.Response:
+    return web.Response(status=status, body=body, content_type="text/xml")

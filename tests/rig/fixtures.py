@@ -1,0 +1,31 @@
+"""The rig as a pytest fixture: `tests/conftest.py` names it, and every test can ask for `rig`.
+
+The one rule: one rig serves the whole session, and each test finds it empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rig import NoRigError, Rig
+
+
+@pytest.fixture(scope="session")
+def session_rig() -> Iterator[Rig]:
+    """One rig for all tests of the session: starting one takes a second or two."""
+    try:
+        started = Rig.start()
+    except NoRigError as error:
+        pytest.fail(str(error), pytrace=False)
+    with started:
+        yield started
+
+
+@pytest.fixture
+def rig(session_rig: Rig) -> Iterator[Rig]:
+    """A rig with nothing in it; what goes wrong in the rig itself fails the test."""
+    session_rig.reset()
+    yield session_rig
+    assert session_rig.troubles() == []

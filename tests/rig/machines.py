@@ -1,0 +1,195 @@
+"""An instance's machine: namespaces, a disk, a first process, and the ways in which it can go wrong.
+
+The one rule: a machine knows no cloud. It is given a name, an address and user data; it says when it has ended, and of itself it ends only by
+its own power-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import gzip
+import hashlib
+import os
+import shlex
+import signal
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.rig import network
+from tests.rig.metadata import Metadata, serve
+
+DISK_SLACK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What `nvidia-smi` tells of an instance type."""
+
+    gpus: int
+    gpu_name: str
+    gpu_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets users in."""
+
+    instance: str
+    address: str
+    hardware: Hardware
+    user_data: bytes
+    boot_s: float = 0.0
+    nologin_s: float = 0.0
+    disk_bytes: int = 8 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What machines of a rig have in common."""
+
+    bridge: network.Bridge
+    folder: Path
+    image: Path
+    shown: list[str]
+
+
+@dataclass(slots=True)
+class Machine:
+    """A booted instance."""
+
+    order: Order
+    link: network.Link
+    process: asyncio.subprocess.Process
+    stop_metadata: Callable[[], object]
+    watcher: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pid(self) -> int | None:
+        """The first process as this machine sees it; None once it has ended."""
+        if self.process.returncode is not None:
+            return None
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+            return int(children.split()[0])
+        return None
+
+    @property
+    def root(self) -> Path:
+        """The instance's file system, from outside."""
+        return Path(f"/proc/{self.pid}/root")
+
+    async def kill(self) -> None:
+        """Power off as pulling the plug does: every process at once, then the sockets, then the cable.
+
+        The first process ends when all others have, and its parent after it: so nothing is left when the parent is gone.
+        """
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid or self.process.pid, signal.SIGKILL)
+        await self.process.wait()
+        await self._clear()
+
+    async def drop(self) -> None:
+        """Gone without a word to anyone: the cable first, so that no connection is seen to close."""
+        if not self.ended.is_set():
+            await self.link.down()
+        await self.kill()
+
+    async def _clear(self) -> None:
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self.stop_metadata()
+        await self.link.remove()
+
+    async def wait(self) -> None:
+        """Until it has powered itself off or was killed."""
+        await self.process.wait()
+        await self._clear()
+
+    async def partition(self) -> None:
+        await self.link.down()
+
+    async def heal(self) -> None:
+        await self.link.up()
+
+    async def slow(self, delay_s: float, loss: float) -> None:
+        await self.link.slow(delay_s, loss)
+
+    def fill_disk(self, free_bytes: int) -> None:
+        """Leave so much room on the disk. Raises OSError if there is less already."""
+        at = self.root / "var/lib/rig-filler"
+        at.unlink(missing_ok=True)
+        state = os.statvfs(self.root)
+        size = state.f_bavail * state.f_frsize - free_bytes - DISK_SLACK
+        fd = os.open(at, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, max(1, size))
+        finally:
+            os.close(fd)
+
+    def set_gpus(self, count: int, health: str) -> None:
+        """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer (`health` other than "ok")."""
+        (self.root / "run/gpus").write_text(f"GPUS={count}\nGPU_HEALTH={health}\n")
+
+
+def decode_user_data(given: str) -> bytes:
+    """User data as RunInstances carries it: base64, and perhaps gzip inside, which cloud-init unpacks.
+
+    Raises ValueError if it is not base64.
+    """
+    try:
+        raw = base64.b64decode(given, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+    return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+
+
+async def boot(ground: Ground, order: Order, metadata: Metadata) -> Machine:
+    """Start a machine. Raises OSError where the kernel refuses."""
+    folder = ground.folder / order.instance
+    _lay_out(folder, order)
+    number = int(order.address.split(".")[2]) * 256 + int(order.address.split(".")[3])
+    link = await network.connect(ground.bridge, f"rig{ground.bridge.slot}v{number}", order.address)
+    stop_metadata = await serve(link.metadata, metadata)
+    process = await asyncio.create_subprocess_exec(
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
+        *("unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--propagation", "private"),
+        *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
+        *(str(folder), str(ground.image), str(order.disk_bytes), _hostname(order.address), *ground.shown),
+        env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=(folder / "console").open("wb"),
+        stderr=asyncio.subprocess.STDOUT,
+        pass_fds=(link.fd,),
+    )
+    return Machine(order, link, process, stop_metadata)
+
+
+def _lay_out(folder: Path, order: Order) -> None:
+    (folder / "disk").mkdir(parents=True)
+    (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    (folder / "user-data").write_bytes(order.user_data)
+    facts = {
+        "HOSTNAME": _hostname(order.address),
+        "ADDRESS": order.address,
+        "GPUS": order.hardware.gpus,
+        "GPU_NAME": order.hardware.gpu_name,
+        "GPU_MIB": order.hardware.gpu_mib,
+        "GPU_HEALTH": "ok",
+        "GPU_SEED": str(uuid.UUID(hashlib.md5(order.instance.encode()).hexdigest()))[:32],
+        "OS_BOOT_S": f"{order.boot_s:g}",
+        "NOLOGIN_S": f"{order.nologin_s:g}",
+    }
+    (folder / "machine").write_text("".join(f"{name}={shlex.quote(str(value))}\n" for name, value in facts.items()))
+
+
+def _hostname(address: str) -> str:
+    return "ip-" + address.replace(".", "-")

@@ -1,0 +1,136 @@
+"""The endpoint that clients see: every AWS service at one address, and the rig's own switches below /rig/.
+
+The one rule: a request is counted, authenticated and perhaps made to fail here, whatever it is for; only then is it carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from tests.rig import aws, sigv4
+from tests.rig.ec2 import Ec2
+from tests.rig.faults import LOST, Fault, Faults, as_error
+from tests.rig.prices import answer_quotas, get_products
+from tests.rig.wire import AwsError, Call, error_response, json_response, read_call
+
+HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "expect", "keep-alive", "accept-encoding"}
+MAX_BODY = 1 << 30
+
+
+@dataclass(slots=True)
+class Proxy:
+    """The AWS of a rig."""
+
+    moto: aws.Moto
+    ec2: Ec2
+    keys: dict[str, str]
+    image: str = ""
+    faults: Faults = field(default_factory=Faults)
+    calls: Counter[str] = field(default_factory=Counter)
+    session: aiohttp.ClientSession | None = None
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Any request that is not for the rig itself."""
+        body = await request.read()
+        call = read_call(request, body)
+        self.calls[f"{call.service}:{call.action}"] += 1
+        try:
+            seen = _seen(request, body)
+            sigv4.check(seen, self.keys, call.service)
+            if call.service == "s3" and call.action in {"PutObject", "UploadPart"}:
+                sigv4.check_digests(seen)
+            fault = self.faults.draw(call.service, call.action)
+            if fault is not None and fault.code != LOST:
+                raise as_error(fault, call.service, call.action)
+            response = await self._dispatch(request, call)
+        except AwsError as error:
+            return error_response(call.service, error)
+        return self._lose(request, response, fault)
+
+    def _lose(self, request: web.Request, response: web.Response, fault: Fault | None) -> web.Response:
+        """Carried out, and the connection is gone before the client hears of it."""
+        if fault is not None and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    async def _dispatch(self, request: web.Request, call: Call) -> web.Response:
+        if call.service == "ec2":
+            return await self.ec2.answer(call, lambda params: self._text(request, call, params))
+        if call.service == "pricing" and call.action == "GetProducts":
+            return get_products(call)
+        if call.service == "servicequotas":
+            return answer_quotas(call, self.ec2.limits.quota)
+        if call.service == "ssm" and (found := self._image_parameter(call)) is not None:
+            return found
+        return await self._pass_on(request, call.body)
+
+    def _image_parameter(self, call: Call) -> web.Response | None:
+        if call.action != "GetParameter" or f'"{aws.IMAGE_PARAMETER}"'.encode() not in call.body:
+            return None
+        arn = f"arn:aws:ssm:{aws.REGION}::parameter{aws.IMAGE_PARAMETER}"
+        value = {
+            "Name": aws.IMAGE_PARAMETER,
+            "Type": "String",
+            "Value": self.image,
+            "Version": 1,
+            "ARN": arn,
+            "DataType": "text",
+        }
+        return json_response({"Parameter": value})
+
+    async def _text(self, request: web.Request, call: Call, params: dict[str, str] | None) -> tuple[int, bytes]:
+        body = call.body if params is None else urlencode(params).encode()
+        response = await self._pass_on(request, body)
+        assert isinstance(response.body, bytes)
+        return response.status, response.body
+
+    async def _pass_on(self, request: web.Request, body: bytes) -> web.Response:
+        """To moto, as it came, but for the address."""
+        assert self.session is not None
+        headers = CIMultiDict(
+            (name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP
+        )
+        headers["Host"] = request.headers.get("Host", "")
+        url = f"http://127.0.0.1:{self.moto.port}{request.raw_path}"
+        async with self.session.request(
+            request.method,
+            URL(url, encoded=True),
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            skip_auto_headers=["Content-Type", "User-Agent"],
+        ) as reply:
+            content = await reply.read()
+            kept = CIMultiDict(
+                (name, value)
+                for name, value in reply.headers.items()
+                if name.lower() not in HOP_BY_HOP | {"date", "server"}
+            )
+            if request.method == "HEAD" and "Content-Length" in reply.headers:
+                kept["Content-Length"] = reply.headers["Content-Length"]
+            return web.Response(status=reply.status, body=content, headers=kept)
+
+    async def open(self) -> None:
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64), auto_decompress=False, timeout=aiohttp.ClientTimeout(total=600)
+        )
+
+    async def close(self) -> None:
+        if self.session is not None:
+            await self.session.close()
+            await asyncio.sleep(0)
+
+
+def _seen(request: web.Request, body: bytes) -> sigv4.Seen:
+    path, _, query = request.raw_path.partition("?")
+    return sigv4.Seen(
+        request.method, path, query, {name.lower(): value for name, value in request.headers.items()}, body
+    )
