@@ -269,6 +269,23 @@ def test_an_idle_instance_that_leaves_is_given_back_at_once(cloud: Cloud) -> Non
     assert Terminate in {type(c) for c in cloud.come(second, "b", 5.0)}
 
 
+def test_a_run_on_its_last_leaving_instance_is_not_over_before_that_is_gone(cloud: Cloud) -> None:
+    """What was refused beside it, by a quota say, may be had afterwards."""
+    first, *others = cloud.open
+    for launch in others:
+        cloud.refuse(launch, 1.0, retry=False)
+    cloud.come(first, "a", 2.0)
+    commands = cloud.fact(InstanceNoticed, "a", 50.0, what="interruption", by=170.0)
+    for launch in cloud.launches(commands):
+        cloud.refuse(launch, 50.5, retry=False)
+    assert cloud.state.phase is RunPhase.RUNNING
+    for stop in stopped(commands, "a"):
+        last = cloud.exit(stop, 51.0)
+    (terminate,) = [c for c in last if isinstance(c, Terminate)]
+    again = cloud.tell(InstanceTerminated(at=52.0, command=terminate.id, instance="a"))
+    assert len(cloud.launches(again)) == 3
+
+
 def test_a_second_notice_asks_for_nothing_again(cloud: Cloud) -> None:
     full(cloud)
     cloud.fact(InstanceNoticed, "b", 50.0, what="rebalance", by=None)

@@ -79,7 +79,7 @@ class Pair:
         self.fact("a", TrialStarted, pid=7)
         self.fact("b", TrialStarted, pid=8)
         self.fact("a", TrialTraining, epoch=0)
-        self.fact("a", TrialReported, epoch=1, metric=0.5, unit_s=1.0)
+        self.fact("a", TrialReported, epoch=1, metric=0.5, unit_s=5.0)
         return self
 
     def exit(self, name: str, cause: str, **fields: Any) -> list[AnyCommand]:
