@@ -80,7 +80,6 @@ class Attempt:
         self.cause = self.cause or cause
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
-        self._outbox.shelf.last_call()
         if not self._marker:
             self._outbox.shelf.cut()  # it need not be restored
         if grace_s > 0 and self._marker:

@@ -28,6 +28,7 @@ class Granted:
         self._changed = threading.Condition()
         self._grant: Optional[Grant] = None
         self._refused: Optional[Grant] = None
+        self._sources: Dict[str, Slot] = {}
         self._full: Set[str] = set()
         self._tried: Dict[str, int] = {}
         self._last = False
@@ -45,6 +46,7 @@ class Granted:
         with self._changed:
             if isinstance(message, Grant):
                 self._grant = message
+                self._sources.update({slot.name: slot for slot in message.gets})
             else:
                 self._answer = message
             self._changed.notify_all()
@@ -85,16 +87,19 @@ class Granted:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """The store does not take this URL any more: its grant is not used again."""
+        """The store does not take this URL any more: its grant is not used again. Nothing has arrived there, and nothing will."""
         with self._changed:
-            if self._grant is not None and slot in (*self._grant.puts, *self._grant.gets):
+            self._tried.pop(slot.name, None)
+            if self._grant is not None and slot in self._grant.puts:
                 self._refused = self._grant
+            if self._sources.get(slot.name) == slot:
+                del self._sources[slot.name]
 
     def source(self, name: str, until: float) -> Optional[Slot]:
-        """Where this checkpoint can be got; waits for it until this moment (monotonic). None if it was not granted."""
+        """Where this checkpoint can be got, by any grant that named it; waits for one until this moment (monotonic), then None."""
         with self._changed:
-            self._wait(until, lambda: self._found(name) is not None)
-            return self._found(name)
+            self._wait(until, lambda: name in self._sources)
+            return self._sources.get(name)
 
     def parts(self, slot: Slot, size: int) -> Optional[Parts]:
         """Where the parts of so many bytes go; None if nobody answers, or answers that it cannot be had."""
@@ -110,11 +115,6 @@ class Granted:
 
     def _answers(self, slot: Slot) -> bool:
         return self._answer is not None and self._answer.name == slot.name
-
-    def _found(self, name: str) -> Optional[Slot]:
-        if self._grant is None or self._grant is self._refused:
-            return None
-        return next((slot for slot in self._grant.gets if slot.name == name), None)
 
     def _wait(self, until: float, done: Callable[[], bool]) -> None:
         self._changed.wait_for(lambda: done() or self._closed, max(0.0, until - time.monotonic()))

@@ -16,7 +16,7 @@ import time
 from typing import Any, Coroutine, List, Optional, Set
 
 from agent.aftermath import clean_up
-from agent.journal import Journal, Maker
+from agent.journal import Journal, JournalError, Maker
 from agent.lease import Lease
 from agent.orders import Here, Orders
 from agent.protocol import (
@@ -101,6 +101,8 @@ class Agent:
             await talk.listen(seen, self._orders, lambda message: self._obey(talk, message))
         except (ProtocolError, ValueError, OSError) as error:
             log.warning("a connection ended: %s", error)
+        except JournalError as error:
+            self._fail(error)
         finally:
             if self._talk is talk:
                 self._talk, self._alone_since = None, time.monotonic()
@@ -187,9 +189,13 @@ class Agent:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._failure = task.exception()
-            self._ended.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._ended.set()
 
 
 def private_socket() -> socket.socket:

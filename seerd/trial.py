@@ -265,6 +265,8 @@ class Trial:
         unsaved = self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_at
         if self.rank == 0 and unsaved and not self._crashed:
             self._write([_rng_state(self._torch)])
+        if self._crashed and self._ranks.many_nodes:
+            _leave_at_once(1)  # leaving the process group would wait for an instance that may have vanished
         if self._ranks.close(together=not self._crashed) and not self._crashed:
             _leave_at_once(self._exit_status)
 

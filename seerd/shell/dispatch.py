@@ -41,6 +41,8 @@ from seerd.shell.providers.base import Launched, Loss, Span
 from seerd.shell.talks import Outcome, Talks
 from seerd.shell.world import Core, World
 
+KEEP_S = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -61,6 +63,7 @@ class Dispatch:
         self._talks = Talks(world, core, clock, self._beside, self._give_up)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._more: set[asyncio.Task[None]] = set()
+        self._kept: dict[str, Sequence[str]] = {}
 
     async def open(self) -> None:
         """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at all."""
@@ -89,7 +92,9 @@ class Dispatch:
 
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more."""
-        self._beside(self._keep(trial, checkpoints))
+        if not self._kept:
+            self._beside(self._keep_soon())
+        self._kept[trial] = checkpoints
 
     async def leftovers(self) -> list[str]:
         """What of the run still costs something, asked afresh."""
@@ -214,10 +219,14 @@ class Dispatch:
             return
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
 
-    async def _keep(self, trial: str, checkpoints: Sequence[str]) -> None:
-        """An older checkpoint that stays because the store refuses costs next to nothing, and the next time it is tried again."""
-        with contextlib.suppress(StoreError):
-            await self._world.store.keep(trial, checkpoints)
+    async def _keep_soon(self) -> None:
+        """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and each time costs requests."""
+        await asyncio.sleep(KEEP_S)
+        kept, self._kept = self._kept, {}
+        for trial, checkpoints in kept.items():
+            # An older checkpoint that stays because the store refuses costs next to nothing, and the next time it is tried again.
+            with contextlib.suppress(StoreError):
+                await self._world.store.keep(trial, checkpoints)
 
     # ------------------------------------------------------------ instances
 

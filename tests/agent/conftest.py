@@ -42,7 +42,8 @@ from tests.s3front import moto_port, s3
 
 __all__ = ["moto_port", "s3"]
 
-RUN = "digits-1"
+RUN = f"digits-{os.getpid()}"
+"""An agent ends whatever on its machine carries the name of its run, so tests that run side by side have names of their own."""
 PATIENCE_S = 120.0
 
 

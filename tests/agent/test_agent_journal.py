@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.journal import Journal, JournalError
-from agent.protocol import Exited, Job, Prepare, Prepared, Refused, Reported, Start, Started, Stop
+from agent.protocol import Exited, Job, Noticed, Prepare, Prepared, Refused, Reported, Start, Started, Stop
 
 JOB = Job("s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0)
 PREPARE = Prepare("p", JOB)
@@ -180,3 +180,11 @@ def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
         journal.add([prepared])
     assert journal.after(0) == []
     assert opened().last == 0
+
+
+def test_what_the_cloud_has_announced_belongs_to_no_attempt_and_is_remembered(opened):
+    opened(PREPARE, prepared, START, started, lambda seq: Noticed(seq, 5.0, "interruption", 60.0))
+    again = opened()
+    assert (again.noticed, again.last, list(again.open)) == ({"interruption"}, 3, [("t1", 1)])
+    assert again.open["t1", 1] == []
+    assert again.after(2) == [Noticed(3, 5.0, "interruption", 60.0)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,18 +33,19 @@ HANGS = TRAINS.replace("time.sleep(0.02)", "time.sleep(0.02 if trial.epoch < 3 e
 
 
 class Pair:
-    """Two instances. As text, the address of the first comes after that of the second."""
+    """Two instances; `own`: what is different in the job of one. As text, the address of the first comes after that of the second."""
 
     addresses = ("127.0.0.4", "127.0.0.30")
 
     def __init__(self, rigs: list[Any]) -> None:
         self.rigs = rigs
         self.clients: list[Any] = []
+        self.own: dict[int, dict[str, Any]] = {}
 
     def ready(self, script: str, **other: object) -> None:
         """Agents that have been prepared for this script."""
         job = self.rigs[0].job(script, launcher="torchrun", **other)
-        self.clients = [rig.ready(job) for rig in self.rigs]
+        self.clients = [rig.ready(replace(job, **self.own.get(rank, {}))) for rank, rig in enumerate(self.rigs)]
 
     def start(self, attempt: int = 1, gpus: tuple[int, ...] = (0,), checkpoints: tuple[str, ...] = ()) -> None:
         """An attempt on both; the second is told first."""
@@ -104,7 +107,11 @@ def test_the_lease_of_one_node_has_all_save_and_leave_and_none_calls_that_finish
 
 
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted(pair, guilty):
+def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_its_node_is_slower_to_tell(pair, guilty):
+    dawdling = pair.rigs[guilty].source / "python"
+    dawdling.write_text(f'#!/bin/sh\n{sys.executable} "$@"; code=$?; sleep 1; exit $code\n')
+    dawdling.chmod(0o700)
+    pair.own[guilty] = {"python": str(dawdling)}
     pair.ready(TRAINS, env={"GUILTY": str(guilty)})
     pair.start()
     innocent = pair.clients[1 - guilty]

@@ -23,7 +23,7 @@ from agent.protocol import Ask, Grant, Parts, Slot
 from agent.remote_store import RemoteStore
 from agent.transfer import NotNowError, TransferError
 from seerd.shell.stores.s3 import S3Store
-from tests.s3front import Front, cut_answer, damage, damage_answer, drop, hold, refuse
+from tests.s3front import cut_answer, damage, damage_answer, drop, hold, refuse
 
 NAME = "000004-00000040"
 MIB = 1 << 20

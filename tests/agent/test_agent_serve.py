@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -83,7 +84,7 @@ def test_a_trial_sees_what_the_training_side_documents(rig):
     client.exit_of()
     about, env = json.loads((rig.attempt() / "logs" / "launcher.log").read_text())
     assert (about["trial"], about["attempt"], about["config"], about["gpus"]) == ("t1", 1, {"lr": 0.1}, 2)
-    assert env["SEERD_ATTEMPT"] == "digits-1/t1/1"
+    assert env["SEERD_ATTEMPT"] == f"{about['run']}/t1/1"
     assert env["CUDA_VISIBLE_DEVICES"] == ""
     assert env["OMP_NUM_THREADS"] == "1"
 
@@ -126,7 +127,7 @@ def test_a_newer_connection_replaces_the_older(rig):
     assert newer.exit_of().cause == "asked"
 
 
-@pytest.mark.parametrize(("hello", "why"), [({"run": "other"}, "run digits-1"), ({"version": VERSION + 1}, "version")])
+@pytest.mark.parametrize(("hello", "why"), [({"run": "other"}, "not of other"), ({"version": VERSION + 1}, "version")])
 def test_a_daemon_of_another_run_or_version_is_told_so(rig, hello, why):
     rig.launch()
     client = rig.client()
@@ -439,3 +440,17 @@ def test_an_attempt_that_was_ordered_but_never_told_is_started_by_the_next_agent
     again.stop(grace_s=20)
     assert again.exit_of().cause == "asked"
     assert kinds(again.facts) == ["prepared", "started", "training", "reported", "checkpointed", "exited"]
+
+
+def test_a_relative_source_is_in_the_agents_own_folder(rig):
+    rig.folder.mkdir()
+    rig.source.rename(rig.folder / "source")
+    rig.source = rig.folder / "source"
+    show = rig.source / "show"
+    show.write_text("#!/bin/sh\npwd; cat made\n")
+    show.chmod(0o700)
+    job = replace(rig.job(source="source", setup=["echo here > made"], launcher="command"), script="show")
+    client = rig.ready(job)
+    client.start()
+    assert client.exit_of().cause == "finished"
+    assert (rig.attempt() / "logs" / "launcher.log").read_text() == f"{rig.source}\nhere\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 import aiohttp
 import boto3
@@ -79,9 +80,7 @@ class Front:
 
     def client(self, service: str) -> Any:
         """A client that goes past the front."""
-        return boto3.client(
-            service, endpoint_url=self.moto, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t"
-        )
+        return past(service, self.moto)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One call."""
@@ -103,8 +102,9 @@ class Front:
             if token not in self.answers:
                 answer = await self._pass(request, action, body)
                 if answer.status == 200:
-                    found = Xml.fromstring(answer.body).find(f".//{IN}instanceId")
-                    assert found is not None and found.text
+                    found = ET.fromstring(answer.body).find(f".//{IN}instanceId")
+                    assert found is not None
+                    assert found.text
                     self.launched[found.text] = time.time()
                     self.answers[token] = found.text, answer.body
                 return answer
@@ -130,19 +130,20 @@ class Front:
 
     def _aged(self, content: bytes) -> bytes:
         """Instances are not listed at first, and pending for a while."""
-        root = Xml.fromstring(content)
+        root = ET.fromstring(content)
         groups = root.find(f"{IN}reservationSet")
         assert groups is not None
         for group in list(groups):
             for item in group.findall(f"{IN}instancesSet/{IN}item"):
                 age = time.time() - self.launched.get(item.findtext(f"{IN}instanceId") or "", 0.0)
                 name, code = item.find(f"{IN}instanceState/{IN}name"), item.find(f"{IN}instanceState/{IN}code")
-                assert name is not None and code is not None
+                assert name is not None
+                assert code is not None
                 if age < self.pending_s and name.text == "running":
                     name.text, code.text = "pending", "0"
                 if age < self.hidden_s:
                     groups.remove(group)
-        return Xml.tostring(root, xml_declaration=True, encoding="utf-8")
+        return ET.tostring(root, xml_declaration=True, encoding="utf-8")
 
     def _refuse(self, request: web.Request, fault: Fault) -> web.Response:
         if fault.code:
@@ -152,9 +153,18 @@ class Front:
         return web.Response()
 
 
+@functools.cache
+def past(service: str, moto: str) -> Any:
+    """A client of moto itself; making one takes a good part of a second."""
+    return boto3.client(
+        service, endpoint_url=moto, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t"
+    )
+
+
 def error(code: str) -> web.Response:
     """A refusal in EC2's form."""
-    text = f"<Response><Errors><Error><Code>{code}</Code><Message>told by the front</Message></Error></Errors><RequestID>0</RequestID></Response>"
+    told = f"<Error><Code>{code}</Code><Message>told by the front</Message></Error>"
+    text = f"<Response><Errors>{told}</Errors><RequestID>0</RequestID></Response>"
     return web.Response(status=STATUS.get(code, 400), text=text, content_type="text/xml")
 
 

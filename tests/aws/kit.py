@@ -44,9 +44,6 @@ class Door:
 
 def settings(front: Front, folder: Path, **changes: object) -> Ec2Settings:
     """Two types in all zones of the default network."""
-    image = front.client("ec2").describe_images(
-        Filters=[{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}]
-    )["Images"][0]["ImageId"]
     plain: dict[str, object] = {
         "run": "2026-11-20-a",
         "name": "digits",
@@ -55,7 +52,7 @@ def settings(front: Front, folder: Path, **changes: object) -> Ec2Settings:
         "instance_types": ("g4dn.12xlarge", "p3.8xlarge"),
         "gpus": 4,
         "market": "on-demand",
-        "image": image,
+        "image": changes.get("image") or linux(front),
         "subnets": (),
         "security_groups": (),
         "key": None,
@@ -68,6 +65,12 @@ def settings(front: Front, folder: Path, **changes: object) -> Ec2Settings:
         "keys": folder / "keys",
     }
     return Ec2Settings(**(plain | changes))  # type: ignore[arg-type]
+
+
+def linux(front: Front) -> str:
+    """An image that moto comes with."""
+    filters = [{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}]
+    return str(front.client("ec2").describe_images(Filters=filters)["Images"][0]["ImageId"])
 
 
 async def holds(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], for_s: float = 30.0) -> None:

@@ -115,6 +115,7 @@ async def take_up(provider: Ec2Provider, journal: Journal) -> None:
         journal.known.pop(token, None)
 
 
+@pytest.mark.timeout(600)  # about 100 s on two idle cores
 @pytest.mark.parametrize("seed", [1])
 def test_nothing_is_lost_and_nothing_is_left(moto: str, tmp_path: Path, seed: int) -> None:
     async def scenario() -> None:
@@ -148,5 +149,5 @@ async def last_life(made: Ec2Settings, there: Front, journal: Journal) -> None:
     assert await provider.leftovers() == []
     there.fault = lambda action, params: None
     assert await asyncio.to_thread(there.alive) == set()
-    assert provider._fleet.losses.empty()
+    assert provider._fleet._losses.empty()
     await provider.close()

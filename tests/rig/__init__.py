@@ -200,6 +200,10 @@ class Rig:
         """The link is up again."""
         self._switch("heal", instance=instance)
 
+    def slow(self, instance: str, delay_s: float = 0.0, loss: float = 0.0) -> None:
+        """Its frames take so long each way, and this share of them is lost; without arguments the link is as before."""
+        self._switch("slow", instance=instance, delay_s=delay_s, loss=loss)
+
     def fill_disk(self, instance: str, free_bytes: int = 0) -> None:
         """So much room is left on its disk."""
         self._switch("fill-disk", instance=instance, free_bytes=free_bytes)

@@ -130,7 +130,7 @@ class Cloud:
         instance.since = time.time()
         self._set_state(instance.id, "running", 16)
         try:
-            instance.machine = await boot(self.ground, instance.order, instance.metadata)
+            instance.machine = await self._boot(instance)
         except OSError as error:
             self.troubles.append(f"{instance.id} did not boot: {error}")
             await self.end(instance, BY_FAULT)
@@ -142,6 +142,15 @@ class Cloud:
         shutil.rmtree(self.ground.folder / instance.id, ignore_errors=True)
         if instance.until is None and not instance.vanished:
             await self.end(instance, BY_INSTANCE)
+
+    async def _boot(self, instance: Instance) -> Machine:
+        """Whole or not at all: half a machine would keep the address of the next."""
+        booting = asyncio.ensure_future(boot(self.ground, instance.order, instance.metadata))
+        try:
+            return await asyncio.shield(booting)
+        except asyncio.CancelledError:
+            await (await booting).kill()
+            raise
 
     async def end(self, instance: Instance, why: tuple[str, str], *, silently: bool = False) -> None:
         """Take the instance away: billing ends now, the machine with it, and its volumes when it is terminated."""

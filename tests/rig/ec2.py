@@ -6,6 +6,7 @@ https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
@@ -180,14 +181,16 @@ class Ec2:
             raise AwsError("InvalidInstanceID.NotFound", _do_not_exist(unknown))
         if call.params.get("DryRun") == "true":
             raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
-        items = ""
-        for name in ids:
-            instance = self.cloud.instances[name]
-            before = instance.made._state.code, instance.made._state.name
-            await self.cloud.end(instance, BY_USER)
-            now = instance.made._state.code, instance.made._state.name
-            items += f"<item><instanceId>{name}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
+        items = "".join(
+            await asyncio.gather(*(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids)))
+        )
         return ec2_response("TerminateInstances", f"<instancesSet>{items}</instancesSet>")
+
+    async def _terminate_one(self, instance: Instance) -> str:
+        before = instance.made._state.code, instance.made._state.name
+        await self.cloud.end(instance, BY_USER)
+        now = instance.made._state.code, instance.made._state.name
+        return f"<item><instanceId>{instance.id}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
 
     def _spot_prices(self, call: Call) -> web.Response:
         """A price for each type and zone, and the one before it an hour ago: the history begins with the price that held at StartTime."""

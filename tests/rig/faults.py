@@ -32,7 +32,7 @@ THROTTLE, DENY, LOST = "throttle", "deny", "lost reply"
 
 @dataclass(slots=True)
 class Fault:
-    """`action` may have wildcards, "s3:Put*" or "RunInstances". `code`: AWS's, or one of throttle, deny, lost reply. `times`: None for always."""
+    """`action` may have wildcards: "s3:Put*", "RunInstances". `code`: AWS's, or throttle, deny, lost reply. `times`: None for always."""
 
     action: str
     code: str

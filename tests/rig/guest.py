@@ -6,6 +6,7 @@ The one rule: the host key is known before the first connection.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,13 +37,18 @@ PATIENCE_S = 20.0
 
 def client(rig: Rig, service: str) -> Any:
     """A client that asks once."""
-    found = rig.env
+    return _client(service, rig.endpoint, rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"])
+
+
+@functools.cache
+def _client(service: str, endpoint: str, key: str, secret: str) -> Any:
+    """Made once: reading the model of EC2 takes as long as a launch."""
     return boto3.client(
         service,
-        endpoint_url=rig.endpoint,
+        endpoint_url=endpoint,
         region_name="us-east-1",
-        aws_access_key_id=found["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=found["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
         config=Config(
             retries={"total_max_attempts": 1, "mode": "standard"}, signature_version="s3v4" if service == "s3" else None
         ),

@@ -72,6 +72,8 @@ class Machine:
     @property
     def pid(self) -> int | None:
         """The first process as this machine sees it; None once it has ended."""
+        if self.process.returncode is not None:
+            return None
         with contextlib.suppress(OSError, IndexError, ValueError):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
             return int(children.split()[0])
@@ -87,14 +89,16 @@ class Machine:
 
         The first process ends when all others have, and its parent after it: so nothing is left when the parent is gone.
         """
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid or self.process.pid, signal.SIGKILL)
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid or self.process.pid, signal.SIGKILL)
         await self.process.wait()
         await self._clear()
 
     async def drop(self) -> None:
         """Gone without a word to anyone: the cable first, so that no connection is seen to close."""
-        await self.link.down()
+        if not self.ended.is_set():
+            await self.link.down()
         await self.kill()
 
     async def _clear(self) -> None:
@@ -114,6 +118,9 @@ class Machine:
 
     async def heal(self) -> None:
         await self.link.up()
+
+    async def slow(self, delay_s: float, loss: float) -> None:
+        await self.link.slow(delay_s, loss)
 
     def fill_disk(self, free_bytes: int) -> None:
         """Leave so much room on the disk. Raises OSError if there is less already."""

@@ -18,6 +18,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.rig.relay import Relay, open_relay
+
 CLONE_NEWNET = 0x40000000
 IP_FREEBIND = 15
 METADATA = "169.254.169.254"
@@ -119,7 +121,25 @@ class Link:
 
     fd: int
     veth: str
+    bridge: str
     metadata: socket.socket
+    relay: Relay | None = None
+
+    async def slow(self, delay_s: float, loss: float) -> None:
+        """Frames take so long each way, and this share of them is lost; 0 and 0: a cable again."""
+        await self._plain()
+        if delay_s == 0 and loss == 0:
+            return
+        tap = self.veth + "t"
+        self.relay = open_relay(self.fd, self.veth, tap, delay_s, loss)
+        await _ip(f"link set {self.veth} nomaster", f"link set {tap} master {self.bridge}", f"link set {tap} up")
+        self.relay.start()
+
+    async def _plain(self) -> None:
+        if self.relay is not None:
+            self.relay.stop()
+            self.relay = None
+            await _ip(f"link set {self.veth} master {self.bridge}")
 
     async def up(self) -> None:
         await _ip(f"link set {self.veth} up")
@@ -129,6 +149,8 @@ class Link:
 
     async def remove(self) -> None:
         """The cable first: sockets in a namespace that is deleted with its cable in place answer for 90 s."""
+        if self.relay is not None:
+            self.relay.stop()
         await _ip(f"link del {self.veth}")
         self.metadata.close()
         if self.fd >= 0:
@@ -139,11 +161,22 @@ class Link:
 async def connect(bridge: Bridge, veth: str, address: str) -> Link:
     """A namespace with this address on the bridge and 169.254.169.254 within."""
     fd, metadata = await asyncio.to_thread(_namespace)
-    mine = f"/proc/{os.getpid()}/fd/{fd}"
+    link = Link(fd, veth, bridge.name, metadata)
+    try:
+        await _plug(link, bridge, address)
+    except OSError:
+        await link.remove()
+        raise
+    return link
+
+
+async def _plug(link: Link, bridge: Bridge, address: str) -> None:
+    """The hardware address follows from the other one, so nobody remembers a wrong one when an address comes again."""
+    hardware = "02:72:" + ":".join(f"{int(part):02x}" for part in address.split("."))
     await _ip(
-        f"link add {veth} type veth peer name eth0 netns {mine}",
-        f"link set {veth} master {bridge.name}",
-        f"link set {veth} up",
+        f"link add {link.veth} type veth peer name eth0 address {hardware} netns /proc/{os.getpid()}/fd/{link.fd}",
+        f"link set {link.veth} master {bridge.name}",
+        f"link set {link.veth} up",
     )
     await _ip(
         f"addr add {address}/16 dev eth0",
@@ -151,9 +184,8 @@ async def connect(bridge: Bridge, veth: str, address: str) -> Link:
         "link set lo up",
         "link set eth0 up",
         f"route add default via {bridge.address}",
-        inside=fd,
+        inside=link.fd,
     )
-    return Link(fd, veth, metadata)
 
 
 def _namespace() -> tuple[int, socket.socket]:

@@ -117,6 +117,10 @@ async def _heal(rig: Supervisor, given: dict[str, Any]) -> None:
     await _machine(rig, given).heal()
 
 
+async def _slow(rig: Supervisor, given: dict[str, Any]) -> None:
+    await _machine(rig, given).slow(float(given.get("delay_s", 0.0)), float(given.get("loss", 0.0)))
+
+
 async def _fill_disk(rig: Supervisor, given: dict[str, Any]) -> None:
     _machine(rig, given).fill_disk(int(given.get("free_bytes", 0)))
 
@@ -207,6 +211,7 @@ SWITCHES: dict[str, Switch] = {
     "vanish": _vanish,
     "partition": _partition,
     "heal": _heal,
+    "slow": _slow,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "timing": _timing,

@@ -87,8 +87,8 @@ def test_quota_counts_vcpus_and_service_quotas_says_the_same(rig: Rig) -> None:
 
 
 def test_states_come_in_their_order_and_a_new_id_may_not_be_known_yet(rig: Rig) -> None:
-    rig.set_boot(pending_s=0.8, hidden_s=0.4)
-    rig.set_shutting_down(0.4)
+    rig.set_boot(pending_s=2.0, hidden_s=1.5)
+    rig.set_shutting_down(0.5)
     ec2 = client(rig, "ec2")
     (name,) = launch(rig)
     assert refusal(ec2.describe_instances, InstanceIds=[name]) == ("InvalidInstanceID.NotFound", 400)

@@ -174,6 +174,24 @@ def test_a_partition_silences_the_link_and_spares_the_processes(rig: Rig) -> Non
     assert rig.account()[name].pid == pid
 
 
+def test_a_slow_link_is_slow_and_loses_frames_and_whole_files_pass_through_it(rig: Rig) -> None:
+    keys = Keys()
+    (name,) = launch(rig, UserData=keys.script)
+
+    async def visit() -> list[float]:
+        async with await keys.connect(rig.account()[name].address) as ssh:
+            took = []
+            for delay_s, loss in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.02), (0.0, 0.0)):
+                rig.slow(name, delay_s, loss)
+                began = time.monotonic()
+                assert await say(ssh, "head -c 2000000 /dev/zero") == "\0" * 2000000
+                took.append(time.monotonic() - began)
+            return took
+
+    plain, slow, _, again = asyncio.run(visit())
+    assert slow > max(plain, again) + 0.2
+
+
 def test_a_lost_instance_is_terminated_and_a_vanished_one_is_billed_on(rig: Rig) -> None:
     lost, vanished = launch(rig, MaxCount=2)
     pids = [until(lambda one=name: rig.account()[one].pid) for name in (lost, vanished)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
@@ -10,12 +11,13 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import aioboto3
 import boto3
 import pytest
 from botocore.config import Config
 
 from tests.rig import Rig
-from tests.rig.guest import client
+from tests.rig.guest import Keys, client, launch
 
 
 def send(method: str, url: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
@@ -113,6 +115,38 @@ def test_multipart_by_urls(rig: Rig) -> None:
     named = [{"PartNumber": one["PartNumber"], "ETag": one["ETag"]} for one in listed]
     s3.complete_multipart_upload(Bucket=rig.bucket, Key="big", UploadId=upload, MultipartUpload={"Parts": named})
     assert send("GET", url(rig, "get_object", "big")) == (200, b"".join(parts))
+
+
+def test_an_instance_reaches_its_objects_by_url_alone(rig: Rig) -> None:
+    keys = Keys()
+    (name,) = launch(rig, UserData=keys.script)
+    put, get = url(rig, "put_object"), url(rig, "get_object")
+
+    async def visit() -> tuple[str, str]:
+        async with await keys.connect(rig.account()[name].address) as ssh:
+            sent = await ssh.run(
+                f"echo -n hello | curl -s -o /dev/null -w '%{{http_code}}' -H 'Content-Type: application/octet-stream' -T - '{put}'"
+            )
+            return str(sent.stdout), str((await ssh.run(f"curl -s '{get}'")).stdout)
+
+    assert asyncio.run(visit()) == ("200", "hello")
+
+
+def test_an_asynchronous_client_sends_and_receives(rig: Rig) -> None:
+    found = rig.env
+
+    async def exchange() -> bytes:
+        session = aioboto3.Session(found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1")
+        async with session.client("s3", endpoint_url=rig.endpoint) as s3:
+            body = os.urandom(3 << 20)
+            await s3.put_object(Bucket=rig.bucket, Key="k", Body=body)
+            reply = await s3.get_object(Bucket=rig.bucket, Key="k", Range="bytes=0-9")
+            async with reply["Body"] as stream:
+                assert await stream.read() == body[:10]
+        async with session.client("ec2", endpoint_url=rig.endpoint) as ec2:
+            return (await ec2.describe_subnets())["Subnets"][0]["SubnetId"]
+
+    assert asyncio.run(exchange()) in rig.subnets.values()
 
 
 def test_listing_and_conditions_and_head(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -240,6 +241,27 @@ def test_a_host_that_the_user_knows_is_reached_with_the_users_own_key(
         await remote.ready(known.machine, 20.0)
 
     with_remote(cargo, work)
+
+
+def test_a_key_that_only_ssh_agent_has_opens_a_host(
+    known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known.know(server.host_key)
+    (tmp_path / ".ssh" / "id_ed25519").unlink()
+    assert "authentication failed" in failure(cargo, known.machine, 60.0)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(server.folder / "ssh-agent"))
+    holder = subprocess.Popen(["ssh-agent", "-D", "-a", server.folder / "ssh-agent"], stdout=subprocess.DEVNULL)
+    try:
+        until((server.folder / "ssh-agent").exists)
+        subprocess.run(["ssh-add", "-q", server.user_key], check=True)
+
+        async def work(remote: Remote) -> None:
+            await remote.ready(known.machine, 20.0)
+
+        with_remote(cargo, work)
+    finally:
+        holder.terminate()
+        holder.wait()
 
 
 def test_a_host_that_the_user_does_not_know_is_not_trusted_and_the_way_to_accept_it_is_told(

@@ -295,7 +295,7 @@ def test_what_is_ended_leaves_logs_and_nothing_else(place: Place) -> None:
         await remote.end(machine)
 
     place.do(work)
-    assert agents(place.server.home) == []
+    until(lambda: not agents(place.server.home))
     assert marked(place.run) == []
     kept = {str(path.relative_to(place.folder)) for path in place.folder.rglob("*") if path.is_file()}
     assert {"agent.log", "agent.out"} <= kept
@@ -425,3 +425,16 @@ def test_eight_machines_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
         place.do(work)
         assert len({(server.home / ".seerd" / place.run / "agent.pid").read_text() for server in servers}) == 8
+
+
+def test_a_server_that_allows_no_tunnel_says_which_setting_forbids_it(place: Place) -> None:
+    place.server.extra.append("AllowStreamLocalForwarding no")
+    place.server.stop()
+    place.server.start()
+
+    async def work(remote: Remote) -> None:
+        await remote.ready(place.server.machine(), 20.0)
+        with pytest.raises(ProviderError, match="AllowStreamLocalForwarding"):
+            await remote.connect(place.server.machine())
+
+    place.do(work)

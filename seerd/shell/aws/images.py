@@ -50,7 +50,7 @@ def _image(row: dict[str, Any]) -> Image:
     image, state = row["ImageId"], row.get("State", "available")
     if state != "available":
         raise _wrong(f"the image {image} is {state}; check `cluster.image`")
-    if row.get("RootDeviceType", "ebs") != "ebs":
+    if row.get("RootDeviceType") == "instance-store":
         raise _wrong(
             f"the image {image} has no EBS root disk, so it cannot be started encrypted; choose another in `cluster.image`"
         )

@@ -112,7 +112,7 @@ class Ec2Provider:
 
     async def loss(self) -> Loss:
         """The next instance that has ended without being given back."""
-        loss = await self._fleet.losses.get()
+        loss = await self._fleet.loss()
         await self._remote.forget(loss.instance)
         return loss
 

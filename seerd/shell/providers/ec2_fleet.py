@@ -33,7 +33,7 @@ class Fleet:
 
     def __init__(self, run: str, cloud: Cloud, busy: Callable[[str], bool]) -> None:
         self.register = Register()
-        self.losses: asyncio.Queue[Loss] = asyncio.Queue()
+        self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self.blind: AwsError | None = None
         self._run = run
         self._cloud = cloud
@@ -48,6 +48,19 @@ class Fleet:
         self._nudge.set()
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_watching())
+
+    async def loss(self) -> Loss:
+        """The next loss. Raises what has ended the watch, if a bug has: without it nothing would be noticed any more."""
+        self.watch()
+        assert self._watch is not None
+        loss = asyncio.create_task(self._losses.get())
+        try:
+            await asyncio.wait({loss, self._watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not loss.done():
+                self._watch.result()
+            return await loss
+        finally:
+            loss.cancel()
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for something that an answer of EC2 will tell."""
@@ -157,7 +170,7 @@ class Fleet:
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
         news = self.register.observe(answer, asked_at, time.time(), self._busy)
         for loss in news.losses:
-            self.losses.put_nowait(loss)
+            self._losses.put_nowait(loss)
         for stray in news.strays:
             task = asyncio.create_task(self._end_stray(stray))
             self._endings.add(task)

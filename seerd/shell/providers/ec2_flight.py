@@ -91,6 +91,9 @@ class Flight:
             setback = LaunchError(str(error), retry=error.kind in AGAIN or error.kind is Kind.SPENT)
         except ProviderError as error:
             setback = LaunchError(str(error), retry=True)
+        except Exception:
+            await self._undone(LaunchError("a bug", retry=False))
+            raise
         raise await self._undone(setback)
 
     async def _launch(self) -> Launched:

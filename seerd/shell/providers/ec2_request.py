@@ -120,8 +120,8 @@ def _disks(volume_gb: int | None, image: Image) -> list[dict[str, Any]]:
     disks = []
     for device, gb in dict.fromkeys(image.disks or ((image.root, 0),)):
         ebs: dict[str, Any] = {"VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
-        if device == image.root and volume_gb is not None:
-            ebs["VolumeSize"] = max(volume_gb, gb)
+        size = max(gb, volume_gb or 0) if device == image.root else gb
+        ebs |= {"VolumeSize": size} if size else {}
         disks.append({"DeviceName": device, "Ebs": ebs})
     return disks
 

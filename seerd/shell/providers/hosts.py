@@ -112,7 +112,7 @@ class HostsProvider:
         use = self._uses[host]
         span = Span(use.since, time.time())
         self._ended.update({own: span for own in (use.instance, use.token) if own})
-        await self._remote.end(self._hosts[host].machine)
+        await self._remote.end(self._hosts[host].machine, PATIENCE_S)
         self._uses.pop(host, None)
         return span
 
@@ -155,7 +155,7 @@ class HostsProvider:
         host = self._hosts[name]
         if name not in self._uses:
             self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, time.time())
-            await self._remote.end(host.machine)
+            await self._remote.end(host.machine, PATIENCE_S)
         use = self._uses[name]
         self._refuse_if_ended(token)
         await self._remote.ready(host.machine, PATIENCE_S, host.gpus, host.cuda)

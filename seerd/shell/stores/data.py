@@ -47,10 +47,10 @@ class Address:
             return None
         else:
             relative = key[len(self.prefix) + 1 :] if self.prefix else key
-        parts = [*filter(None, to.strip("/").split("/")), *relative.split("/")]
-        if any(part in ("", "..") or "\0" in part for part in parts):
+        parts = [*(part for part in to.split("/") if part not in ("", ".")), *relative.split("/")]
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
             raise StoreError(f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file below a folder")
-        return "/".join(part for part in parts if part != ".")
+        return "/".join(parts)
 
 
 def chunks(items: Sequence[Download]) -> list[Downloads]:

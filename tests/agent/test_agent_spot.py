@@ -1,0 +1,162 @@
+"""Notices that the cloud takes the instance away: a real agent beside a metadata service of our own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from agent.protocol import Noticed, Reported
+from agent.spot import ACTION, ENDPOINT, REBALANCE, TOKENS, Metadata, Notice
+
+TAKEN = b'{"action": "terminate", "time": "2026-11-20T08:22:00Z"}'
+TAKEN_BY = 1795162920.0
+SAVES_WHEN_ASKED = """
+import json, os, time
+folder = os.environ["SEERD_DIR"]
+with open(os.path.join(folder, "out.jsonl"), "a") as out:
+    out.write(json.dumps({"kind": "report", "epoch": 1, "metrics": {"accuracy": 0.5}}) + "\\n")
+while not os.path.exists(os.path.join(folder, "stop")):
+    time.sleep(0.01)
+"""
+
+
+class Service(ThreadingHTTPServer):
+    """A metadata service of version 2 with these `pages`; `asked`: how often for the action, `tokens`: how many it gave."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages: dict[str, bytes] = {}
+        self.tokens = 0
+        self.asked = threading.Semaphore(0)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_PUT(self) -> None:
+        ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+        good = self.path == TOKENS and ttl is not None
+        self.server.tokens += good
+        self._say(200 if good else 400, f"token-{self.server.tokens}".encode())
+
+    def do_GET(self) -> None:
+        page = self.server.pages.get(self.path)
+        known = self.headers.get("X-aws-ec2-metadata-token") == f"token-{self.server.tokens}"
+        self._say(404 if page is None else 200, page or b"") if known else self._say(401, b"")
+        if self.path == ACTION:
+            self.server.asked.release()
+
+    def _say(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def watched(rig, service):
+    rig.options = ("--slots", "--spot")
+    rig.env = {ENDPOINT: service.url}
+    return rig
+
+
+def test_what_the_service_says_becomes_notices(service):
+    metadata = Metadata(service.url)
+    assert metadata.look() == []
+    service.pages[REBALANCE] = b'{"noticeTime": "2026-11-20T08:00:00Z"}'
+    assert metadata.look() == [Notice("rebalance")]
+    service.pages[ACTION] = TAKEN
+    assert metadata.look() == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
+    assert service.tokens == 1
+
+
+def test_a_token_that_is_not_good_any_more_is_replaced(service):
+    metadata = Metadata(service.url)
+    service.pages[ACTION] = TAKEN
+    assert metadata.look()
+    service.tokens += 1
+    assert metadata.look() == []
+    assert metadata.look() == [Notice("interruption", TAKEN_BY)]
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"action": "hibernate"}', [Notice("interruption")]),
+        (b'{"action": "stop", "time": "soon"}', [Notice("interruption")]),
+        (b'{"action": "stop", "time": 17}', [Notice("interruption")]),
+        (b'{"action": 3}', []),
+        (b"<html>log in to the hotel</html>", []),
+        (b"[" * 70_000, []),
+        (b"\xff\xfe", []),
+        (b"null", []),
+    ],
+)
+def test_rubbish_is_no_notice(service, body, found):
+    service.pages[ACTION] = body
+    service.pages[REBALANCE] = b"{}"
+    assert Metadata(service.url).look() == found
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://", "nonsense"])
+def test_where_there_is_no_service_there_is_no_notice(url):
+    assert Metadata(url).look() == []
+
+
+def test_a_notice_is_told_once_also_by_the_next_agent(watched, service):
+    watched.launch()
+    client = watched.connect()
+    service.pages[ACTION] = TAKEN
+    service.pages[REBALANCE] = json.dumps({"noticeTime": "2026-11-20T08:00:00Z"}).encode()
+    rebalance = client.until(Noticed, lambda fact: fact.what == "rebalance")
+    taken = client.until(Noticed, lambda fact: fact.what == "interruption")
+    assert (taken.by, rebalance.by) == (TAKEN_BY, None)
+    watched.lose_agent()
+    watched.launch()
+    again = watched.connect()
+    again.until(Noticed, lambda fact: fact.seq == 2)
+    while service.asked.acquire(blocking=False):
+        pass
+    for _ in range(2):
+        assert service.asked.acquire(timeout=60)
+    assert watched.client().hello(2).last == 2
+
+
+def test_trials_of_a_doomed_instance_that_no_daemon_cares_for_save_and_leave(watched, service):
+    client = watched.ready(watched.job(SAVES_WHEN_ASKED))
+    client.start()
+    client.until(Reported)
+    service.pages[ACTION] = TAKEN
+    seen = client.until(Noticed).seq
+    client.close()
+    assert watched.processes[0].wait(60) == 0
+    service.pages.clear()
+    watched.launch()
+    assert watched.connect(seen).exit_of().cause == "lease"
+
+
+def test_an_instance_whose_service_is_silent_lives(watched, service):
+    service.shutdown()
+    client = watched.ready(watched.job(SAVES_WHEN_ASKED))
+    client.start()
+    client.until(Reported)
+    client.stop(grace_s=60)
+    assert client.exit_of().cause == "asked"

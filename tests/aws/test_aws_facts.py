@@ -1,0 +1,198 @@
+"""What AWS is asked beside instances: whose it is, prices of spot, types that it no longer lists, what was left behind, errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seerd.errors import CloudError
+from seerd.shell.aws import owner, prices, quotas, sweeping, types
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind, kind_of, told
+from seerd.shell.aws.retrying import LONGEST_S, Retries, longest_wait_s
+from tests.aws.front import REGION, Fault, Front, front
+from tests.aws.kit import linux
+
+ME = "arn:aws:iam::123456789012:user/me"
+
+
+def play(moto: str, scenario: Callable[[Front, Cloud], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with front(moto) as there, Cloud(REGION) as cloud:
+            await scenario(there, cloud)
+
+    asyncio.run(run())
+
+
+def tags(**values: str) -> list[dict[str, str]]:
+    return [{"Key": f"seerd:{key}", "Value": value} for key, value in values.items()]
+
+
+def test_the_owner_is_who_the_credentials_are(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        assert (await owner.caller(cloud)).startswith("arn:aws:")
+
+    play(moto, scenario)
+
+
+def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        ec2 = there.client("ec2")
+
+        def start(*pairs: dict[str, str]) -> str:
+            kinds = [{"ResourceType": kind, "Tags": list(pairs)} for kind in ("instance", "volume")] if pairs else []
+            rows = ec2.run_instances(ImageId=linux(there), MinCount=1, MaxCount=1, TagSpecifications=kinds)["Instances"]
+            return str(rows[0]["InstanceId"])
+
+        mine = start(*tags(run="r1", owner=ME, name="digits"))
+        others = {start(*tags(run="r2", owner="arn:aws:iam::1:user/you")), start(*tags(owner=ME)), start()}
+        spec = [{"ResourceType": "volume", "Tags": tags(run="r1", owner=ME)}]
+        disk = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=spec)["VolumeId"]
+        found = await sweeping.find(cloud, ME)
+        assert {left.id for left in found} == {mine, disk}
+        assert all(0.0 <= left.age_s < 60.0 and left.run == "r1" and "r1" in str(left) for left in found)
+        for left in [*found, *found]:
+            await sweeping.remove(cloud, left)
+        assert await sweeping.find(cloud, ME) == []
+        assert there.alive() == others
+
+    play(moto, scenario)
+
+
+def test_a_price_of_spot_is_the_highest_where_it_may_be_launched(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        price = await prices.spot(cloud, "g4dn.12xlarge", ["us-east-1a"])
+        assert price.source == "spot history"
+        assert price.usd_per_h > 0.0
+        assert abs(price.at - time.time()) < 60
+        with pytest.raises(CloudError, match="no spot price"):
+            await prices.spot(cloud, "g4dn.12xlarge", ["mars-1a"])
+
+    play(moto, scenario)
+
+
+def test_a_price_that_was_kept_is_asked_for_again_after_a_day(moto: str, tmp_path: Path) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        kept = prices.Price(3.06, "price list", time.time() - 80000.0)
+        file = tmp_path / f"{REGION}-p3.2xlarge.json"
+        prices._keep(file, kept)
+        assert await prices.on_demand(cloud, "p3.2xlarge", tmp_path) == kept
+        assert "2026" in str(kept) or "$3.0600/h" in str(kept)
+        there.fault = lambda action, params: Fault("AccessDeniedException") if action == "GetProducts" else None
+        prices._keep(file, prices.Price(3.06, "price list", time.time() - 90000.0))
+        with pytest.raises(CloudError):
+            await prices.on_demand(cloud, "p3.2xlarge", tmp_path)
+        file.write_text("{not json")
+        with pytest.raises(CloudError):
+            await prices.on_demand(cloud, "p3.2xlarge", tmp_path)
+
+    play(moto, scenario)
+
+
+def test_types_come_from_ec2_or_from_the_table_and_a_wrong_one_is_told(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        old, new = await types.describe(cloud, ["p3.8xlarge", "g4dn.12xlarge"])
+        assert (old.gpus, old.gpu, old.vcpus, old.source) == (4, "V100", 32, "bundled")
+        assert (new.gpus, new.gpu, new.vcpus, new.source) == (4, "T4", 48, "EC2")
+        with pytest.raises(CloudError, match=r"p9\.huge"):
+            await types.describe(cloud, ["p3.8xlarge", "p9.huge"])
+
+    play(moto, scenario)
+
+
+def kind(name: str) -> types.InstanceType:
+    return types.InstanceType(name, 8, "", 0, 96, 0, "EC2")
+
+
+def test_each_family_has_its_quota() -> None:
+    assert quotas.code_of(kind("p3.8xlarge"), "on-demand") == ("P", "L-417A185B")
+    assert quotas.code_of(kind("p4d.24xlarge"), "spot") == ("P", "L-7212CCBC")
+    assert quotas.code_of(kind("p5.48xlarge"), "spot") == ("P", "L-C4BD4855")
+    assert quotas.code_of(kind("g4dn.12xlarge"), "spot")[0] == "G and VT"
+    assert quotas.code_of(kind("inf2.xlarge"), "on-demand")[0] == "Inf"
+    assert quotas.code_of(kind("m5.large"), "on-demand")[0] == "Standard"
+
+
+def answer(code: str, status: int = 400, message: str = "m") -> boto.ClientError:
+    response: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return boto.ClientError(response, "RunInstances")
+
+
+def test_a_lack_of_capacity_is_told_apart_from_a_failure_of_the_server() -> None:
+    assert kind_of("InsufficientInstanceCapacity", 500) is Kind.CAPACITY
+    assert kind_of("RequestLimitExceeded", 503) is Kind.THROTTLED
+    assert kind_of("SomethingNew", 503) is Kind.UNCLEAR
+    assert kind_of("SomethingNew", 429) is Kind.THROTTLED
+    assert kind_of("SomethingNew", 400) is Kind.REFUSED
+
+
+def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
+    error = told(
+        answer("UnauthorizedOperation", 403, "You may not. Encoded authorization failure message: QUJD" * 9),
+        "RunInstances",
+    )
+    assert error.kind is Kind.DENIED
+    assert "QUJD" not in str(error)
+    assert "seerd doctor" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (boto.EndpointConnectionError(endpoint_url="http://x"), Kind.THROTTLED),
+        (boto.ReadTimeoutError(endpoint_url="http://x"), Kind.UNCLEAR),
+        (boto.ConnectionClosedError(endpoint_url="http://x"), Kind.UNCLEAR),
+        (boto.NoCredentialsError(), Kind.CREDENTIALS),
+        (boto.NoRegionError(), Kind.CREDENTIALS),
+        (boto.ParamValidationError(report="x"), Kind.REFUSED),
+        (ConnectionResetError("gone"), Kind.UNCLEAR),
+    ],
+)
+def test_what_never_arrived_is_told_apart_from_what_may_have_been_done(error: Exception, expected: Kind) -> None:
+    assert told(error, "RunInstances").kind is expected
+
+
+@given(code=st.text(), status=st.integers(0, 599), message=st.text(max_size=2000))
+def test_whatever_aws_says_there_is_a_message_of_a_decent_length(code: str, status: int, message: str) -> None:
+    error = told(answer(code, status, message), "RunInstances")
+    assert isinstance(error, AwsError)
+    assert len(str(error)) < 1000 + len(code)
+
+
+@given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=200))
+def test_repetitions_keep_to_their_rate_however_many_ask(gaps: list[float]) -> None:
+    retries, now, starts = Retries(burst=5.0, per_s=2.0), 0.0, []
+    for gap in gaps:
+        now += gap
+        starts.append(now + retries._take(now))
+    for first in range(len(starts)):
+        for last in range(first, len(starts)):
+            assert last - first + 1 <= 5.0 + 2.0 * (starts[last] - starts[first]) + 1.0 + 1e-6
+
+
+def test_waits_grow_and_end_growing() -> None:
+    waits = [longest_wait_s(failures) for failures in range(1, 50)]
+    assert waits == sorted(waits)
+    assert waits[-1] == LONGEST_S
+
+
+def test_what_aws_is_too_busy_for_is_asked_again_and_what_it_refuses_is_not(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        left = [Fault("RequestLimitExceeded"), Fault("InternalError"), Fault("")]
+        there.fault = lambda action, params: left.pop() if left else None
+        assert "Images" in await cloud.ask("ec2", "describe_images", Owners=["self"])
+        assert there.count()["DescribeImages"] == 4
+        there.fault = lambda action, params: Fault("UnauthorizedOperation")
+        with pytest.raises(CloudError, match="do not permit"):
+            await cloud.ask("ec2", "describe_images", Owners=["self"])
+        assert there.count()["DescribeImages"] == 5
+
+    play(moto, scenario)

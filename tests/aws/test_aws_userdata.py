@@ -1,0 +1,94 @@
+"""The boot script: the power-off first, no secret but the host key, the same for every try."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seerd.shell.aws.keys import Keys
+from seerd.shell.aws.userdata import LIMIT, Boot, script
+
+RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
+PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE7GGwK72UmfngnyvJlamJ836tz4J6fSF seerd"
+
+
+def boot(run: str = "a", hard_end: float = 2e9, public: str = PUBLIC) -> Boot:
+    return Boot(run, hard_end, KEY, PUBLIC, public)
+
+
+@given(run=RUNS, hard_end=st.floats(0, 1e11))
+def test_it_is_small_and_the_same_every_time_and_a_shell_can_read_it(run: str, hard_end: float) -> None:
+    text = script(boot(run, hard_end))
+    assert text == script(boot(run, hard_end))
+    assert len(text.encode()) <= LIMIT
+    assert "\r" not in text
+    assert "{" not in text.replace("${", "")
+
+
+def test_sh_accepts_it(tmp_path: Path) -> None:
+    file = tmp_path / "boot"
+    file.write_text(script(boot()))
+    subprocess.run(["sh", "-n", str(file)], check=True)
+
+
+def test_the_power_off_comes_before_anything_else() -> None:
+    lines = [line for line in script(boot()).splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("PATH=")
+    commands = "\n".join(lines)
+    for later in ("rm -f", "useradd", "authorized_keys", "sudoers", "systemctl restart"):
+        assert commands.index("shutdown -P") < commands.index(later)
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(3600, "+60"), (3659, "+60"), (61, "+1"), (5, "+1"), (-1000, "+1")])
+def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, left_s: int, expected: str) -> None:
+    """The first part of the script is really run, with a `shutdown` that writes down what it is told and no systemd."""
+    programs = {
+        "shutdown": f'echo "$@" > {tmp_path}/told',
+        "systemd-run": "exit 1",
+        "date": "echo 1800000000",
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    first, _, _ = script(boot(hard_end=1800000000 + left_s + 0.9)).partition("# 2.")
+    first = first.replace("PATH=", f"PATH={tmp_path}:", 1)
+    subprocess.run(["sh", "-c", first], check=True)
+    assert (tmp_path / "told").read_text().split() == ["-P", expected]
+
+
+@pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a"])
+def test_nothing_breaks_out_of_its_place(bad: str) -> None:
+    with pytest.raises(ValueError, match="single lines"):
+        script(boot(run=bad))
+    with pytest.raises(ValueError, match="single lines"):
+        script(boot(public=bad))
+
+
+def test_keys_are_made_once_and_only_the_public_one_of_the_client_travels(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys")
+    assert keys.asked("7.0") is None
+    host, client = keys.host("7.0"), keys.client()
+    assert (host, client) == (Keys(tmp_path / "keys").host("7.0"), Keys(tmp_path / "keys").client())
+    assert host.public != client.public != keys.host("7.1").public
+    asked = keys.asked("7.0")
+    assert asked is not None
+    assert abs(asked - time.time()) < 60
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "keys").iterdir()} == {0o600}
+    text = script(Boot("a", 2e9, host.private, host.public, client.public))
+    assert host.private.strip() in text
+    assert client.private.splitlines()[2] not in text
+    assert text.count("PRIVATE KEY") == 2
+
+
+def test_openssh_reads_the_keys(tmp_path: Path) -> None:
+    pair = Keys(tmp_path / "keys").host("7.0")
+    found = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(pair.path)], check=True, capture_output=True, text=True
+    ).stdout
+    assert found.split()[:2] == pair.public.split()[:2]

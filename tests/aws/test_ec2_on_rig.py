@@ -1,0 +1,184 @@
+"""The EC2 provider where its boot script is really run and its machines are really logged in to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from seerd.errors import LaunchError
+from seerd.shell.aws import prices, quotas, types
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.bundle import build_agent
+from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
+from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from tests.rig import Rig
+
+RUN = "2026-11-20-rig"
+WITHIN_S = 1.0
+"""How far the provider's account may be from the rig's, per instance."""
+
+
+@pytest.fixture
+def aws(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    return rig
+
+
+def settings(rig: Rig, folder: Path) -> Ec2Settings:
+    return Ec2Settings(
+        run=RUN,
+        name="digits",
+        owner="arn:aws:iam::123456789012:user/me",
+        region="us-east-1",
+        instance_types=("p3.8xlarge",),
+        gpus=4,
+        market="on-demand",
+        image=f"ssm:{rig.image_parameter}",
+        subnets=tuple(rig.subnets.values())[:2],
+        security_groups=(rig.security_group,),
+        key=None,
+        address="private",
+        volume_gb=None,
+        tags={},
+        max_usd_per_h=None,
+        hard_end=time.time() + 3600,
+        boot_s=30.0,
+        keys=folder / "keys",
+    )
+
+
+def remote(folder: Path) -> Remote:
+    bundle, source = folder / "agent.pyz", folder / "source"
+    if not bundle.exists():
+        build_agent(bundle)
+        source.mkdir()
+        (source / "train.py").write_text("pass\n")
+    options = AgentOptions(
+        run=RUN, gpus=4, cuda=False, lease_s=60.0, grace_s=5.0, power_off=False, spot=False, python="python3"
+    )
+    return Remote(Cargo(bundle, source), options)
+
+
+def play(rig: Rig, folder: Path, scenario: Callable[[Ec2Provider], Awaitable[None]]) -> None:
+    async def run() -> None:
+        provider = Ec2Provider(settings(rig, folder), remote(folder))
+        try:
+            await provider.open()
+            await scenario(provider)
+        finally:
+            await provider.close()
+
+    asyncio.run(run())
+
+
+def test_instances_boot_are_logged_in_to_and_are_accounted_for_to_the_second(aws: Rig, tmp_path: Path) -> None:
+    async def scenario(provider: Ec2Provider) -> None:
+        launched = await asyncio.gather(*(provider.launch(f"{n}.0") for n in range(4)))
+        assert {i.id for i in aws.instances()} == {one.instance for one in launched}
+        _, writer = await provider.connect(launched[0].instance)
+        writer.close()
+        spans = dict(
+            zip(
+                [one.instance for one in launched],
+                await asyncio.gather(*(provider.terminate(one.instance) for one in launched)),
+                strict=True,
+            )
+        )
+        assert await provider.leftovers() == []
+        account = aws.account()
+        assert set(account) == set(spans)
+        for instance, span in spans.items():
+            there = account[instance]
+            assert span.since is not None
+            assert span.until is not None
+            assert there.since is not None
+            assert there.until is not None
+            assert 0.0 <= there.since - span.since <= WITHIN_S
+            assert 0.0 <= span.until - there.until <= WITHIN_S
+
+    aws.set_boot(pending_s=1.0, boot_s=1.0, hidden_s=0.5, nologin_s=0.5)
+    play(aws, tmp_path, scenario)
+
+
+def test_an_instance_that_is_taken_away_is_a_loss_with_its_reason(aws: Rig, tmp_path: Path) -> None:
+    async def scenario(provider: Ec2Provider) -> None:
+        launched = await provider.launch("1.0")
+        aws.lose(launched.instance)
+        loss = await asyncio.wait_for(provider.loss(), 20)
+        assert loss.instance == launched.instance
+        assert "AWS took the spot instance back" in loss.why
+        there = aws.account()[launched.instance]
+        assert there.until is not None
+        assert loss.span.until is not None
+        assert abs(loss.span.until - there.until) <= 6.0
+        assert await provider.leftovers() == []
+
+    play(aws, tmp_path, scenario)
+
+
+def test_capacity_goes_by_zone_and_quota_by_family(aws: Rig, tmp_path: Path) -> None:
+    async def scenario(provider: Ec2Provider) -> None:
+        first, second = list(aws.subnets)[:2]
+        aws.set_capacity("p3.8xlarge", first, 1)
+        a, b = await provider.launch("1.0"), await provider.launch("2.0")
+        zones = {i.id: i.zone for i in aws.instances()}
+        assert (zones[a.instance], zones[b.instance]) == (first, second)
+        aws.set_quota("P", 64)
+        with pytest.raises(LaunchError, match="vCPU quota") as told:
+            await provider.launch("3.0")
+        assert told.value.retry
+        await asyncio.gather(provider.terminate("1.0"), provider.terminate("2.0"))
+
+    play(aws, tmp_path, scenario)
+
+
+def test_a_second_life_reaches_the_instances_of_the_first(aws: Rig, tmp_path: Path) -> None:
+    known: list[str] = []
+
+    async def first(provider: Ec2Provider) -> None:
+        known.extend(one.instance for one in await asyncio.gather(provider.launch("1.0"), provider.launch("2.0")))
+
+    async def second(provider: Ec2Provider) -> None:
+        assert await provider.adopt(known[:1], []) == known[:1]
+        assert {i.id for i in aws.instances()} == set(known[:1])
+        _, writer = await provider.connect(known[0])
+        writer.close()
+        await provider.terminate(known[0])
+        assert await provider.leftovers() == []
+
+    play(aws, tmp_path, first)
+    play(aws, tmp_path, second)
+
+
+def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Cloud("us-east-1") as cloud:
+            price = await prices.on_demand(cloud, "p3.8xlarge", tmp_path / "prices")
+            assert price.usd_per_h == pytest.approx(12.24)
+            assert price.source == "price list"
+            asked = aws.calls
+            assert await prices.on_demand(cloud, "p3.8xlarge", tmp_path / "prices") == price
+            assert aws.calls == asked
+            (kind,) = await types.describe(cloud, ["p3.8xlarge"])
+            assert (kind.gpus, kind.gpu, kind.vcpus, kind.source) == (4, "V100", 32, "EC2")
+            aws.set_quota("P", 100)
+            enough, short = (
+                await quotas.check(cloud, kind, "on-demand", 3),
+                await quotas.check(cloud, kind, "on-demand", 4),
+            )
+            assert (enough.enough, enough.instances) == (True, 3)
+            assert short.enough is False
+            assert "--desired-value 128" in short.text
+            aws.deny("servicequotas:GetServiceQuota")
+            unknown = await quotas.check(cloud, kind, "on-demand", 1)
+            assert unknown.enough is None
+            assert "could not be read" in unknown.text
+
+    asyncio.run(scenario())
