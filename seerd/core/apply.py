@@ -241,10 +241,10 @@ def _(event: TrialStarted, state: State) -> None:
 
 def _reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
     """The trial of which this is so, if its present attempt can still say so: node 0 speaks for all."""
-    trial = current(state, event.trial, event.attempt, event.instance)
-    if trial is None or trial.held is None or trial.held[0].node != event.instance:
+    trial = state.trials.get(event.trial)
+    if trial is None or trial.held is None or trial.attempt != event.attempt:
         return None
-    return trial
+    return trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
 
 
 @_apply.register

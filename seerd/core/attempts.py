@@ -67,7 +67,7 @@ def node_ended(state: State, trial: Trial, node: str, end: End, at: float) -> No
     trial.ends[node] = end
     _settle_start(state, trial)
     _release(state, trial, node, at)
-    if not trial.left:
+    if len(trial.ends) == len(trial.held or ()):
         _settle_stop(state, trial)
         _conclude(state, trial)
     state.touch(trial.id)
@@ -87,7 +87,7 @@ def _crash_text(event: TrialExited) -> str:
 
 def _settle_start(state: State, trial: Trial) -> None:
     """Whether the present attempt was started is known, of every node."""
-    if trial.start_command is None or any(slots.node not in trial.told for slots in trial.left):
+    if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
     trial.start_command = None
@@ -102,11 +102,12 @@ def _settle_stop(state: State, trial: Trial) -> None:
 
 def _release(state: State, trial: Trial, node: str, at: float) -> None:
     instance = state.instances[node]
-    for gpu in next(slots.gpus for slots in trial.held or () if slots.node == node):
-        del instance.busy[gpu]
-        claimant = instance.claims.get(gpu)
-        if claimant is not None:
-            state.touch(claimant)
+    for slots in trial.held or ():
+        for gpu in slots.gpus if slots.node == node else ():
+            del instance.busy[gpu]
+            claimant = instance.claims.get(gpu)
+            if claimant is not None:
+                state.touch(claimant)
     if not instance.busy:
         state.idle[node] = None
         state.refit = True

@@ -27,7 +27,7 @@ def decide(state: State) -> None:
 def _run_on(state: State, woken: bool) -> None:
     _drop_ended(state)
     ending = state.ending or (_limit_reached(state) if woken else None)
-    ending = ending or hopeless(state, in_last_stage=_in_last_stage(state))
+    ending = ending or (None if state.live else hopeless(state, in_last_stage=_in_last_stage(state)))
     if ending is None and state.replan:
         state.replan = False
         ending = _adopt(state, state.policy.plan(View(state.now, state.facts.mode, state.trials)))

@@ -45,6 +45,7 @@ def come(state: State, at: float) -> None:
 def gone(state: State) -> None:
     """An instance is gone, or will be: what was refused beside it may be had now."""
     state.refusals = 0
+    state.refit = state.refit or state.launch_at > state.now
     state.launch_at = -math.inf
 
 

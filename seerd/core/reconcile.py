@@ -96,10 +96,11 @@ def _stop_if_misplaced(state: State, trial: Trial, orders: Orders) -> None:
 
 def _grace_s(state: State, trial: Trial) -> float:
     """How long it may take to save and exit; once node 0 has, the others only have to exit, as they are about to."""
-    usual_s = grace_left_s(state)
+    left_s = min(grace_left_s(state), GRACE_MIN_S) if trial.saved else grace_left_s(state)
+    if not state.leaving:
+        return left_s
     by = min((by for slots in trial.left if (by := state.instances[slots.node].by) is not None), default=math.inf)
-    noticed_s = max(0.0, by - NOTICE_MARGIN_S - state.now)
-    return min(usual_s, noticed_s, GRACE_MIN_S) if trial.saved else min(usual_s, noticed_s)
+    return min(left_s, max(0.0, by - NOTICE_MARGIN_S - state.now))
 
 
 def _start_if_possible(state: State, trial: Trial, orders: Orders) -> None:

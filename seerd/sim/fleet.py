@@ -249,15 +249,20 @@ class Fleet:
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """An order reaches its agents; the second time it changes nothing."""
-        machines = [self.machines[name] for name in command.nodes]
-        told = [machine for machine in machines if machine.alive and command.id not in machine.orders]
-        for machine in told:
-            machine.orders.add(command.id)
+        told = [machine for name in command.nodes if self._takes(machine := self.machines[name], command.id)]
+        if not told:
+            return
         if isinstance(command, StartTrial):
-            if told:
-                self._start(told, command)
+            self._start(told, command)
         elif not self.behaviour.deaf:
-            self._stop([m for m in told if (command.trial, command.attempt) in m.attempts], command)
+            self._stop(told, command)
+
+    def _takes(self, machine: Machine, order: str) -> bool:
+        """Whether it is new to a living agent."""
+        if not machine.alive or order in machine.orders:
+            return False
+        machine.orders.add(order)
+        return True
 
     def _start(self, machines: list[Machine], command: StartTrial) -> None:
         """On some of its instances alone it waits for the others."""
@@ -292,11 +297,8 @@ class Fleet:
             self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
         self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt))
 
-    def _runs(self, machine: Machine, attempt: Attempt) -> bool:
-        return machine.attempts.get(attempt.key) is attempt and not attempt.broken
-
     def _begin(self, machine: Machine, attempt: Attempt) -> None:
-        if self._runs(machine, attempt):
+        if not attempt.broken:
             self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, epoch=attempt.epoch)
             self._next_unit(machine, attempt)
 
@@ -308,7 +310,7 @@ class Fleet:
         self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._epoch, machine, attempt))
 
     def _epoch(self, machine: Machine, attempt: Attempt) -> None:
-        if not self._runs(machine, attempt):
+        if attempt.broken:
             return
         if self.behaviour.crashes(attempt.trial, attempt.number, attempt.epoch + 1) or self._dropped(attempt):
             self._crash(machine, attempt)
@@ -324,13 +326,13 @@ class Fleet:
             metric=self.behaviour.metric(attempt.config, attempt.epoch),
             unit_s=attempt.unit_s,
         )
-        if not self._runs(machine, attempt):
+        if attempt.broken:
             return
         if self._due(attempt):
             self._save(machine, attempt)
         if attempt.epoch == self.behaviour.most_epochs:
             self._finish(machine, attempt)
-        elif self._runs(machine, attempt):
+        elif not attempt.broken:
             self._next_unit(machine, attempt)
 
     def _due(self, attempt: Attempt) -> bool:
@@ -371,9 +373,11 @@ class Fleet:
 
     def _stop(self, machines: list[Machine], command: StopTrial) -> None:
         """What is told to all instances of an attempt at once."""
-        if not machines:
+        key = command.trial, command.attempt
+        lead = next((machine for machine in machines if key in machine.attempts), None)
+        if lead is None:
             return
-        lead, attempt = machines[0], machines[0].attempts[command.trial, command.attempt]
+        attempt = lead.attempts[key]
         if not command.checkpoint:
             self._exit_all(attempt, "asked", None)
             return
@@ -390,7 +394,7 @@ class Fleet:
             self._stopped(lead, attempt)
 
     def _stopped(self, machine: Machine, attempt: Attempt) -> None:
-        if self._runs(machine, attempt):
+        if not attempt.broken:
             if self.behaviour.partial == "kept":
                 self.shares[attempt.trial] = attempt.epoch, self._share(attempt)
             self._save(machine, attempt)

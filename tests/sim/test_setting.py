@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
@@ -12,9 +13,18 @@ from planner.model import Limits, Problem
 from planner.policy import POLICIES
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import parse_scaling
-from seerd.core.events import InstanceLost, InstanceReady, TrialExited, TrialReported, TrialStarted, TrialTraining
+from seerd.core.commands import Launch
+from seerd.core.events import (
+    InstanceLost,
+    InstanceNoticed,
+    InstanceReady,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialTraining,
+)
 from seerd.sim.curves import CURVE
-from seerd.sim.setting import Faults, Outcome, Setting, outcome_of, run
+from seerd.sim.setting import Faults, Outcome, Setting, behaviour_of, outcome_of, run
 from seerd.sim.world import World
 from tests.sim.hand import IDEAL, RENTED, curves, limits, planned, play, profile
 
@@ -259,9 +269,40 @@ def test_dropped_trials_go_on_from_their_checkpoints() -> None:
 
 def test_interrupted_instances_are_replaced_while_it_is_worth_it() -> None:
     world = _world("spot")
-    lost = [event for event, _ in world.journal if isinstance(event, InstanceLost)]
-    assert lost
-    assert len(world.fleet.machines) > len({event.instance for event in lost})
+    gone = {event.instance for event, _ in world.journal if isinstance(event, InstanceLost | InstanceNoticed)}
+    assert gone
+    assert len(world.fleet.machines) > len(gone)
+
+
+def test_most_interruptions_come_with_a_notice_and_nothing_but_time_is_lost_then() -> None:
+    def interrupted(**faults: float | None) -> tuple[int, int]:
+        setting = replace(faulty("spot"), faults=replace(FAULTS["spot"], **faults))
+        worlds = [play(setting, planned(setting, "random", trials=8, p_max=1), seed) for seed in range(8)]
+        events = [event for world in worlds for event, _ in world.journal]
+        return sum(isinstance(e, InstanceNoticed) for e in events), sum(isinstance(e, InstanceLost) for e in events)
+
+    noticed, lost = interrupted(sudden=0.0)
+    assert noticed > 0
+    assert lost == 0
+    noticed, lost = interrupted(sudden=0.5)
+    assert noticed > 0
+    assert lost > 0
+    assert interrupted(notice_s=None)[0] == 0
+
+
+def test_the_most_valuable_trials_run_on_what_came() -> None:
+    setting = faulty("none")
+    problem = planned(setting, "random", trials=8, p_max=1)
+    made = play(setting, problem).state.facts
+    world = World(made, replace(behaviour_of(setting), capacity=lambda at: 1))
+    state = world.run()
+    assert {name for name, _ in world.fleet.started[:4]} == {"t0001", "t0002", "t0003", "t0004"}
+    assert len(world.fleet.machines) == 1
+    assert state.ending == "done"
+    asked = [event.at for event, commands in world.journal for c in commands if isinstance(c, Launch)]
+    waits = [after - before for before, after in pairwise(sorted(set(asked)))]
+    assert min(waits) >= 15.0
+    assert 45.0 <= max(waits) <= 50.0, "a twentieth of the deadline, and what the cloud takes to refuse"
 
 
 def _world(faults: str) -> World:

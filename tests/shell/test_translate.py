@@ -1,0 +1,31 @@
+"""What agents say, as the core knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.protocol import Exited, Noticed
+from seerd.core.events import InstanceNoticed, TrialExited
+from seerd.shell.translate import event_of
+
+
+@pytest.mark.parametrize(
+    ("said", "what"), [("interruption", "interruption"), ("rebalance", "rebalance"), ("hibernate", "interruption")]
+)
+def test_a_notice_is_counted_by_the_runs_clock(said: str, what: str) -> None:
+    """The agent's clock showed 1000 when the run was 40 s old."""
+    event = event_of(Noticed(seq=3, at=1000.0, what=said, by=1120.0), "i-1", 41.0, 40.0, "accuracy")
+    assert event == InstanceNoticed(at=41.0, instance="i-1", fact=3, happened=40.0, what=what, by=160.0)  # type: ignore[arg-type]
+
+
+def test_a_notice_need_not_say_when() -> None:
+    event = event_of(Noticed(seq=3, at=1000.0, what="rebalance", by=None), "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(event, InstanceNoticed)
+    assert event.by is None
+
+
+def test_silence_is_counted_by_the_runs_clock() -> None:
+    fact = Exited(5, 1000.0, "t0001", 1, "crashed", 1, 3, ["boom"], silent=990.0)
+    event = event_of(fact, "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(event, TrialExited)
+    assert (event.silent, event.tail, event.rank) == (30.0, ("boom",), 3)
