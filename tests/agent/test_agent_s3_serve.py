@@ -15,6 +15,7 @@ import pytest
 
 from agent.protocol import Ask, Checkpointed, Download, Downloads, Prepare, Prepared, Refused, Renew, Reported, Training
 from seerd.shell.stores.s3 import S3Store
+from tests.agent.conftest import RUN
 from tests.agent.test_agent_serve import REPORTS, TELLS
 from tests.s3front import hold, refuse
 
