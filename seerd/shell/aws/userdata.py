@@ -79,7 +79,9 @@ chmod 700 "$home/.ssh"
 chmod 600 "$home/.ssh/authorized_keys"
 chown -R {user}: "$home/.ssh"
 mkdir -p /etc/sudoers.d
-echo '{user} ALL=(root) NOPASSWD: /sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""' > /etc/sudoers.d/seerd
+cat > /etc/sudoers.d/seerd << 'SEERD_SUDOERS'
+{user} ALL=(root) NOPASSWD: /sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""
+SEERD_SUDOERS
 chmod 440 /etc/sudoers.d/seerd
 restorecon -R /etc/ssh /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
 
