@@ -11,6 +11,8 @@ export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a LC_ALL=C.UTF-8
 # The image is for this one job: Debian's reserve about the system's Python (PEP 668) does not concern it.
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 
+DRIVER=570 # Ubuntu's branch for servers; Turing and older to Blackwell
+
 say() { echo "==> $*"; }
 fail() { echo "provision: $*"; exit 1; }
 
@@ -40,11 +42,10 @@ need_driver() {
   say "driver: installing NVIDIA's on $PRETTY_NAME"
   case $ID in
   ubuntu)
-    branch=${SEERD_DRIVER:-570}
     # Signed modules for this very kernel where Ubuntu has them, else they are built.
     flavour=$(uname -r | sed 's/.*-//')
-    install_packages "linux-modules-nvidia-$branch-server-$flavour" "nvidia-headless-no-dkms-$branch-server" "nvidia-utils-$branch-server" ||
-      install_packages "linux-headers-$(uname -r)" "nvidia-headless-$branch-server" "nvidia-utils-$branch-server"
+    install_packages "linux-modules-nvidia-$DRIVER-server-$flavour" "nvidia-headless-no-dkms-$DRIVER-server" "nvidia-utils-$DRIVER-server" ||
+      install_packages "linux-headers-$(uname -r)" "nvidia-headless-$DRIVER-server" "nvidia-utils-$DRIVER-server"
     ;;
   debian)
     sed -i -E 's/^(deb .* main)$/\1 contrib non-free non-free-firmware/; s/^(Components: main)$/\1 contrib non-free non-free-firmware/' \
