@@ -11,7 +11,7 @@ export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a LC_ALL=C.UTF-8
 # The image is for this one job: Debian's reserve about the system's Python (PEP 668) does not concern it.
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 
-DRIVER=570 # Ubuntu's branch for servers; Turing and older to Blackwell
+DRIVER=570 # of Ubuntu's branches for servers: Maxwell to Blackwell, so not the K80 of P2
 
 say() { echo "==> $*"; }
 fail() { echo "provision: $*"; exit 1; }

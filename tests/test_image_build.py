@@ -26,8 +26,10 @@ BUILD_S = 120.0
 
 
 @pytest.fixture
-def project(rig: Rig, tmp_path: Path) -> Callable[..., list[str]]:
+def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Writes a spec with these lines in [train]; the command that builds its image."""
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folder
 
     def make(*train: str, **cluster: str) -> list[str]:
         folder = tmp_path / "project"
