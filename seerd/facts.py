@@ -56,10 +56,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What will be rented, and for whom: `owner` is in every tag."""
+    """What will be rented, and for whom: `owner` is in every tag. `threads`: CPU threads for each GPU."""
 
     offer: Offer
     owner: str
+    threads: int
 
 
 def types_of(spec: Spec) -> tuple[str, ...]:
