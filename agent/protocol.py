@@ -49,7 +49,7 @@ class Job:
                  (the training side, `import seerd`, is put first on PYTHONPATH by the agent, out of its own zip)
     store        where checkpoints go: a directory that this instance can write, one folder per trial inside; empty: where `Grant`s say
     allocations  every number of GPUs that a trial of this run may get
-    threads      CPU threads that each rank may use
+    threads      CPU threads that each rank may use; 0: this machine's cores shared among its GPUs
     """
 
     source: str

@@ -55,6 +55,16 @@ class CloudError(ProviderError):
     exit_code = 5
 
 
+class ImageError(SeerdError):
+    """No image was made; the instance for it has been given back, or the text says that it was not."""
+
+
+class InterruptedBuildError(ImageError):
+    """The same, since somebody pressed Ctrl-C."""
+
+    exit_code = 130
+
+
 class StoreError(SeerdError):
     """A checkpoint could not be read or written."""
 

@@ -62,3 +62,17 @@ SpotOpt = Annotated[
 ]
 PlotOpt = Annotated[Path | None, typer.Option(help="Draw metric against deadline and budget.", metavar="FILE")]
 JsonRowsOpt = Annotated[bool, typer.Option("--json", help="Print one JSON array, a row for each policy.")]
+BaseOpt = Annotated[
+    str | None,
+    typer.Option(help="Image to begin with: ami-... or ssm:/path.", metavar="IMAGE", show_default="the spec's"),
+]
+InstanceTypeOpt = Annotated[
+    str | None,
+    typer.Option(
+        help="What to build it on; a cheap type with a GPU will do.", metavar="TYPE", show_default="the spec's first"
+    ),
+]
+ImageNameOpt = Annotated[
+    str | None, typer.Option(help="What the image is called.", metavar="NAME", show_default="seerd-NAME-DATE")
+]
+ImageDataOpt = Annotated[bool, typer.Option("--data", help="Put train.data into the image, in /opt/seerd/data.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -57,7 +57,10 @@ def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
     profile = load_profile(place.home, spec, place.machine) or assumed(rented=spec.cluster.provider == "ec2")
     if place.slots is None and spec.cluster.provider == "local":
         return ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED), profile
-    return cluster_of(spec, place.slots, place.offer), profile
+    cluster = cluster_of(spec, place.slots, place.offer)
+    if cluster.billing == "rented":
+        cluster = replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)
+    return cluster, profile
 
 
 def _notes(spec: Spec, place: Place) -> tuple[str, ...]:

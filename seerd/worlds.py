@@ -75,7 +75,7 @@ def check_runnable(spec: Spec) -> None:
     if provider == "ec2" and "image" not in more:
         raise UsageError(
             'which image do the instances boot? Add to [cluster] image = "ami-...", or a public one with driver and torch, for example\n'
-            '  image = "ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"\n'
+            '  image = "ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id"\n'
             "`seerd image build` makes one of your own that boots faster."
         )
     if provider == "hosts" and store is None:
@@ -93,7 +93,8 @@ def setup_of(spec: Spec, folder: RunFolder, allocations: list[int], lease: Lease
         slots = local_slots(cluster.gpus, this_machine())
         job = _job(spec, str(folder.source.resolve()), store, allocations, slots.threads)
         return Setup(job, store, until, local=slots)
-    job = _job(spec, SOURCE, "" if store.startswith("s3://") else store, allocations, 0)
+    threads = lease.threads if lease else 0
+    job = _job(spec, SOURCE, "" if store.startswith("s3://") else store, allocations, threads)
     if cluster.provider == "hosts":
         hosts = tuple(Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.more["hosts"])
         return Setup(job, store, until, hosts=hosts, data=spec.train.data)

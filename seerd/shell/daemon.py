@@ -14,9 +14,8 @@ import msgspec
 
 from seerd.core.commands import AnyCommand, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed
-from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import grace_s, lease_s
-from seerd.core.state import State, Trial
+from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
@@ -55,8 +54,7 @@ class Daemon:
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
-        live = (InstancePhase.READY, InstancePhase.RELEASING)
-        known = [i.id for i in self.state.instances.values() if i.phase in live]
+        known = [i.id for i in self.state.instances.values() if i.phase in THERE]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         async with self._world():
             found = await self._dispatch.reattach(known, launches)

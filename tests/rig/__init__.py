@@ -226,6 +226,10 @@ class Rig:
         """From the last billed second to terminated."""
         self._switch("timing", shutting_down_s=seconds)
 
+    def set_imaging(self, seconds: float) -> None:
+        """How long images that are made from now on are pending."""
+        self._switch("timing", image_s=seconds)
+
     def set_disk(self, size_bytes: int) -> None:
         """The disk of instances launched from now on."""
         self._switch("timing", disk_bytes=size_bytes)

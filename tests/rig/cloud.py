@@ -12,6 +12,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.rig import aws
@@ -28,7 +29,8 @@ BY_FAULT = ("Server.InternalError", "Internal error on launch")
 @dataclass(slots=True)
 class Timing:
     """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`: then until users may log in;
-    `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated.
+    `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated;
+    `image_s`: how long an image is pending.
     """
 
     pending_s: float = 0.05
@@ -36,6 +38,7 @@ class Timing:
     nologin_s: float = 0.0
     hidden_s: float = 0.0
     shutting_down_s: float = 0.2
+    image_s: float = 0.5
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class Cloud:
     timing: Timing = field(default_factory=Timing)
     disk_bytes: int = 8 << 30
     instances: dict[str, Instance] = field(default_factory=dict)
+    layers: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     troubles: list[str] = field(default_factory=list)
 
@@ -98,6 +102,7 @@ class Cloud:
                 self.timing.boot_s,
                 self.timing.nologin_s,
                 self.disk_bytes,
+                self.layers.get(made.image_id, ()),
             )
             self.instances[name] = Instance(
                 id=name,
@@ -170,6 +175,23 @@ class Cloud:
                 instance.made.terminate()
                 self._set_state(instance.id, "terminated", 48, why)
 
+    async def imaged(self, image: str, instance: Instance, tags: dict[str, str]) -> None:
+        """Take over an image that moto has just made: what is on the instance's disk is in it, and it is pending. `tags`: of its snapshot."""
+        made = self.moto.ec2.amis[image]
+        made.root_device_type, made.root_device_name, made.state = "ebs", "/dev/sda1", "pending"
+        made.ebs_snapshot.add_tags(tags)
+        folder = self.ground.folder / image
+        folder.mkdir()
+        folder.chmod(0o755)
+        assert instance.machine is not None
+        await instance.machine.image(folder)
+        self.layers[image] = (folder, *instance.order.layers)
+        self.spawn(self._available(made))
+
+    async def _available(self, made: Any) -> None:
+        await asyncio.sleep(self.timing.image_s)
+        made.state = "available"
+
     async def vanish(self, instance: Instance) -> None:
         """Nobody answers any more, and EC2 says that all is well."""
         instance.vanished = True
@@ -194,6 +216,9 @@ class Cloud:
         await asyncio.gather(*(machine.kill() for machine in machines), return_exceptions=True)
         for name in self.instances:
             shutil.rmtree(self.ground.folder / name, ignore_errors=True)
+        for folders in self.layers.values():
+            shutil.rmtree(folders[0], ignore_errors=True)
+        self.layers.clear()
         self.instances.clear()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

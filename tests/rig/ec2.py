@@ -81,6 +81,9 @@ class Ec2:
                 return await self._run(call, forward)
         if call.action == "TerminateInstances":
             return await self._terminate(call)
+        if call.action == "CreateImage":
+            async with self.cloud.lock:
+                return await self._create_image(call, forward)
         if call.action == "DescribeSpotPriceHistory":
             return self._spot_prices(call)
         if call.action in {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}:
@@ -191,6 +194,30 @@ class Ec2:
         await self.cloud.end(instance, BY_USER)
         now = instance.made._state.code, instance.made._state.name
         return f"<item><instanceId>{instance.id}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
+
+    async def _create_image(self, call: Call, forward: Forward) -> web.Response:
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html, without the reboot."""
+        name, instance = call.params.get("Name", ""), self.cloud.instances.get(call.params.get("InstanceId", ""))
+        if instance is None:
+            raise AwsError("InvalidInstanceID.NotFound", _do_not_exist([call.params.get("InstanceId", "")]))
+        if instance.machine is None or instance.machine.ended.is_set():
+            raise AwsError("IncorrectInstanceState", "The instance is not in a state from which it can be imaged.")
+        for made in self.cloud.moto.ec2.amis.values():
+            if made.name == name:
+                raise AwsError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use by AMI {made.id}")
+        tags: dict[str, str] = {}
+        asked = dict(call.params)
+        for key, kind in call.params.items():
+            if (match := re.fullmatch(r"TagSpecification\.(\d+)\.ResourceType", key)) and kind == "snapshot":
+                head = f"TagSpecification.{match.group(1)}."
+                names = {k: v for k, v in asked.items() if k.startswith(head) and k.endswith(".Key")}
+                tags |= {v: asked.get(k.removesuffix("Key") + "Value", "") for k, v in names.items()}
+                asked = {k: v for k, v in asked.items() if not k.startswith(head)}  # moto knows tags of images only
+        status, body = await forward(asked)
+        if status == 200:
+            (image,) = re.findall(r"<imageId>(ami-[0-9a-f]+)</imageId>", body.decode())
+            await self.cloud.imaged(image, instance, tags)
+        return _xml(status, body)
 
     def _spot_prices(self, call: Call) -> web.Response:
         """A price for each type and zone, and the one before it an hour ago: the history begins with the price that held at StartTime."""

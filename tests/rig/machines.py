@@ -15,6 +15,7 @@ import hashlib
 import os
 import shlex
 import signal
+import subprocess
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +38,9 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets users in."""
+    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets users in.
+    `layers`: folders that lie on the rig's image, the upper ones first.
+    """
 
     instance: str
     address: str
@@ -46,6 +49,7 @@ class Order:
     boot_s: float = 0.0
     nologin_s: float = 0.0
     disk_bytes: int = 8 << 30
+    layers: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,15 @@ class Machine:
     def root(self) -> Path:
         """The instance's file system, from outside."""
         return Path(f"/proc/{self.pid}/root")
+
+    async def image(self, to: Path) -> None:
+        """Copy what its disk has beyond the image that it booted. Raises OSError."""
+        await asyncio.to_thread(
+            subprocess.run,
+            ["cp", "--archive", f"/proc/{self.pid}/fd/9/.", str(to)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
 
     async def kill(self) -> None:
         """Power off as pulling the plug does: every process at once, then the sockets, then the cable.
@@ -163,7 +176,13 @@ async def boot(ground: Ground, order: Order, metadata: Metadata) -> Machine:
         *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
         *("unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--propagation", "private"),
         *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
-        *(str(folder), str(ground.image), str(order.disk_bytes), _hostname(order.address), *ground.shown),
+        *(
+            str(folder),
+            ":".join(map(str, (*order.layers, ground.image))),
+            str(order.disk_bytes),
+            _hostname(order.address),
+            *ground.shown,
+        ),
         env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=(folder / "console").open("wb"),

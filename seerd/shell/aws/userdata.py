@@ -18,13 +18,16 @@ USER = "seerd"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts."""
+    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts;
+    `root`: the user may become root, on an instance that is there to be installed and imaged.
+    """
 
     run: str
     hard_end: float
     host_private: str
     host_public: str
     authorised: str
+    root: bool = False
 
 
 def script(boot: Boot) -> str:
@@ -41,11 +44,15 @@ def script(boot: Boot) -> str:
         host_public=boot.host_public.strip(),
         authorised=boot.authorised.strip(),
         user=USER,
+        may=_ROOT if boot.root else _POWER,
     )
     if len(text.encode()) > LIMIT:
         raise ValueError(f"the boot script has {len(text.encode())} bytes, and EC2 takes {LIMIT}")
     return text
 
+
+_POWER = "/sbin/shutdown, /usr/sbin/shutdown, /sbin/poweroff, /usr/sbin/poweroff"
+_ROOT = "ALL"
 
 _SCRIPT = """\
 #!/bin/sh
@@ -68,7 +75,7 @@ SEERD_HOST_KEY
 printf '%s\\n' '{host_public}' > /etc/ssh/ssh_host_ed25519_key.pub
 chmod 644 /etc/ssh/ssh_host_ed25519_key.pub
 
-# 3. One user with the one key of this run, who may become nobody else, but may power off.
+# 3. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
 umask 022
 id -u {user} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {user}
 usermod --password '*' {user}
@@ -79,7 +86,9 @@ chmod 700 "$home/.ssh"
 chmod 600 "$home/.ssh/authorized_keys"
 chown -R {user}: "$home/.ssh"
 mkdir -p /etc/sudoers.d
-echo '{user} ALL=(root) NOPASSWD: /sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""' > /etc/sudoers.d/seerd
+cat > /etc/sudoers.d/seerd << 'SEERD_SUDOERS'
+{user} ALL=(root) NOPASSWD: {may}
+SEERD_SUDOERS
 chmod 440 /etc/sudoers.d/seerd
 restorecon -R /etc/ssh /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
 

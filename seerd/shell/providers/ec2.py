@@ -18,10 +18,9 @@ from seerd.shell.aws.instances import ENDING, RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.providers.base import Connection, Launched, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
-from seerd.shell.providers.ec2_flight import Flight, Ground, machine, span_of
+from seerd.shell.providers.ec2_flight import Door, Flight, Ground, machine, span_of
 from seerd.shell.providers.ec2_register import Entry
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
-from seerd.shell.ssh.remote import Remote
 
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
@@ -37,7 +36,7 @@ _ID = re.compile(r"i-[0-9a-f]+")
 class Ec2Provider:
     """The instances of one run."""
 
-    def __init__(self, settings: Ec2Settings, remote: Remote) -> None:
+    def __init__(self, settings: Ec2Settings, remote: Door) -> None:
         self._settings = settings
         self._remote = remote
         self._cloud = Cloud(settings.region)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import instances
@@ -19,17 +19,33 @@ from seerd.shell.aws.errors import AGAIN, AwsError, Kind
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import USER, Boot, script
-from seerd.shell.providers.base import Launched, Span
+from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
 from seerd.shell.providers.ec2_register import Entry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
-from seerd.shell.ssh.remote import Machine, Remote
+from seerd.shell.ssh.connecting import Machine
 
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up."""
 
 ELSEWHERE = frozenset({Kind.CAPACITY, Kind.ELSEWHERE, Kind.QUOTA})
 """Refusals of one place; a quota is for one family of instance types."""
+
+
+class Door(Protocol):
+    """The way into instances: `Remote`, with a run's agent on each, or a `Workbench`, for hands."""
+
+    async def ready(self, machine: Machine, patience_s: float) -> None:
+        """Wait until it can be worked with. Raises `ProviderError`."""
+
+    async def connect(self, machine: Machine) -> Connection:
+        """A byte stream to its agent. Raises `ProviderError`."""
+
+    async def forget(self, name: str) -> None:
+        """The instance of this name is gone."""
+
+    async def close(self) -> None:
+        """Let go of all connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +55,7 @@ class Ground:
     settings: Ec2Settings
     cloud: Cloud
     fleet: Fleet
-    remote: Remote
+    remote: Door
     keys: Keys
     image: Image
     candidates: Sequence[Candidate]
@@ -168,7 +184,14 @@ class Flight:
         """With the key that the instance will show, which is on disk by now."""
         ground = self._ground
         host, client = ground.keys.host(self._token), ground.keys.client()
-        boot = Boot(ground.settings.run, ground.settings.hard_end, host.private, host.public, client.public)
+        boot = Boot(
+            ground.settings.run,
+            ground.settings.hard_end,
+            host.private,
+            host.public,
+            client.public,
+            ground.settings.root,
+        )
         return run_instances(ground.settings, self._token, candidate, ground.image, script(boot))
 
     # ------------------------------------------------------------ to have it answer

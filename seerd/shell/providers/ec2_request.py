@@ -25,7 +25,7 @@ class Ec2Settings:
     """Instances of one run. `instance_types` and `subnets` are in order of preference, all types with `gpus` GPUs; no subnets: those of the
     default network. `image`: `ami-...` or `ssm:/path`. `key`: the name of an EC2 key pair for people. `max_usd_per_h`: for spot.
     `hard_end`: wall clock, seconds since 1970; the instance's own power-off comes then. `boot_s`: how long an agent may take to answer, from the
-    launch on. `keys`: a folder of the run's, for key pairs.
+    launch on. `keys`: a folder of the run's, for key pairs. `root`: who logs in may become root.
     """
 
     run: str
@@ -46,6 +46,7 @@ class Ec2Settings:
     hard_end: float
     boot_s: float
     keys: Path
+    root: bool = False
 
 
 @dataclass(frozen=True, slots=True)
