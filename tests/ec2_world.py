@@ -171,6 +171,10 @@ class Coordinator:
         self.until(lambda: process.poll() is not None, "ended", within_s)
         assert process.returncode == code, f"exit status {process.returncode}\n{self.lines()[-6000:]}"
 
+    def trained(self, reports: int, within_s: float = PATIENCE_S) -> None:
+        """Wait until the trials of the only run have made so many reports in all."""
+        self.until(lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s)
+
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """Ctrl-C."""
         process.send_signal(signal.SIGINT)
