@@ -23,6 +23,7 @@ from seerd.facts import Machine
 from seerd.measured import Measured
 from seerd.spec import load_spec
 from tests.rig import Rig, RigInstance
+from tests.rig.guest import client
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "tests" / "programs"
@@ -173,7 +174,9 @@ class Coordinator:
 
     def trained(self, reports: int, within_s: float = PATIENCE_S) -> None:
         """Wait until the trials of the only run have made so many reports in all."""
-        self.until(lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s)
+        self.until(
+            lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s
+        )
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """Ctrl-C."""
@@ -185,6 +188,15 @@ class Coordinator:
         while not true():
             assert time.monotonic() < end, f"not {what} within {within_s:.0f} s\n{self.lines()[-6000:]}"
             time.sleep(0.05)
+
+    def stored(self) -> list[str]:
+        """Names of all objects in the bucket."""
+        bucket = client(self.rig, "s3").get_paginator("list_objects_v2").paginate(Bucket=self.rig.bucket)
+        return [found["Key"] for page in bucket for found in page.get("Contents", [])]
+
+    def running(self) -> list[subprocess.Popen[str]]:
+        """Commands that have not ended."""
+        return [process for process in self._processes if process.poll() is None]
 
     def live(self) -> list[RigInstance]:
         """Instances that are running, in the order in which they were launched."""

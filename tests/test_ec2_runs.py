@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from tests.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
 from tests.rig import Rig, search
 
 WITHIN_S, LOST_WITHIN_S = 1.0, 6.0
-"""How far the ledger may be from the rig's account, per instance: one that was given back, and one that was lost between two questions to EC2."""
+"""How far the ledger may be from the rig's account: for one that was given back, and for one that was lost between two questions to EC2."""
 ROUNDING_S = 0.01
+LONG = bool(os.environ.get("SEERD_RIG_LONG"))
+"""Set by `make rig`: the whole lease of 60 s, and eight ranks on two 4-GPU instances, which are more processes than a small machine likes."""
+LEASE_S = 60.0
 SOON_S = 15.0
 """What "within seconds" may mean on a machine that does other things too."""
 ONE_TRIAL = 'eta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20s"'
@@ -32,9 +36,11 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
     rig = coordinator.rig
     first, second = list(rig.subnets)[:2]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
-    coordinator.write(Job("45s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot"))
+    coordinator.write(
+        Job("65s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot")
+    )
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says("t0001 trains on", "t0002 trains", "t0001 report 2:")
+    coordinator.says("t0001 trains on", "t0001 report 2:")
     assert_no_secrets(coordinator)
     coordinator.says("stage 2 of 2")
     coordinator.until(lambda: len(rig.instances()) == 1, "scaled down")
@@ -54,7 +60,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
 
 def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinator: Coordinator) -> None:
     rig = coordinator.rig
-    coordinator.write(Job("75s", "40gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "10s"'))
+    coordinator.write(Job("90s", "40gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "10s"'))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)
     run.kill()
@@ -64,10 +70,13 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinato
     rig.lose(lost)
     rig.vanish(silent)
     resumed = coordinator.start("resume", "last", "--plain")
-    coordinator.ends(resumed, 0, 90)
+    coordinator.says(f"{silent} is lost: {silent} (seerd@")
+    told_loss = coordinator.lines().index(f"{silent} is lost")
+    coordinator.until(lambda: "goes on after report" in coordinator.lines()[told_loss:], "gone on elsewhere")
+    coordinator.interrupt(resumed)
+    coordinator.ends(resumed, 130)
     lines = coordinator.lines()
-    assert f"{lost} is lost" in lines
-    assert f"{silent} is lost: {silent} (seerd@" in lines
+    assert f"resumed; instances that are still there: {', '.join(sorted((kept, silent)))}" in lines
     assert f"{kept} is lost" not in lines
     told = assert_model(coordinator)
     configs = {trial["trial"]: trial["config"] for trial in before["all_trials"]}
@@ -83,48 +92,50 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinato
 
 def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(coordinator: Coordinator) -> None:
     job = Job(
-        "75s",
-        "20gpu-min",
+        "5m" if LONG else "90s",
+        "200gpu-min" if LONG else "20gpu-min",
         script="two_nodes.py",
         launcher="torchrun",
-        policy=ONE_TRIAL.format(gpus=2),
-        limits="max_gpus = 2",
+        policy=ONE_TRIAL.format(gpus=8 if LONG else 2),
+        limits=f"max_gpus = {8 if LONG else 2}",
         env='SEERD_TEST_GUILTY = "1"',
-        kind=ONE_GPU,
+        kind=FOUR_GPUS if LONG else ONE_GPU,
     )
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says("ended with exit status 1 (rank 1) and will be restarted", within_s=40)
+    coordinator.says("ended with exit status 1 (rank 1) and will be restarted")
     coordinator.says("t0001 trains", "goes on after report")
     coordinator.rig.lose(coordinator.live()[1].id)
     (other,) = coordinator.live()
     coordinator.until(lambda: not search.in_processes(other, ["two_nodes.py"]), "ended on the other node", SOON_S)
     coordinator.says("goes on after report", times=2)
     coordinator.ends(run, 0, 90)
-    assert "rank 1 of 2 has had enough" in coordinator.text("show", "last")
+    assert f"rank 1 of {8 if LONG else 2} has had enough" in coordinator.text("show", "last")
     assert_accounted(coordinator)
 
 
 def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(coordinator: Coordinator) -> None:
     rig = coordinator.rig
-    coordinator.write(Job("40s", "12gpu-min", limits="max_gpus = 8"))
+    coordinator.write(Job("5m" if LONG else "40s", "200gpu-min" if LONG else "12gpu-min", limits="max_gpus = 8"))
     began = time.time()
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)
     run.kill()
     run.wait()
-    before = coordinator.json("show", "last")
-    coordinator.until(lambda: not rig.instances(), "ended by themselves", 45)
+    gone_by = time.time() + LEASE_S + SOON_S if LONG else began + 40
+    stored = len(coordinator.stored())
+    coordinator.until(lambda: not rig.instances(), "ended by themselves", gone_by - time.time())
     for one in rig.account().values():
         assert one.reason == "Client.InstanceInitiatedShutdown"
         assert one.until is not None
-        assert one.until <= began + 40
+        assert one.until <= gone_by
+    assert len(coordinator.stored()) > stored, "what was trained alone was saved"
     resumed = coordinator.start("resume", "last", "--plain")
-    coordinator.ends(resumed, 0)
-    told = assert_model(coordinator)
-    print(coordinator.lines())
-    saved = {trial["trial"]: trial["checkpoint_epoch"] or 0 for trial in before["all_trials"]}
-    print(saved, told["best"])
+    if LONG:
+        coordinator.says("resumed;")
+        coordinator.interrupt(resumed)
+    coordinator.ends(resumed, 130 if LONG else 0)
+    assert_model(coordinator)
     assert_accounted(coordinator)
 
 
@@ -148,8 +159,6 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(coordin
     coordinator.interrupt(run)
     coordinator.ends(run, 130)
     assert "0 instances, 0 volumes left" in coordinator.lines()
-    shown = {one["instance"]: one for one in coordinator.json("show", "last")["all_instances"]}
-    print(coordinator.lines(), shown)
     assert_accounted(coordinator)
 
 
@@ -160,15 +169,13 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(c
     coordinator.write(Job("40s", "12gpu-min", limits="max_gpus = 4"))
     coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
     lines = coordinator.lines()
-    print(lines)
     assert all(zone in lines for zone in rig.subnets)
-    assert "sufficient capacity" in lines
+    assert "sufficient g4dn.12xlarge capacity" in lines
     rig.deny("ec2:RunInstances")
     coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
     told = coordinator.lines().removeprefix(lines)
-    print(told)
     assert "ec2:RunInstances" in told
-    assert told.count("no instance") == 1, "asking again would not help"
+    assert told.count("s  no instance: ") == 1, "asking again would not help"
     assert "Traceback" not in told
     assert rig.account() == {}
 
@@ -196,17 +203,23 @@ def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_d
 
 def assert_accounted(coordinator: Coordinator) -> None:
     """Every instance of the rig is in the ledger, for as long as it ran and at most a second more; none is left."""
-    account = coordinator.rig.account()
     told = coordinator.json("ledger", "last")
+    assert told["spent_gpu_min"] <= told["budget_gpu_min"]
+    account = coordinator.rig.account()
     charges = {charge["instance"]: charge for charge in told["charges"]}
-    for one in account.values():
+    # Of those that were never ready, the ledger has the launch's name in the place of the instance's.
+    nameless = sorted((c for c in told["charges"] if c["instance"] not in account), key=lambda c: c["since_s"])
+    unready = sorted((one for one in account.values() if one.id not in charges), key=lambda one: one.since)
+    pairs = [
+        *zip(unready, nameless, strict=True),
+        *((account[name], charges[name]) for name in charges.keys() & account),
+    ]
+    for one, charge in pairs:
         assert one.since is not None
         assert one.until is not None, f"{one.id} is {one.state}"
-        charge = charges[one.id]
         more_s = charge["until_s"] - charge["since_s"] - (one.until - one.since)
         most_s = LOST_WITHIN_S if one.reason == "Server.SpotInstanceTermination" else WITHIN_S
         assert -ROUNDING_S <= more_s <= most_s, (charge, one)
-    assert told["spent_gpu_min"] <= told["budget_gpu_min"]
     assert coordinator.rig.instances() == []
 
 
@@ -226,18 +239,19 @@ def assert_no_secrets(coordinator: Coordinator) -> None:
     rig, run = coordinator.rig, coordinator.run_folder
     account = [rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"], "X-Amz-Signature"]
     keys = {path: path.read_text().splitlines()[4] for path in (run / "keys").iterdir()}
-    instances = coordinator.live()
-    assert len(instances) == 3
-    for instance in instances:
-        own = [text for text in keys.values() if search.on_disk(instance, [text])]
-        assert len(own) == 1, "its own host key, and no other"
-        assert own != [keys[run / "keys" / "id_ed25519"]]
-        assert search.on_disk(instance, [run.name]), "the search finds what is there"
-        assert search.on_disk(instance, account) == []
+    client = keys[run / "keys" / "id_ed25519"]
+    shown = set()
+    for instance in coordinator.live():
+        found = {text for _, text in search.on_disk(instance, [run.name, *account, *keys.values()])}
+        assert run.name in found, "the search finds what is there"
+        (own,) = found - {run.name}
+        assert own in set(keys.values()) - {client}
+        shown.add(own)
         assert any("agent.pyz" in text for text in search.processes(instance))
         assert search.in_processes(instance, [*account, *keys.values()]) == []
-    written = [path for path in search.in_files([run, coordinator.log], [*account, *keys.values()]) if "/keys/" not in path]
-    assert written == []
+    assert len(shown) == 3, "each has its own host key, and no other"
+    written = {path for path, _ in search.in_files([run, coordinator.log], [*account, *keys.values()])}
+    assert all(Path(path).parent == run / "keys" for path in written)
     assert (run / "keys").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
 

@@ -5,6 +5,8 @@ The one rule: the same content gives the same bytes, so that an instance can tel
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import shutil
 import zipfile
 from pathlib import Path
@@ -17,22 +19,38 @@ from seerd.errors import UsageError
 
 TRAINING_SIDE = ("__init__.py", "trial.py")
 ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
+UNCHECKED = 0b01
+WITHOUT_REFERENCES = 2
+"""The version of marshal whose bytes do not depend on what else is in memory."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build_agent(to: Path) -> None:
-    """Write the agent's zip; `python to` runs it."""
-    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as bundle:
+    """Write the agent's zip; `python to` runs it.
+
+    Each of its modules is in it as source, and compiled by this Python: one of the same version, like that of many images, starts it in little
+    more than half of the time, and any other takes the source.
+    """
+    with zipfile.ZipFile(to, "w") as bundle:
         folder = Path(agent.__file__).parent
-        for path in sorted(folder.glob("*.py")):
-            _add(bundle, f"agent/{path.name}", path)
-        _add(bundle, "__main__.py", folder / "__main__.py")
+        modules = {f"agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
+        modules["__main__.py"] = folder / "__main__.py"
+        for name, path in modules.items():
+            _add(bundle, name, path.read_bytes())
+            _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
         for name in TRAINING_SIDE:
-            _add(bundle, f"seerd/{name}", Path(seerd.__file__).parent / name)
+            _add(bundle, f"seerd/{name}", (Path(seerd.__file__).parent / name).read_bytes())
 
 
-def _add(bundle: zipfile.ZipFile, name: str, path: Path) -> None:
-    bundle.writestr(zipfile.ZipInfo(name, EPOCH), path.read_bytes())
+def _compiled(source: bytes, name: str) -> bytes:
+    """A .pyc that is never compared with its source (PEP 552): both come in one zip."""
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little") + importlib.util.source_hash(source)
+    return head + marshal.dumps(code, WITHOUT_REFERENCES)
+
+
+def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
+    bundle.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
 
 
 def copy_source(source: Path, to: Path) -> None:

@@ -5,7 +5,6 @@ The one rule: it looks from outside, as root of the machine that the instance is
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,17 +15,26 @@ FOLDERS = ("home", "root", "run", "tmp", "var", "etc", "dev/shm")
 """Everything that can be written there; the rest is this machine's, read-only."""
 
 
-def in_files(folders: Sequence[Path], texts: Sequence[str]) -> list[str]:
-    """Files under these folders that have one of these texts in them."""
+def in_files(folders: Sequence[Path], texts: Sequence[str]) -> set[tuple[str, str]]:
+    """Which files under these folders have which of these texts in them."""
     there = [str(folder) for folder in folders if folder.exists()]
     assert there, f"none of {folders} is there"
-    grep = ["grep", "--recursive", "--files-with-matches", "--text", "--fixed-strings", "--devices=skip", "--file=-"]
+    grep = [
+        "grep",
+        "--recursive",
+        "--only-matching",
+        "--null",
+        "--text",
+        "--fixed-strings",
+        "--devices=skip",
+        "--file=-",
+    ]
     found = subprocess.run([*grep, "--", *there], input="\n".join(texts), capture_output=True, text=True, check=False)
-    return found.stdout.splitlines()
+    return {(path, text) for path, _, text in (line.partition("\0") for line in found.stdout.splitlines())}
 
 
-def on_disk(instance: RigInstance, texts: Sequence[str]) -> list[str]:
-    """The instance's files that have one of these texts in them."""
+def on_disk(instance: RigInstance, texts: Sequence[str]) -> set[tuple[str, str]]:
+    """Which of the instance's files have which of these texts in them."""
     return in_files([Path(f"/proc/{instance.pid}/root/{folder}") for folder in FOLDERS], texts)
 
 
@@ -37,13 +45,13 @@ def in_processes(instance: RigInstance, texts: Sequence[str]) -> list[str]:
 
 def processes(instance: RigInstance) -> list[str]:
     """Arguments and environment of each process in its process namespace."""
-    return list(_processes(os.readlink(f"/proc/{instance.pid}/ns/pid")))
+    return list(_processes(Path(f"/proc/{instance.pid}/ns/pid").readlink()))
 
 
-def _processes(namespace: str) -> Iterator[str]:
+def _processes(namespace: Path) -> Iterator[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(folder / "ns" / "pid") == namespace:
+            if (folder / "ns" / "pid").readlink() == namespace:
                 yield " ".join((folder / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ"))
         except OSError:
             continue  # it has just ended

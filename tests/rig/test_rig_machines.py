@@ -255,3 +255,21 @@ def test_a_scheduled_shutdown_can_be_cancelled(rig: Rig) -> None:
     assert not (root / "run/systemd/shutdown/scheduled").exists()
     assert not (root / "run/nologin").exists()
     assert rig.account()[name].state == "running"
+
+
+def test_what_is_done_to_an_instance_s_disk_never_reaches_this_machine_s(rig: Rig) -> None:
+    def done() -> bool:
+        try:
+            rig.fill_disk(name)
+            rig.set_gpus(name, 1)
+        except ValueError:
+            return False
+        return True
+
+    filler = Path("/var/lib/rig-filler")
+    rig.set_disk(64 << 20)  # it is memory
+    for _ in range(5):
+        (name,) = launch(rig)
+        until(done)  # from the first moment on
+        assert not filler.exists()
+        assert not Path("/run/gpus").exists()
