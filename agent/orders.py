@@ -45,8 +45,9 @@ class Here:
     library: Path
 
     def resolved(self, job: Job) -> Job:
-        """The job with its source as an absolute path."""
-        return replace(job, source=str(self.folder / job.source))
+        """The job as it is here: its source as an absolute path, so many threads as this machine has for each rank."""
+        threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
+        return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
     def machine(self) -> Machine:

@@ -95,8 +95,8 @@ def check_sizes(gpus: Mapping[str, int]) -> None:
 
 def price_note(spec: Spec, offer: Offer) -> str:
     """What the plan says about money."""
-    most = "at most " if len(types_of(spec)) > 1 or spec.cluster.more.get("market") == "spot" else ""
-    return f"{' or '.join(types_of(spec))} at {most}${offer.usd_per_h:.4g} an hour ({offer.source})"
+    most = "at most" if len(types_of(spec)) > 1 or spec.cluster.more.get("market") == "spot" else "at"
+    return f"{' or '.join(types_of(spec))} {most} ${offer.usd_per_h:.4g} an hour ({offer.source})"
 
 
 def cluster_of(spec: Spec, slots: Slots | None, offer: Offer | None = None) -> ClusterFacts:

@@ -63,12 +63,15 @@ async def _price(spec: Spec, cloud: Cloud, cache: Path) -> tuple[float, str]:
         found = await asyncio.gather(*(_asked(spec, kind, cloud, cache) for kind in types_of(spec)))
     except AwsError as error:
         if any(kind not in INSTANCE_TYPES for kind in types_of(spec)):
-            raise CloudError(f"{error}\nSay what an hour costs: price = \"$3.912\" in [cluster].") from error
+            raise CloudError(f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].') from error
         bundled = bundled_offer(spec)
         return bundled.usd_per_h, f"{bundled.source}; AWS did not tell: {error}"
     dearest = max(found, key=lambda price: price.usd_per_h)
     if _market(spec) == "spot":
-        return dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now, and is given up above {SPOT_MARGIN - 1:.0%} more"
+        return (
+            dearest.usd_per_h * SPOT_MARGIN,
+            f"spot costs {dearest} now; above {SPOT_MARGIN - 1:.0%} more it is given up",
+        )
     return dearest.usd_per_h, str(dearest)
 
 

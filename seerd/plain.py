@@ -129,8 +129,11 @@ def _(event: InstanceTerminated, state: State) -> str | None:
 
 
 @_text.register
-def _(event: LaunchRefused, state: State) -> str:
-    return f"no instance: {event.why}"
+def _(event: LaunchRefused, state: State) -> str | None:
+    """One line for all launches that were asked for together and refused for the same reason."""
+    together = f"{event.command.partition('.')[0]}."
+    same = [name for name, i in state.instances.items() if name.startswith(together) and i.why == event.why]
+    return None if event.command in same[1:] else f"no instance: {event.why}"
 
 
 @_text.register

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from planner.ranking import rank
 from seerd.core.incumbent import incumbent
+from seerd.core.launching import refused
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.plain import ENDINGS, config_text, printable
@@ -93,7 +94,10 @@ def failure_lines(state: State, trial: Trial) -> list[str]:
 def _best(state: State) -> list[Text]:
     chosen = state.published.incumbent if state.published else incumbent(state)
     if chosen is None:
-        return [Text("there is no model")]
+        why = refused(state)
+        return [
+            Text("there is no model" if why is None else f"nothing was trained, since no instance could be had: {why}")
+        ]
     config = config_text(state.trials[chosen.trial].config)
     lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
     if state.published is not None:
@@ -105,6 +109,8 @@ def _next(state: State) -> Text:
     run = state.facts.run
     if state.phase is not RunPhase.OVER or state.ending == "interrupted":
         return Text(f"go on with: seerd resume {run}")
+    if refused(state) is not None:
+        return Text("what could be wrong: seerd doctor SPEC")
     if state.published is None:
         return Text(f"look at: seerd logs {run}")
     return Text(f"take the model with: seerd best {run} --to DIR")

@@ -135,9 +135,15 @@ class Machine:
     async def slow(self, delay_s: float, loss: float) -> None:
         await self.link.slow(delay_s, loss)
 
+    def _own_root(self) -> Path:
+        """Its file system, never that of the host: a machine that has just begun to boot still has the host's."""
+        if self.root.samefile("/"):
+            raise OSError(f"{self.root} is not its own yet")
+        return self.root
+
     def fill_disk(self, free_bytes: int) -> None:
         """Leave so much room on the disk. Raises OSError if there is less already."""
-        at = self.root / "var/lib/rig-filler"
+        at = self._own_root() / "var/lib/rig-filler"
         at.unlink(missing_ok=True)
         state = os.statvfs(self.root)
         size = state.f_bavail * state.f_frsize - free_bytes - DISK_SLACK
@@ -149,7 +155,7 @@ class Machine:
 
     def set_gpus(self, count: int, health: str) -> None:
         """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer (`health` other than "ok")."""
-        (self.root / "run/gpus").write_text(f"GPUS={count}\nGPU_HEALTH={health}\n")
+        (self._own_root() / "run/gpus").write_text(f"GPUS={count}\nGPU_HEALTH={health}\n")
 
 
 def decode_user_data(given: str) -> bytes:
