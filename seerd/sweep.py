@@ -16,18 +16,18 @@ from typing import Any
 from planner.clouds import INSTANCE_TYPES
 from seerd import runs
 from seerd.core.lifecycle import RunPhase
-from seerd.errors import BusyError, SeerdError
+from seerd.errors import BusyError, SeerdError, UsageError
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.owner import caller
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
-from seerd.units import format_duration
+from seerd.units import format_duration, parse_duration
 
 QUIET_S = 300.0
-"""A run that no process runs, and whose journal has been silent for so long, has no agent left that would wait for it: leases end after 60 s, and
-saving and uploading takes at most 150 s more.
+"""A run that no process runs, and whose journal has been silent for so long, has no agent left that would wait for it: leases end after 60 s,
+and saving and uploading takes at most 150 s more.
 """
 AT_START_S = 10.0
 """The longest that a new run waits for the remains of old ones."""
@@ -81,7 +81,9 @@ def decide(left: Left, known: Known | None, now: float, older_than_s: float | No
     if known is not None and known.over:
         return Verdict(True, "its run is over")
     if known is not None and known.quiet_s >= QUIET_S:
-        return Verdict(True, f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}")
+        return Verdict(
+            True, f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}"
+        )
     if older_than_s is not None and left.age_s > older_than_s:
         return Verdict(True, f"it is older than {format_duration(older_than_s)}")
     if known is not None:
@@ -117,6 +119,19 @@ async def sweep(home: Home, region: str | None, *, dry_run: bool, older_than_s: 
         if not dry_run:
             found = await _end(cloud, home, found)
         return Swept(cloud.region, owner, dry_run, tuple(found))
+
+
+def age(text: str) -> float:
+    """Seconds of `--older-than`. Raises `UsageError`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--older-than {text}: {error}") from error
+
+
+def run(home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None) -> Swept:
+    """The same, for a command."""
+    return asyncio.run(sweep(home, region, dry_run=dry_run, older_than_s=older_than_s))
 
 
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:

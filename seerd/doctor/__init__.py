@@ -26,7 +26,10 @@ def examine(path: Path, options: list[tuple[str, str]], home: Home) -> list[Find
     try:
         spec = load_spec(path, options)
     except SeerdError as error:
-        return [*findings, Finding("spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False)]
+        return [
+            *findings,
+            Finding("spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False),
+        ]
     return [*findings, runnable(spec), *asyncio.run(_of_provider(Case(spec, home)))]
 
 

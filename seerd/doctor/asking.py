@@ -23,6 +23,11 @@ class Notes:
 
     lines: list[Finding] = field(default_factory=list)
 
+    def add(self, finding: Finding) -> None:
+        """This line, once."""
+        if finding not in self.lines:
+            self.lines.append(finding)
+
     def ok(self, check: str, found: str) -> None:
         """All is well."""
         self.lines.append(Finding(check, "ok", found))
@@ -41,13 +46,13 @@ class Notes:
             self.lines.append(Finding(check, level, str(error)))
             return
         named = denied_action(str(error), action)
-        also = "" if level == "problem" else "; runs go on without it"
+        also = "" if level == "problem" else "; a run can do without"
         self.lines.append(Finding(check, level, f"not permitted: {named}{also}", POLICY, (named,)))
 
-    async def ask(self, check: str, action: str, work: Awaitable[T], level: Level = "problem") -> T | None:
-        """What AWS answers; None, and a line, if it does not."""
+    async def ask(self, check: str, action: str, work: Awaitable[T], denied: Level = "problem") -> T | None:
+        """What AWS answers; None, and a line, if it does not. `denied`: how bad it is if that is not permitted."""
         try:
             return await work
         except AwsError as error:
-            self.refused(check, action, error, level)
+            self.refused(check, action, error, denied if error.kind is Kind.DENIED else "problem")
             return None

@@ -11,7 +11,7 @@ import time
 from seerd.doctor import network, permissions, renting, store
 from seerd.doctor.asking import Notes
 from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding
+from seerd.doctor.finding import Finding, Level
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
@@ -57,7 +57,7 @@ def clock(ahead_s: float | None) -> list[Finding]:
     if off_s <= CLOCK_WARNING_S:
         return [Finding("clock", "ok", f"within {off_s + 1:.0f}s of AWS's", cloud=False)]
     found = f"this machine's clock is {format_duration(round(off_s))} {'ahead of' if ahead_s > 0 else 'behind'} AWS's"
-    level = "problem" if off_s > CLOCK_PROBLEM_S else "warning"
+    level: Level = "problem" if off_s > CLOCK_PROBLEM_S else "warning"
     todo = "set it (timedatectl set-ntp true); AWS refuses what is signed with a clock that is 5m off"
     return [Finding("clock", level, found, todo, cloud=False)]
 
@@ -101,7 +101,9 @@ def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, c
     needed_s = (case.spec.limits.deadline_s or 3600.0) + MARGIN_S
     ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
     if left_s < needed_s:
-        notes.warn("credentials", ends, f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role")
+        notes.warn(
+            "credentials", ends, f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
+        )
     else:
         notes.ok("credentials", ends)
 

@@ -16,7 +16,9 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `todo`: what the person can do; `missing`: permissions, as IAM names them; `cloud`: whether AWS or a host says so, not the spec."""
+    """One check. `todo`: what the person can do; `missing`: permissions, as IAM names them; `cloud`: whether AWS or a host says so, not the
+    spec.
+    """
 
     check: str
     level: Level

@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 
 from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding
+from seerd.doctor.finding import Finding, Level
 from seerd.machine import this_machine
 from seerd.shell.home import Home
 
@@ -40,8 +40,10 @@ def disk(home: Home) -> Finding:
     free = shutil.disk_usage(there).free
     found = f"{home.path}: {free / 2**30:.1f} GiB free"
     if free < LITTLE_BYTES:
-        level = "problem" if free < TOO_LITTLE_BYTES else "warning"
-        return Finding("home", level, found, "journals and best models are kept there: make room, or --home", cloud=False)
+        level: Level = "problem" if free < TOO_LITTLE_BYTES else "warning"
+        return Finding(
+            "home", level, found, "journals and best models are kept there: make room, or --home", cloud=False
+        )
     return Finding("home", "ok", found, cloud=False)
 
 
@@ -50,7 +52,7 @@ def local(case: Case) -> list[Finding]:
     machine = this_machine()
     wanted = case.spec.cluster.gpus
     if machine.cuda_devices:
-        level = "problem" if wanted is not None and wanted > machine.cuda_devices else "ok"
+        level: Level = "problem" if wanted is not None and wanted > machine.cuda_devices else "ok"
         name = f" ({machine.device})" if machine.device else ""
         devices = Finding("GPUs", level, f"{machine.cuda_devices} CUDA devices{name}", cloud=False)
     else:
@@ -65,7 +67,12 @@ def _torch(python: str, devices: int) -> Finding:
     todo = f"install it for {python}, or name another interpreter in [train] python"
     try:
         asked = subprocess.run(
-            [python, "-c", TORCH], capture_output=True, text=True, check=False, timeout=TORCH_S, stdin=subprocess.DEVNULL
+            [python, "-c", TORCH],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TORCH_S,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("torch", "problem", f"{python} cannot be started: {error}", todo, cloud=False)

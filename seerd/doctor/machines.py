@@ -31,7 +31,7 @@ import json, os, shutil, subprocess, sys, time
 python, store = sys.argv[1], sys.argv[2]
 def said(*command):
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, universal_newlines=True, timeout=60)
+        done = subprocess.run(command, stdout=-1, stderr=-1, stdin=subprocess.DEVNULL, universal_newlines=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     return done.returncode, (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip()

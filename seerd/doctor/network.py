@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seerd.doctor.asking import Notes
@@ -16,10 +16,13 @@ from seerd.doctor.finding import Finding
 from seerd.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.network import Group
 from seerd.shell.aws.subnets import Subnet
 
 SSH = 22
+AWAY = "203.0.113.1"
+"""Somewhere else in the world (RFC 5737)."""
 EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 
@@ -42,7 +45,7 @@ async def look(notes: Notes, cloud: Cloud, case: Case, rented: Rented) -> Ground
         await _offered(notes, cloud, places, rented)
     groups = await _groups(notes, cloud, case, places)
     if groups:
-        notes.lines.append(access(groups, more.get("address", "private"), _our_address()))
+        notes.lines.append(access(groups, more.get("address", "private"), _our_address))
     if groups and rented.types and rented.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.largest))
     return Ground(tuple(places), tuple(groups), await _key(notes, cloud, more.get("key")))
@@ -63,10 +66,12 @@ def _subnets(notes: Notes, places: Sequence[Subnet], rented: Rented) -> None:
 async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented: Rented) -> None:
     names = [kind.name for kind in rented.types]
     zones = {place.zone for place in places}
-    offered = await notes.ask(
-        "zones", "ec2:DescribeInstanceTypeOfferings", network.offers(cloud, names), level="warning"
-    )
-    if offered is None or not names:
+    if not names:
+        return
+    try:
+        offered = await network.offers(cloud, names)
+    except AwsError as error:
+        notes.refused("zones", "ec2:DescribeInstanceTypeOfferings", error, "warning")
         return
     nowhere = [name for name in names if not offered[name] & zones]
     told = "; ".join(f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names)
@@ -85,7 +90,7 @@ async def _groups(notes: Notes, cloud: Cloud, case: Case, places: Sequence[Subne
     if not named and not vpc:
         return []
     asked = network.groups(cloud, named, vpc)
-    groups = await notes.ask("security groups", "ec2:DescribeSecurityGroups", asked, level="problem" if named else "warning")
+    groups = await notes.ask("security groups", "ec2:DescribeSecurityGroups", asked, denied="warning")
     elsewhere = [group.group for group in groups or [] if vpc and group.vpc and group.vpc != vpc]
     if elsewhere:
         notes.problem(
@@ -94,8 +99,11 @@ async def _groups(notes: Notes, cloud: Cloud, case: Case, places: Sequence[Subne
     return groups or []
 
 
-def access(groups: Sequence[Group], address: str, ours: str) -> Finding:
-    """Whether SSH from here gets in. `ours`: this machine's own address, "" if it has none; what the world sees of it is not known."""
+def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str]) -> Finding:
+    """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to another, "" if there is no way; what the
+    world sees of it is not known.
+    """
+    ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]
     group = groups[0].group
     if address == "public":
@@ -105,15 +113,19 @@ def access(groups: Sequence[Group], address: str, ours: str) -> Finding:
     todo = f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol tcp --port {SSH} {source}"
     networks = sorted({network for rule in rules for network in rule.networks})
     members = sorted({member for rule in rules for member in (*rule.groups, *rule.lists)})
-    told = f"{', '.join(one.group for one in groups)}: SSH is let in from {', '.join([*networks, *members]) or 'nowhere'}"
+    told = (
+        f"{', '.join(one.group for one in groups)}: SSH is let in from {', '.join([*networks, *members]) or 'nowhere'}"
+    )
     if not rules or (address == "public" and not networks):
         return Finding("SSH", "problem", told, todo)
-    if EVERYONE & set(networks) or (address == "private" and _covered(ours, networks)):
+    if EVERYONE & set(networks) or (address == "private" and any(_inside(one, ours_to) for one in networks)):
         return Finding("SSH", "ok", told)
     if address == "public":
         return Finding("SSH", "warning", told, f"this machine's public address must be among them, else: {todo}")
     if members:
-        return Finding("SSH", "ok", f"{told}; this machine ({ours or 'no address'}) must be a member, or in one of the networks")
+        return Finding(
+            "SSH", "ok", f"{told}; this machine ({ours or 'no address'}) must be a member, or in one of the networks"
+        )
     return Finding("SSH", "warning", f"{told}, and this machine is {ours or 'without an address'}", todo)
 
 
@@ -131,15 +143,20 @@ def among(groups: Sequence[Group], largest: int) -> Finding:
     )
 
 
-def _covered(ours: str, networks: Sequence[str]) -> bool:
-    return bool(ours) and any(ipaddress.ip_address(ours) in ipaddress.ip_network(one, strict=False) for one in networks)
+def _inside(network: str, ours_to: Callable[[str], str]) -> bool:
+    """Whether this machine is of this network, as far as its neighbours can tell."""
+    cidr = ipaddress.ip_network(network, strict=False)
+    ours = ours_to(str(cidr[min(2, cidr.num_addresses - 1)]))
+    return bool(ours) and ipaddress.ip_address(ours) in cidr
 
 
-def _our_address() -> str:
-    """The address that this machine would use to go out; nothing is sent."""
+def _our_address(to: str) -> str:
+    """The address that this machine would use to get there; nothing is sent."""
+    if ":" in to:
+        return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("169.254.169.254", 9))
+            probe.connect((to, 9))
         except OSError:
             return ""
         return str(probe.getsockname()[0])
@@ -149,7 +166,7 @@ async def _key(notes: Notes, cloud: Cloud, name: str | None) -> str | None:
     if name is None:
         return None
     before = len(notes.lines)
-    await notes.ask("key pair", "ec2:DescribeKeyPairs", network.check_key(cloud, name))
+    await notes.ask("key pair", "ec2:DescribeKeyPairs", network.check_key(cloud, name), denied="warning")
     if len(notes.lines) > before:
         return None
     notes.ok("key pair", f"{name} (for you; seerd makes keys of its own for each run)")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.doctor.asking import Notes
 from seerd.doctor.case import Case, peak_of
-from seerd.doctor.finding import Finding
+from seerd.doctor.finding import Finding, Level
 from seerd.doctor.store import POLICY
 from seerd.errors import UsageError
 from seerd.facts import Offer, check_sizes, types_of
@@ -106,7 +106,7 @@ def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list
     """AWS says nothing: the table that seerd has."""
     action = "ec2:DescribeSpotPriceHistory" if market_of(case) == "spot" else "pricing:GetProducts"
     known = INSTANCE_TYPES.get(name)
-    level = "problem" if known is None else "warning"
+    level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
     if known is None:
         notes.problem("price", f"nobody knows what {name} costs", 'give the price of an hour: [cluster] price = "$4"')
@@ -119,7 +119,7 @@ async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
     """One type that the account may run is enough for a run."""
     asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
     some = any(quota.enough is not False for quota in asked)
-    for quota in {quota.text: quota for quota in asked}.values():
+    for quota in dict.fromkeys(asked):
         if quota.enough:
             notes.ok("quota", quota.text)
         elif quota.enough is not None:
@@ -127,7 +127,7 @@ async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
             notes.lines.append(finding)
         elif (denied := denied_action(quota.text, "")) or "do not permit" in quota.text:
             found = f"not permitted: {denied or QUOTA}; the quota was not checked"
-            notes.lines.append(Finding("quota", "warning", found, POLICY, (denied or QUOTA,)))
+            notes.add(Finding("quota", "warning", found, POLICY, (denied or QUOTA,)))
         else:
             notes.warn("quota", quota.text)
 
@@ -146,7 +146,7 @@ async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
     root_gb = dict(image.disks).get(image.root, 0)
     wanted_gb = case.spec.cluster.more.get("volume_gb")
     wrong = [kind.name for kind in kinds if image.architecture and image.architecture not in kind.architectures]
-    told = f"{image.image} {image.name} ({image.architecture}), root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
+    told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
     if wrong:
         notes.problem("image", f"{told} does not run on {', '.join(wrong)}", "choose an image of their architecture")
     elif wanted_gb is not None and wanted_gb < root_gb:

@@ -20,8 +20,8 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why. `ahead_s`: how far our clock is ahead of AWS's, to
-    about a second; None if AWS has not answered.
+    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why. `ahead_s`: how far our clock is ahead of AWS's,
+    to about a second; None if AWS has not answered.
     """
 
     arn: str

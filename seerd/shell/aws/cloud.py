@@ -33,8 +33,8 @@ _CONFIG = AioConfig(
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long credentials last. `source`: botocore's word for where they come from; `temporary`: they have a session token; `ends_at`: wall clock,
-    None if they do not end, or do not say.
+    """How long credentials last. `source`: botocore's word for where they come from; `temporary`: they have a session token; `ends_at`: wall
+    clock, None if they do not end, or do not say.
     """
 
     source: str

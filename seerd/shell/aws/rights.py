@@ -13,8 +13,8 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 NOBODY = "i-00000000000000000"
 NOTHING = "vol-00000000000000000"
-"""What does not exist. A policy that goes by tags denies what has no tags; the one that seerd prints allows these two by name, so that asking about
-them shows whether it is in force.
+"""What does not exist. A policy that goes by tags denies what has no tags; the one that seerd prints allows these two by name, so that asking
+about them shows whether it is in force.
 """
 
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")

@@ -46,7 +46,7 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """What stands against keeping checkpoints at `s3://bucket/prefix`; nothing if all is well. Raises `StoreError`, `CloudError`: no such bucket, no
+    """What stands against keeping checkpoints at `s3://bucket/prefix`; nothing if all is well. Raises `StoreError`, `CloudError`: no
     credentials.
     """
     at, clients = Address.parse(address), Clients(region)
@@ -82,9 +82,10 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
             return [Trouble(f"there is nothing at {at}")]
         key = found["Contents"][0]["Key"]
         await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=key))
-        return probe.troubles
     except SeerdError as error:
         return [Trouble(str(error), "s3:ListBucket" if isinstance(error, CloudError) else "")]
+    else:
+        return probe.troubles
     finally:
         await clients.close()
 
