@@ -15,7 +15,9 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so; `architectures`: its processor's."""
+    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so; `architectures`: its
+    processor's.
+    """
 
     name: str
     gpus: int
