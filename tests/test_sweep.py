@@ -130,6 +130,7 @@ def seerd(rig: Rig, home: Home, *args: str, code: int = 0) -> str:
         [sys.executable, "-c", "import cli; cli.main()", *args],
         env={**os.environ, **rig.env, "SEERD_HOME": str(home.path), "COLUMNS": "200"},
         cwd=ROOT,
+        check=False,
         capture_output=True,
         text=True,
         timeout=60,
