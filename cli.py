@@ -529,19 +529,31 @@ def _progress(total: int) -> Iterator[Any]:
 def _end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
     """Print the result and what is left of the run, and exit as it deserves."""
     from seerd import profiling, show
-    from seerd.summary import leftover_lines, summary
+    from seerd.summary import summary
 
     state = ended.state
-    for line in leftover_lines(ended.leftovers):
-        print(line, file=sys.stderr)
     if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
         from seerd.profileview import profile_view
 
         told = profiling.finish(folder, state)
         _tell(told, None if json else profile_view(told))
+        _tell_leftovers(ended.leftovers)
         return
-    _tell(show.result(state, _status(folder, state)), None if json else summary(state))
-    raise typer.Exit(show.exit_code(state) or (1 if ended.leftovers else 0))
+    told = {**show.result(state, _status(folder, state)), "leftovers": ended.leftovers}
+    _tell(told, None if json else summary(state))
+    _tell_leftovers(ended.leftovers)
+    raise typer.Exit(show.exit_code(state))
+
+
+def _tell_leftovers(leftovers: list[str] | None) -> None:
+    """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
+    from seerd.summary import leftover_lines
+
+    sys.stdout.flush()
+    for line in leftover_lines(leftovers):
+        print(line, file=sys.stderr)
+    if leftovers:
+        raise typer.Exit(1)
 
 
 @contextlib.contextmanager
