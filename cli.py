@@ -335,6 +335,61 @@ def replay(run: o.RunArg, home: o.HomeOpt = None, json: o.JsonOpt = False) -> No
     _tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
 
 
+@app.command()
+def doctor(
+    spec: o.SpecArg,
+    deadline: o.DeadlineOpt = None,
+    budget: o.BudgetOpt = None,
+    cost: o.CostOpt = None,
+    provider: o.ProviderOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    set_: o.SetOpt = None,
+    policy: o.PolicyDocOpt = False,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
+) -> None:
+    """Look whether a run could begin: credentials, permissions, quota, image, network, bucket, price, clock, machines. Starts nothing.
+
+    One line a check, with what to do where something is wrong.
+    """
+    from seerd import doctor as doctors
+    from seerd.doctorview import doctor_view
+    from seerd.spec import load_spec
+
+    options = _options(deadline, budget, cost, None, provider, max_gpus, None, set_)
+    if policy:
+        print(jsonlib.dumps(doctors.policy_of(load_spec(spec, options)), indent=2))
+        return
+    findings = doctors.examine(spec, options, _home(home))
+    told = doctors.findings_json(findings)
+    _tell(told, None if json else doctor_view(told, str(spec)))
+    raise typer.Exit(doctors.exit_code(findings))
+
+
+@app.command()
+def sweep(
+    dry_run: o.DryRunOpt = False,
+    older_than: o.OlderThanOpt = None,
+    region: o.RegionOpt = None,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
+) -> None:
+    """Find by their tags what runs of yours have left in EC2, and end what is dead: instances and disks.
+
+    Dead is what is past its hard end, or of a run of this machine that is over or that nobody runs any more. The rest is listed, and kept.
+    """
+    from seerd import sweep as sweeps
+    from seerd.errors import CloudError
+
+    older_than_s = sweeps.age(older_than) if older_than else None
+    swept = sweeps.run(_home(home), region, dry_run=dry_run, older_than_s=older_than_s)
+    if json:
+        _tell(sweeps.sweep_json(swept), None)
+    else:
+        print(*sweeps.sweep_lines(swept), sep="\n")
+    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in swept.found) else 0)
+
+
 image = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Images of your own, from which instances start sooner."
 )
