@@ -139,6 +139,7 @@ class Conversation:
     async def _keep_talking(self) -> None:
         failing_since: float | None = None
         while True:
+            began = asyncio.get_running_loop().time()
             try:
                 await self._talk()
             except RebootError as error:
@@ -151,7 +152,10 @@ class Conversation:
             if self._ending:
                 return
             now = asyncio.get_running_loop().time()
-            failing_since = now if failing_since is None or self._caught_up.is_set() else failing_since
+            if self._caught_up.is_set():
+                failing_since = now
+            elif failing_since is None:
+                failing_since = began
             self._caught_up.clear()
             if now - failing_since > GIVE_UP_S:
                 self._ears.lost(self.instance, why)

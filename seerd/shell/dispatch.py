@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from seerd.core.commands import (
     AnyCommand,
@@ -41,13 +41,18 @@ from seerd.shell.providers.base import Launched, Loss, Span
 from seerd.shell.talks import Outcome, Talks
 from seerd.shell.world import Core, World
 
+T = TypeVar("T")
 KEEP_S = 20.0
 HOP_S = 5.0
+REATTACH_S = 10.0
+"""How long a run that is resumed waits for agents to answer: whoever has, is not kept waiting for one that never will."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """After a restart: the instances whose agents answer, and when others ended, as far as their cloud tells (seconds since the run began)."""
+    """After a restart: the instances that are there, and when others ended, as far as their cloud tells (seconds since the run began). An agent
+    that has not answered yet is tried on, and its instance lost later if it never does, as with a connection that breaks.
+    """
 
     alive: tuple[str, ...]
     ended: dict[str, float]
@@ -63,7 +68,7 @@ class Dispatch:
         self._timer: asyncio.Handle | None = None
         self._talks = Talks(world, core, clock, self._beside, self._give_up)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._more: set[asyncio.Task[None]] = set()
+        self._more: set[asyncio.Task[Any]] = set()
         self._kept: dict[str, Sequence[str]] = {}
 
     async def open(self) -> None:
@@ -75,8 +80,10 @@ class Dispatch:
     async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
         """Take up the conversations again after a restart, with what agents had kept for us handed on. `launches` are under way."""
         there = await self._world.provider.adopt(instances, launches)
-        answers = await asyncio.gather(*map(self._reattach, there))
-        alive = [instance for instance, answer in zip(there, answers, strict=True) if answer]
+        answers = {instance: self._beside(self._reattach(instance)) for instance in there}
+        if answers:
+            await asyncio.wait(answers.values(), timeout=REATTACH_S)
+        alive = [instance for instance, answer in answers.items() if not answer.done() or answer.result()]
         ended = await asyncio.gather(*(self._ended(instance) for instance in instances if instance not in alive))
         return Found(tuple(alive), {instance: at for instance, at in ended if at is not None})
 
@@ -300,13 +307,14 @@ class Dispatch:
         task.add_done_callback(self._look)
         self._tasks[key] = task
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._look)
         self._more.add(task)
         task.add_done_callback(self._more.discard)
+        return task
 
-    def _look(self, task: asyncio.Task[None]) -> None:
+    def _look(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.crash(error)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A training script of no framework: speaks the files of docs/training-side.md with the standard library alone, and starts in 30 ms.
+Under torchrun rank 0 does so, and the others wait beside it.
 
 Its metric after n reports is 1 - |lr - 0.3| - 0.5 / n. `SEERD_TEST_*` environment variables make it misbehave.
 """
@@ -39,7 +40,15 @@ def restored():
     return json.loads(saved[-1].read_text())["epoch"] if saved else 0
 
 
+def stand_by():
+    """The part of any other rank."""
+    while not (FOLDER / "stop").exists():
+        time.sleep(0.05)
+
+
 def main():
+    if os.environ.get("RANK", "0") != "0":
+        return stand_by()
     epoch = restored()
     say("training", epoch=epoch)
     print(f"training from {epoch}", flush=True)

@@ -75,18 +75,24 @@ class Machine:
 
     @property
     def pid(self) -> int | None:
-        """The first process as this machine sees it; None once it has ended."""
+        """The first process as this machine sees it; None until its root is the instance's own disk and not this machine's, and once it has
+        ended.
+        """
         if self.process.returncode is not None:
             return None
         with contextlib.suppress(OSError, IndexError, ValueError):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-            return int(children.split()[0])
+            first = int(children.split()[0])
+            return None if Path(f"/proc/{first}/root").samefile("/") else first
         return None
 
     @property
     def root(self) -> Path:
-        """The instance's file system, from outside."""
-        return Path(f"/proc/{self.pid}/root")
+        """The instance's file system, from outside. Raises `OSError` where it has none: what is written there must never reach this machine's."""
+        pid = self.pid
+        if pid is None:
+            raise FileNotFoundError(f"{self.order.instance} has no disk yet, or no more")
+        return Path(f"/proc/{pid}/root")
 
     async def image(self, to: Path) -> None:
         """Copy what its disk has beyond the image that it booted. Raises OSError."""
@@ -137,7 +143,7 @@ class Machine:
 
     def _own_root(self) -> Path:
         """Its file system, never that of the host: a machine that has just begun to boot still has the host's."""
-        if self.root.samefile("/"):
+        if os.path.samestat(os.stat(self.root), os.stat("/")):
             raise OSError(f"{self.root} is not its own yet")
         return self.root
 

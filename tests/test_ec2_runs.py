@@ -1,0 +1,250 @@
+"""`seerd run` on rented instances, as people use it: the real command, real logins, real agents, and the rig as the judge of what was paid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
+from tests.rig import Rig, search
+
+WITHIN_S, LOST_WITHIN_S = 1.0, 6.0
+"""How far the ledger may be from the rig's account, per instance: one that was given back, and one that was lost between two questions to EC2."""
+ROUNDING_S = 0.01
+SOON_S = 15.0
+"""What "within seconds" may mean on a machine that does other things too."""
+ONE_TRIAL = 'eta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20s"'
+STAGES = 'eta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "6s"'
+
+
+@pytest.fixture
+def coordinator(rig: Rig, tmp_path: Path) -> Iterator[Coordinator]:
+    rig.set_boot(boot_s=0.5)
+    with Coordinator(rig, tmp_path) as made:
+        yield made
+
+
+def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    first, second = list(rig.subnets)[:2]
+    rig.set_capacity(FOUR_GPUS, first, 0, "spot")
+    coordinator.write(Job("45s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot"))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.says("t0001 trains on", "t0002 trains", "t0001 report 2:")
+    assert_no_secrets(coordinator)
+    coordinator.says("stage 2 of 2")
+    coordinator.until(lambda: len(rig.instances()) == 1, "scaled down")
+    taken = rig.instances()[0].id
+    rig.spot_notice(taken, 20.0)
+    coordinator.ends(run, 0)
+    lines = coordinator.lines()
+    assert f"the cloud takes back {taken}; its trials save and go on elsewhere" in lines
+    assert "goes on after report" in lines
+    assert "0 instances, 0 volumes left" in lines
+    account = rig.account()
+    assert len(account) == 4
+    assert {one.zone for one in account.values()} == {second}
+    assert_model(coordinator)
+    assert_accounted(coordinator)
+
+
+def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    coordinator.write(Job("75s", "40gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "10s"'))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.trained(reports=30)
+    run.kill()
+    run.wait()
+    before = coordinator.json("show", "last")
+    lost, silent, kept = (one.id for one in coordinator.live())
+    rig.lose(lost)
+    rig.vanish(silent)
+    resumed = coordinator.start("resume", "last", "--plain")
+    coordinator.ends(resumed, 0, 90)
+    lines = coordinator.lines()
+    assert f"{lost} is lost" in lines
+    assert f"{silent} is lost: {silent} (seerd@" in lines
+    assert f"{kept} is lost" not in lines
+    told = assert_model(coordinator)
+    configs = {trial["trial"]: trial["config"] for trial in before["all_trials"]}
+    assert configs == {trial["trial"]: trial["config"] for trial in told["all_trials"]}
+    saved = {trial["trial"]: trial["checkpoint_epoch"] or 0 for trial in before["all_trials"]}
+    for name, epoch in restarts(lines.partition("resumed;")[2]):
+        assert epoch >= saved[name], f"{name} went on after report {epoch} and had saved up to {saved[name]}"
+    account = rig.account()
+    assert account[silent].reason == "Client.UserInitiatedShutdown"
+    assert len({one.token for one in account.values()}) == len(account)
+    assert_accounted(coordinator)
+
+
+def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(coordinator: Coordinator) -> None:
+    job = Job(
+        "75s",
+        "20gpu-min",
+        script="two_nodes.py",
+        launcher="torchrun",
+        policy=ONE_TRIAL.format(gpus=2),
+        limits="max_gpus = 2",
+        env='SEERD_TEST_GUILTY = "1"',
+        kind=ONE_GPU,
+    )
+    coordinator.write(job)
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.says("ended with exit status 1 (rank 1) and will be restarted", within_s=40)
+    coordinator.says("t0001 trains", "goes on after report")
+    coordinator.rig.lose(coordinator.live()[1].id)
+    (other,) = coordinator.live()
+    coordinator.until(lambda: not search.in_processes(other, ["two_nodes.py"]), "ended on the other node", SOON_S)
+    coordinator.says("goes on after report", times=2)
+    coordinator.ends(run, 0, 90)
+    assert "rank 1 of 2 has had enough" in coordinator.text("show", "last")
+    assert_accounted(coordinator)
+
+
+def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    coordinator.write(Job("40s", "12gpu-min", limits="max_gpus = 8"))
+    began = time.time()
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.trained(reports=30)
+    run.kill()
+    run.wait()
+    before = coordinator.json("show", "last")
+    coordinator.until(lambda: not rig.instances(), "ended by themselves", 45)
+    for one in rig.account().values():
+        assert one.reason == "Client.InstanceInitiatedShutdown"
+        assert one.until is not None
+        assert one.until <= began + 40
+    resumed = coordinator.start("resume", "last", "--plain")
+    coordinator.ends(resumed, 0)
+    told = assert_model(coordinator)
+    print(coordinator.lines())
+    saved = {trial["trial"]: trial["checkpoint_epoch"] or 0 for trial in before["all_trials"]}
+    print(saved, told["best"])
+    assert_accounted(coordinator)
+
+
+def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    rig.set_boot(boot_s=2.0)
+    rig.throttle("ec2:*", rate=0.3)
+    rig.fail("ec2:*", "InternalError", times=None, rate=0.1)
+    rig.throttle("s3:*", rate=0.2)
+    coordinator.write(Job("60s", "40gpu-min", limits="max_gpus = 8"))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.until(lambda: len(coordinator.live()) == 2, "launched")
+    few, full = (one.id for one in coordinator.live())
+    rig.set_gpus(few, 3)
+    rig.fill_disk(full, 1 << 20)
+    coordinator.says("report 5:", within_s=60)
+    assert not {few, full} & {one.id for one in rig.instances()}
+    lines = coordinator.lines()
+    assert "no instance: nvidia-smi lists 3 GPUs where 4 are expected" in lines
+    assert "no instance: 0.0 GiB are free" in lines
+    coordinator.interrupt(run)
+    coordinator.ends(run, 130)
+    assert "0 instances, 0 volumes left" in coordinator.lines()
+    shown = {one["instance"]: one for one in coordinator.json("show", "last")["all_instances"]}
+    print(coordinator.lines(), shown)
+    assert_accounted(coordinator)
+
+
+def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    for zone in rig.subnets:
+        rig.set_capacity(FOUR_GPUS, zone, 0)
+    coordinator.write(Job("40s", "12gpu-min", limits="max_gpus = 4"))
+    coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
+    lines = coordinator.lines()
+    print(lines)
+    assert all(zone in lines for zone in rig.subnets)
+    assert "sufficient capacity" in lines
+    rig.deny("ec2:RunInstances")
+    coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
+    told = coordinator.lines().removeprefix(lines)
+    print(told)
+    assert "ec2:RunInstances" in told
+    assert told.count("no instance") == 1, "asking again would not help"
+    assert "Traceback" not in told
+    assert rig.account() == {}
+
+
+def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_deaf(coordinator: Coordinator) -> None:
+    rig = coordinator.rig
+    rig.set_boot(boot_s=30.0)
+    coordinator.write(Job("60s", "20gpu-min", limits="max_gpus = 8", env='SEERD_TEST_DEAF = "1"'))
+    booting = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.until(lambda: len(coordinator.live()) == 2, "launched")
+    coordinator.interrupt(booting)
+    coordinator.ends(booting, 130, SOON_S)
+    assert_accounted(coordinator)
+    rig.set_boot(boot_s=0.5)
+    deaf = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.says("report 3:")
+    coordinator.interrupt(deaf)
+    coordinator.says("stopping: trials save", times=2)
+    coordinator.interrupt(deaf)
+    coordinator.ends(deaf, 130, SOON_S)
+    assert "stopping at once" in coordinator.lines()
+    assert coordinator.lines().count("0 instances, 0 volumes left") == 2
+    assert rig.instances() == []
+
+
+def assert_accounted(coordinator: Coordinator) -> None:
+    """Every instance of the rig is in the ledger, for as long as it ran and at most a second more; none is left."""
+    account = coordinator.rig.account()
+    told = coordinator.json("ledger", "last")
+    charges = {charge["instance"]: charge for charge in told["charges"]}
+    for one in account.values():
+        assert one.since is not None
+        assert one.until is not None, f"{one.id} is {one.state}"
+        charge = charges[one.id]
+        more_s = charge["until_s"] - charge["since_s"] - (one.until - one.since)
+        most_s = LOST_WITHIN_S if one.reason == "Server.SpotInstanceTermination" else WITHIN_S
+        assert -ROUNDING_S <= more_s <= most_s, (charge, one)
+    assert told["spent_gpu_min"] <= told["budget_gpu_min"]
+    assert coordinator.rig.instances() == []
+
+
+def assert_model(coordinator: Coordinator) -> dict[str, Any]:
+    """A model in hand, within deadline and budget, and a journal that says why."""
+    told: dict[str, Any] = coordinator.json("show", "last")
+    assert told["best"] is not None
+    assert Path(told["best"]["checkpoint"]).is_file()
+    assert told["elapsed_s"] <= told["deadline_s"]
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+    assert coordinator.json("replay", "last")["same"]
+    return told
+
+
+def assert_no_secrets(coordinator: Coordinator) -> None:
+    """No instance has the person's credentials or a key that opens another instance, and no URL is written down anywhere."""
+    rig, run = coordinator.rig, coordinator.run_folder
+    account = [rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"], "X-Amz-Signature"]
+    keys = {path: path.read_text().splitlines()[4] for path in (run / "keys").iterdir()}
+    instances = coordinator.live()
+    assert len(instances) == 3
+    for instance in instances:
+        own = [text for text in keys.values() if search.on_disk(instance, [text])]
+        assert len(own) == 1, "its own host key, and no other"
+        assert own != [keys[run / "keys" / "id_ed25519"]]
+        assert search.on_disk(instance, [run.name]), "the search finds what is there"
+        assert search.on_disk(instance, account) == []
+        assert any("agent.pyz" in text for text in search.processes(instance))
+        assert search.in_processes(instance, [*account, *keys.values()]) == []
+    written = [path for path in search.in_files([run, coordinator.log], [*account, *keys.values()]) if "/keys/" not in path]
+    assert written == []
+    assert (run / "keys").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+
+
+def restarts(lines: str) -> Iterator[tuple[str, int]]:
+    """Which trials went on after which report."""
+    for line in lines.splitlines():
+        before, found, after = line.partition(" goes on after report ")
+        if found:
+            yield before.split()[-1], int(after.split()[0])
