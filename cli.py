@@ -65,6 +65,7 @@ def run(
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     worlds.check_runnable(loaded)
     lease = offers.ask(loaded, _home(home))
+    _sweep_before(loaded, lease, _home(home))
     place = machine.place_of(loaded, _home(home), lease=lease)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     offers.check_quota(loaded, lease, made)
@@ -524,6 +525,18 @@ def _progress(total: int) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
         yield lambda: progress.advance(task)
+
+
+def _sweep_before(spec: Any, lease: Any, home: Home) -> None:
+    """What this user's dead runs have left behind is ended before anything new is rented."""
+    if lease is None:
+        return
+    import asyncio
+
+    from seerd.sweep import at_start
+
+    for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
+        print(line, file=sys.stderr)
 
 
 def _end(folder: RunFolder, ended: Ended, *, json: bool) -> None:

@@ -173,7 +173,9 @@ class Coordinator:
 
     def trained(self, reports: int, within_s: float = PATIENCE_S) -> None:
         """Wait until the trials of the only run have made so many reports in all."""
-        self.until(lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s)
+        self.until(
+            lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s
+        )
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """Ctrl-C."""

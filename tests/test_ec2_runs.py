@@ -32,7 +32,9 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
     rig = coordinator.rig
     first, second = list(rig.subnets)[:2]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
-    coordinator.write(Job("45s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot"))
+    coordinator.write(
+        Job("45s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot")
+    )
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("t0001 trains on", "t0002 trains", "t0001 report 2:")
     assert_no_secrets(coordinator)
@@ -236,7 +238,9 @@ def assert_no_secrets(coordinator: Coordinator) -> None:
         assert search.on_disk(instance, account) == []
         assert any("agent.pyz" in text for text in search.processes(instance))
         assert search.in_processes(instance, [*account, *keys.values()]) == []
-    written = [path for path in search.in_files([run, coordinator.log], [*account, *keys.values()]) if "/keys/" not in path]
+    written = [
+        path for path in search.in_files([run, coordinator.log], [*account, *keys.values()]) if "/keys/" not in path
+    ]
     assert written == []
     assert (run / "keys").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}

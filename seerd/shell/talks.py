@@ -50,7 +50,12 @@ class Talks:
     """The conversations of one run. `spawn` does work beside everything else; `lost` takes instances that cannot be reached any more."""
 
     def __init__(
-        self, world: World, core: Core, clock: RunClock, spawn: Callable[[Work], object], lost: Callable[[str, str], None]
+        self,
+        world: World,
+        core: Core,
+        clock: RunClock,
+        spawn: Callable[[Work], object],
+        lost: Callable[[str, str], None],
     ) -> None:
         self._world = world
         self._core = core

@@ -143,7 +143,7 @@ class Machine:
 
     def _own_root(self) -> Path:
         """Its file system, never that of the host: a machine that has just begun to boot still has the host's."""
-        if os.path.samestat(os.stat(self.root), os.stat("/")):
+        if self.root.samefile("/"):
             raise OSError(f"{self.root} is not its own yet")
         return self.root
 
