@@ -174,8 +174,10 @@ class Fleet:
         """Wait until it is time to ask again."""
         await asyncio.sleep(BUSY_S)
         if not self.register.restless():
+            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), CALM_S - BUSY_S)
+                async with asyncio.timeout(CALM_S - BUSY_S):
+                    await self._nudge.wait()
 
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
         news = self.register.observe(answer, asked_at, time.time(), self._busy)
