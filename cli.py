@@ -65,6 +65,7 @@ def run(
     loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     worlds.check_runnable(loaded)
     lease = offers.ask(loaded, _home(home))
+    _sweep_before(loaded, lease, _home(home))
     place = machine.place_of(loaded, _home(home), lease=lease)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     offers.check_quota(loaded, lease, made)
@@ -335,6 +336,61 @@ def replay(run: o.RunArg, home: o.HomeOpt = None, json: o.JsonOpt = False) -> No
     _tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
 
 
+@app.command()
+def doctor(
+    spec: o.SpecArg,
+    deadline: o.DeadlineOpt = None,
+    budget: o.BudgetOpt = None,
+    cost: o.CostOpt = None,
+    provider: o.ProviderOpt = None,
+    max_gpus: o.MaxGpusOpt = None,
+    set_: o.SetOpt = None,
+    policy: o.PolicyDocOpt = False,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
+) -> None:
+    """Look whether a run could begin: credentials, permissions, quota, image, network, bucket, price, clock, machines. Starts nothing.
+
+    One line a check, with what to do where something is wrong.
+    """
+    from seerd import doctor as doctors
+    from seerd.doctorview import doctor_view
+    from seerd.spec import load_spec
+
+    options = _options(deadline, budget, cost, None, provider, max_gpus, None, set_)
+    if policy:
+        print(jsonlib.dumps(doctors.policy_of(load_spec(spec, options)), indent=2))
+        return
+    findings = doctors.examine(spec, options, _home(home))
+    told = doctors.findings_json(findings)
+    _tell(told, None if json else doctor_view(told, str(spec)))
+    raise typer.Exit(doctors.exit_code(findings))
+
+
+@app.command()
+def sweep(
+    dry_run: o.DryRunOpt = False,
+    older_than: o.OlderThanOpt = None,
+    region: o.RegionOpt = None,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
+) -> None:
+    """Find by their tags what runs of yours have left in EC2, and end what is dead: instances and disks.
+
+    Dead is what is past its hard end, or of a run of this machine that is over or that nobody runs any more. The rest is listed, and kept.
+    """
+    from seerd import sweep as sweeps
+    from seerd.errors import CloudError
+
+    older_than_s = sweeps.age(older_than) if older_than else None
+    swept = sweeps.run(_home(home), region, dry_run=dry_run, older_than_s=older_than_s)
+    if json:
+        _tell(sweeps.sweep_json(swept), None)
+    else:
+        print(*sweeps.sweep_lines(swept), sep="\n")
+    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in swept.found) else 0)
+
+
 image = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Images of your own, from which instances start sooner."
 )
@@ -471,22 +527,46 @@ def _progress(total: int) -> Iterator[Any]:
         yield lambda: progress.advance(task)
 
 
+def _sweep_before(spec: Any, lease: Any, home: Home) -> None:
+    """What this user's dead runs have left behind is ended before anything new is rented."""
+    if lease is None:
+        return
+    import asyncio
+
+    from seerd.sweep import at_start
+
+    for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
+        print(line, file=sys.stderr)
+
+
 def _end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
     """Print the result and what is left of the run, and exit as it deserves."""
     from seerd import profiling, show
-    from seerd.summary import leftover_lines, summary
+    from seerd.summary import summary
 
     state = ended.state
-    for line in leftover_lines(ended.leftovers):
-        print(line, file=sys.stderr)
     if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
         from seerd.profileview import profile_view
 
         told = profiling.finish(folder, state)
         _tell(told, None if json else profile_view(told))
+        _tell_leftovers(ended.leftovers)
         return
-    _tell(show.result(state, _status(folder, state)), None if json else summary(state))
-    raise typer.Exit(show.exit_code(state) or (1 if ended.leftovers else 0))
+    told = {**show.result(state, _status(folder, state)), "leftovers": ended.leftovers}
+    _tell(told, None if json else summary(state))
+    _tell_leftovers(ended.leftovers)
+    raise typer.Exit(show.exit_code(state))
+
+
+def _tell_leftovers(leftovers: list[str] | None) -> None:
+    """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
+    from seerd.summary import leftover_lines
+
+    sys.stdout.flush()
+    for line in leftover_lines(leftovers):
+        print(line, file=sys.stderr)
+    if leftovers:
+        raise typer.Exit(1)
 
 
 @contextlib.contextmanager

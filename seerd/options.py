@@ -76,3 +76,12 @@ ImageNameOpt = Annotated[
     str | None, typer.Option(help="What the image is called.", metavar="NAME", show_default="seerd-NAME-DATE")
 ]
 ImageDataOpt = Annotated[bool, typer.Option("--data", help="Put train.data into the image, in /opt/seerd/data.")]
+PolicyDocOpt = Annotated[
+    bool, typer.Option("--policy", help="Print the least-privilege IAM policy for the coordinator, and nothing else.")
+]
+DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Only show what would be ended.")]
+OlderThanOpt = Annotated[
+    str | None,
+    typer.Option(help="End also what is older, unless a process of this machine runs it, e.g. 2h.", metavar="TIME"),
+]
+RegionOpt = Annotated[str | None, typer.Option(help="AWS region.", metavar="NAME", show_default="as for any AWS tool")]

@@ -133,7 +133,7 @@ def _(event: LaunchRefused, state: State) -> str | None:
     """One line for all launches that were asked for together and refused for the same reason."""
     together = f"{event.command.partition('.')[0]}."
     same = [name for name, i in state.instances.items() if name.startswith(together) and i.why == event.why]
-    return None if same[:1] != [event.command] else f"no instance: {event.why}"
+    return None if event.command in same[1:] else f"no instance: {event.why}"
 
 
 @_text.register

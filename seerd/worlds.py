@@ -129,6 +129,7 @@ def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
         run=folder.run,
         metric=metric,
         result=folder.best,
+        rented=setup.ec2 is not None,
         expected=_expected(setup),
         data=_data(setup, store, folder.run),
     )

@@ -76,6 +76,8 @@ def test_every_command_says_what_it_does() -> None:
         "best",
         "stop",
         "replay",
+        "doctor",
+        "sweep",
     ):
         assert re.search(rf"^\s+{command}\s+\S", listed, re.MULTILINE), command
         assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0

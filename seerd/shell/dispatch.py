@@ -220,7 +220,10 @@ class Dispatch:
         )
 
     async def _end(self, name: str, token: str) -> Span:
-        """Its agent lets go while it is being given back."""
+        """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it switches the instance off itself."""
+        if self._world.rented:
+            await self._talks.drop(name, "it is given back")
+            return await self._world.provider.terminate(name)
         _, span = await asyncio.gather(self._talks.shut_down(name, token), self._world.provider.terminate(name))
         return span
 

@@ -20,6 +20,7 @@ from seerd.shell.stores.base import Store
 class World:
     """What a run acts on: where instances and checkpoints are, what is trained, where the result goes.
 
+    rented    whether instances switch themselves off when nobody renews the lease of their agents
     expected  what a healthy instance has, None where nothing is looked at
     data      lists what instances fetch before they are set up, with fresh URLs
     """
@@ -30,6 +31,7 @@ class World:
     run: str
     metric: str
     result: Path
+    rented: bool = False
     expected: Expected | None = None
     data: Callable[[], Awaitable[list[Download]]] | None = None
 

@@ -36,6 +36,8 @@ class Control:
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
         image.root_device_type, image.root_device_name = "ebs", "/dev/sda1"
         group = ec2.create_security_group("seerd-rig", "ssh from the coordinator, everything among instances")
+        ec2.authorize_security_group_ingress(group.id, "tcp", "22", "22", [{"CidrIp": ec2.default_vpc.cidr_block}])
+        ec2.authorize_security_group_ingress(group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}])
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
         self.proxy.image = image.id

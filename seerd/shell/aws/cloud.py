@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import aioboto3
 from aiobotocore.config import AioConfig
+from botocore.exceptions import NoCredentialsError
 
 from seerd.shell.aws.errors import AGAIN, AwsError, Kind, told
 from seerd.shell.aws.retrying import Retries
@@ -27,6 +29,22 @@ PATIENCE_S = 60.0
 _CONFIG = AioConfig(
     connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 1}, max_pool_connections=32
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """How long credentials last. `source`: botocore's word for where they come from; `temporary`: they have a session token; `ends_at`: wall
+    clock, None if they do not end, or do not say.
+    """
+
+    source: str
+    temporary: bool
+    ends_at: float | None
+
+    @property
+    def renewed(self) -> bool:
+        """Whether botocore gets new ones by itself before they end: of roles, SSO sessions and processes, not of the environment."""
+        return self.source not in {"env", "explicit", "shared-credentials-file", "config-file"}
 
 
 class Cloud:
@@ -98,6 +116,18 @@ class Cloud:
             if not answer.get("NextToken"):
                 return found
             more = {"NextToken": answer["NextToken"]}
+
+    async def lifetime(self) -> Lifetime:
+        """Where the credentials come from and when they end; nothing of what they are. Raises `AwsError`: there are none."""
+        try:
+            found = await self._aws().get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            frozen = await found.get_frozen_credentials()
+        except Exception as error:
+            raise told(error, "reading the AWS credentials") from error
+        ends = getattr(found, "_expiry_time", None)
+        return Lifetime(found.method, frozen.token is not None, ends.timestamp() if ends is not None else None)
 
     async def close(self) -> None:
         """Close all connections; calls fail from now on."""

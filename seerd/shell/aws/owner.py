@@ -8,7 +8,7 @@ from __future__ import annotations
 from seerd.shell.aws.cloud import Cloud
 
 
-async def caller(cloud: Cloud) -> str:
+async def caller(cloud: Cloud, *, patience_s: float = 60.0) -> str:
     """The ARN of these credentials, for the owner's tag. Raises `AwsError`: there are none, or they are not valid."""
-    answer = await cloud.ask("sts", "get_caller_identity")
+    answer = await cloud.ask("sts", "get_caller_identity", patience_s=patience_s)
     return str(answer["Arn"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
@@ -34,23 +34,8 @@ class Left:
 
 async def find(cloud: Cloud, owner: str) -> list[Left]:
     """Instances that have not ended and volumes that no instance of the list will take along, the oldest first. Raises `AwsError`."""
-    filters = [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]
     now = time.time()
-    found = [
-        Left(
-            "instance",
-            s.instance,
-            s.tags[RUN],
-            s.tags.get(NAME, ""),
-            s.tags.get(HARD_END, ""),
-            s.state,
-            s.type,
-            now - s.launched_at,
-        )
-        for s in await instances.find(cloud, filters)
-        if s.state not in ENDING
-    ]
-    found += [
+    disks = [
         Left(
             "volume",
             v.volume,
@@ -61,10 +46,29 @@ async def find(cloud: Cloud, owner: str) -> list[Left]:
             f"{v.gb} GB",
             now - v.made_at,
         )
-        for v in await instances.volumes(cloud, filters)
+        for v in await instances.volumes(cloud, _of(owner))
         if v.state == "available"
     ]
-    return sorted(found, key=lambda left: -left.age_s)
+    return sorted([*await find_instances(cloud, owner), *disks], key=lambda left: -left.age_s)
+
+
+async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) -> list[Left]:
+    """The instances alone: one question. Raises `AwsError`."""
+    now = time.time()
+    return [
+        Left(
+            "instance",
+            s.instance,
+            s.tags[RUN],
+            s.tags.get(NAME, ""),
+            s.tags.get(HARD_END, ""),
+            s.state,
+            s.type,
+            now - s.launched_at,
+        )
+        for s in await instances.find(cloud, _of(owner), patience_s=patience_s)
+        if s.state not in ENDING
+    ]
 
 
 async def remove(cloud: Cloud, left: Left) -> None:
@@ -77,3 +81,7 @@ async def remove(cloud: Cloud, left: Left) -> None:
     except AwsError as error:
         if error.kind is not Kind.GONE:
             raise
+
+
+def _of(owner: str) -> list[dict[str, Any]]:
+    return [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]

@@ -15,7 +15,9 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so."""
+    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so; `architectures`: its
+    processor's.
+    """
 
     name: str
     gpus: int
@@ -24,6 +26,7 @@ class InstanceType:
     vcpus: int
     memory_mib: int
     source: Literal["EC2", "bundled"]
+    architectures: tuple[str, ...] = ("x86_64",)
 
     @property
     def family(self) -> str:
@@ -75,4 +78,5 @@ def _read(row: dict[str, Any]) -> InstanceType:
         vcpus=row["VCpuInfo"]["DefaultVCpus"],
         memory_mib=row["MemoryInfo"]["SizeInMiB"],
         source="EC2",
+        architectures=tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from seerd.errors import ProviderError
 from seerd.shell.aws import instances
@@ -26,6 +27,9 @@ HUNT_S = 15.0
 """How long after a launch of unknown outcome EC2 is asked for what it brought. What shows up even later, the watch ends."""
 
 HUNT_POLL_S = 1.0
+
+
+Result = TypeVar("Result")
 
 
 class Fleet:
@@ -50,23 +54,29 @@ class Fleet:
             self._watch = asyncio.create_task(self._keep_watching())
 
     async def loss(self) -> Loss:
-        """The next loss. Raises what has ended the watch, if a bug has: without it nothing would be noticed any more."""
-        self.watch()
-        assert self._watch is not None
-        loss = asyncio.create_task(self._losses.get())
-        try:
-            await asyncio.wait({loss, self._watch}, return_when=asyncio.FIRST_COMPLETED)
-            if not loss.done():
-                self._watch.result()
-            return await loss
-        finally:
-            loss.cancel()
+        """The next loss. Raises what has ended the watch, if a bug has."""
+        return await self._unless_blind(self._losses.get())
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something that an answer of EC2 will tell."""
-        self._nudge.set()
+        """Wait for something that an answer of EC2 will tell. Raises what has ended the watch, if a bug has."""
+        await self._unless_blind(self._heard(true))
+
+    async def _heard(self, true: Callable[[], bool]) -> None:
         async with self._news:
             await self._news.wait_for(true)
+
+    async def _unless_blind(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What is waited for comes from the watch alone: if that ends, nothing would come any more."""
+        self.watch()
+        assert self._watch is not None
+        waiting = asyncio.create_task(work)
+        try:
+            await asyncio.wait({waiting, self._watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                self._watch.result()
+            return await waiting
+        finally:
+            waiting.cancel()
 
     async def find(self, *, patience_s: float = 60.0) -> list[Seen]:
         """All instances of the run, asked afresh."""
@@ -164,8 +174,10 @@ class Fleet:
         """Wait until it is time to ask again."""
         await asyncio.sleep(BUSY_S)
         if not self.register.restless():
+            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), CALM_S - BUSY_S)
+                async with asyncio.timeout(CALM_S - BUSY_S):
+                    await self._nudge.wait()
 
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
         news = self.register.observe(answer, asked_at, time.time(), self._busy)

@@ -62,15 +62,18 @@ class HostsProvider:
         self._uses: dict[str, _Use] = {}
         self._resting: dict[str, tuple[float, str]] = {}
         self._ended: dict[str, Span] = {}
+        self._looks: set[asyncio.Future[str]] = set()
 
     async def open(self) -> None:
-        """See that at least one host lets us in. Raises `CloudError` with what each of them said."""
-        causes = await asyncio.gather(*map(self._cause, self._hosts))
-        for name, cause in zip(self._hosts, causes, strict=True):
-            if cause:
-                self._rest(name, cause)
-        if all(causes):
-            raise CloudError("none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes))
+        """See that at least one host lets us in; the others are not waited for. Raises `CloudError` with what each of them said."""
+        self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
+        causes: list[str] = []
+        for look in asyncio.as_completed(self._looks):
+            cause = await look
+            if not cause:
+                return
+            causes.append(cause)
+        raise CloudError("none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes))
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         """Those of the known whose host can be reached; what of the run is on the others is ended."""
@@ -127,6 +130,9 @@ class HostsProvider:
 
     async def close(self) -> None:
         """Let go of connections."""
+        for look in self._looks:
+            look.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
         await self._remote.close()
 
     async def _take_up(self, name: str, instance: str | None) -> str | None:
@@ -167,6 +173,13 @@ class HostsProvider:
     def _refuse_if_ended(self, token: str) -> None:
         if token in self._ended:
             raise LaunchError("it was given back before it was ready", retry=False)
+
+    async def _look(self, name: str) -> str:
+        """The same, and a host that cannot be used is left alone for a while."""
+        cause = await self._cause(name)
+        if cause and name not in self._uses:
+            self._rest(name, cause)
+        return cause
 
     async def _cause(self, name: str) -> str:
         """Why the host cannot be used; empty if it can."""

@@ -1,0 +1,49 @@
+"""Who we are to AWS, and what time it is there.
+
+The one rule: AWS refuses what is signed with a clock that is more than five minutes off
+(docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html), and its refusals bear the right time: they are read as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
+
+PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why. `ahead_s`: how far our clock is ahead of AWS's,
+    to about a second; None if AWS has not answered.
+    """
+
+    arn: str
+    account: str
+    ahead_s: float | None
+    error: AwsError | None = None
+
+
+async def introduce(cloud: Cloud) -> Introduction:
+    """Ask who we are. Raises nothing."""
+    before = time.time()
+    try:
+        answer = await cloud.ask("sts", "get_caller_identity", patience_s=PATIENCE_S)
+    except AwsError as error:
+        response: Any = getattr(error.__cause__, "response", None) or {}
+        return Introduction("", "", _ahead_s(response, (before + time.time()) / 2), error)
+    return Introduction(str(answer["Arn"]), str(answer["Account"]), _ahead_s(answer, (before + time.time()) / 2))
+
+
+def _ahead_s(answer: Mapping[str, Any], ours: float) -> float | None:
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    try:
+        return ours - parsedate_to_datetime(headers["date"]).timestamp() - 0.5  # the header has whole seconds
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,144 @@
+"""The least that a coordinator must be allowed, as an IAM policy.
+
+The one rule: a pure function of the spec. What EC2 can restrict to seerd's own things is restricted to what bears the tag `seerd:run`
+(docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.shell.aws.instances import RUN
+from seerd.shell.aws.rights import NOBODY, NOTHING
+
+Statement = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a spec uses. `region`, `account`: "*" where they are not known; no `subnets` or `groups`: any; `store`, `data`: (bucket, prefix)."""
+
+    region: str
+    account: str
+    image: str
+    subnets: tuple[str, ...]
+    groups: tuple[str, ...]
+    key: str | None
+    spot: bool
+    store: tuple[str, str]
+    data: tuple[tuple[str, str], ...] = ()
+
+
+def policy(needs: Needs) -> dict[str, Any]:
+    """The policy document."""
+    statements = [_looking(needs), *_image(needs), *_launching(needs), *_ending(needs), *_storing(needs)]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _looking(needs: Needs) -> Statement:
+    described = [
+        "Images",
+        "InstanceTypeOfferings",
+        "InstanceTypes",
+        "Instances",
+        "KeyPairs",
+        "SecurityGroups",
+        "Subnets",
+        "Volumes",
+        *(["SpotPriceHistory"] if needs.spot else []),
+    ]
+    reads = [
+        *(f"ec2:Describe{what}" for what in described),
+        "pricing:GetProducts",
+        "servicequotas:GetServiceQuota",
+        "sts:GetCallerIdentity",
+    ]
+    return _allow("Look", reads, "*")
+
+
+def _image(needs: Needs) -> list[Statement]:
+    if not needs.image.startswith("ssm:"):
+        return []
+    path = needs.image.removeprefix("ssm:").lstrip("/")
+    account = "" if path.startswith("aws/") else needs.account
+    arn = f"arn:{partition(needs.region)}:ssm:{needs.region}:{account}:parameter/{path}"
+    return [_allow("ImageParameter", ["ssm:GetParameter"], arn)]
+
+
+def _launching(needs: Needs) -> list[Statement]:
+    made = ["instance", "volume", "network-interface", *(["spot-instances-request"] if needs.spot else [])]
+    tagged = [_ec2(needs, kind, "*") for kind in made]
+    image = "*" if needs.image.startswith("ssm:") else needs.image
+    used = [
+        _ec2(needs, "image", image, account=""),
+        *_named(needs, "subnet", needs.subnets),
+        *_named(needs, "security-group", needs.groups),
+        *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
+    ]
+    return [
+        _allow("LaunchWhatIsTagged", ["ec2:RunInstances"], tagged, {"StringLike": {f"aws:RequestTag/{RUN}": "*"}}),
+        _allow("LaunchFrom", ["ec2:RunInstances"], used),
+        _allow(
+            "TagInTheLaunch",
+            ["ec2:CreateTags"],
+            tagged,
+            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+        ),
+    ]
+
+
+def _ending(needs: Needs) -> list[Statement]:
+    own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
+    actions = {"instance": "ec2:TerminateInstances", "volume": "ec2:DeleteVolume"}
+    return [
+        _allow("EndInstances", [actions["instance"]], _ec2(needs, "instance", "*"), own),
+        _allow("DeleteVolumes", [actions["volume"]], _ec2(needs, "volume", "*"), own),
+        _allow(
+            "AskWithoutAnInstance",
+            list(actions.values()),
+            [_ec2(needs, "instance", NOBODY), _ec2(needs, "volume", NOTHING)],
+        ),
+    ]
+
+
+def _storing(needs: Needs) -> list[Statement]:
+    bucket, prefix = needs.store
+    below = "/".join(filter(None, [prefix, "*"]))
+    statements = [
+        _allow("Bucket", ["s3:ListBucket", "s3:ListBucketMultipartUploads"], _s3(needs, bucket)),
+        _allow(
+            "Checkpoints",
+            ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            _s3(needs, f"{bucket}/{below}"),
+        ),
+    ]
+    if needs.data:
+        buckets = sorted({_s3(needs, name) for name, _ in needs.data})
+        statements.append(_allow("DataBuckets", ["s3:ListBucket"], buckets))
+        statements.append(_allow("Data", ["s3:GetObject"], [_s3(needs, f"{b}/{prefix}*") for b, prefix in needs.data]))
+    return statements
+
+
+def partition(region: str) -> str:
+    """The first part of ARNs in this region (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html)."""
+    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(region.rpartition("-")[0].rpartition("-")[0], "aws")
+
+
+def _named(needs: Needs, kind: str, names: Sequence[str]) -> list[str]:
+    return [_ec2(needs, kind, name) for name in names or ("*",)]
+
+
+def _ec2(needs: Needs, kind: str, name: str, account: str | None = None) -> str:
+    owner = needs.account if account is None else account
+    return f"arn:{partition(needs.region)}:ec2:{needs.region}:{owner}:{kind}/{name}"
+
+
+def _s3(needs: Needs, path: str) -> str:
+    return f"arn:{partition(needs.region)}:s3:::{path}"
+
+
+def _allow(sid: str, actions: list[str], resource: str | list[str], condition: Statement | None = None) -> Statement:
+    statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
+    return statement | ({"Condition": condition} if condition else {})

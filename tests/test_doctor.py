@@ -1,0 +1,492 @@
+"""What doctor says of a spec: on the rig with one thing wrong at a time, on real sshds, and on this machine."""
+
+from __future__ import annotations
+
+import fnmatch
+import getpass
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seerd import doctor
+from seerd.doctor.ec2 import clock
+from seerd.doctor.finding import Finding, exit_code, findings_json
+from seerd.doctor.network import access, among
+from seerd.shell.aws.network import Group, Rule
+from seerd.shell.aws.policy import Needs, partition, policy
+from seerd.shell.aws.rights import denied_action
+from seerd.shell.home import Home
+from tests.rig import Rig, guest
+from tests.shell.sshd import Sshd, sshds
+
+ROOT = Path(__file__).parent.parent
+SPEC = """
+name = "try"
+metric = {{ name = "accuracy", mode = "max" }}
+[train]
+script = "train.py"
+launcher = "command"
+[space]
+lr = {{ low = 0.001, high = 0.9 }}
+[policy]
+eta = 2
+t_min = "30s"
+p_max = 4
+[limits]
+deadline = "20m"
+budget = "300gpu-min"
+[cluster]
+{cluster}
+"""
+
+
+class Patient:
+    """A spec, and a home for what runs would leave."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spec = folder / "spec.toml"
+        self.home = Home(folder / "home")
+        (folder / "train.py").write_text("pass\n")
+
+    def write(self, cluster: dict[str, Any]) -> None:
+        lines = [f"{key} = {json.dumps(value)}" for key, value in cluster.items() if value is not None]
+        self.spec.write_text(SPEC.format(cluster="\n".join(lines)))
+
+    def examine(self, **sets: str) -> list[Finding]:
+        return doctor.examine(self.spec, [(key.replace("__", "."), value) for key, value in sets.items()], self.home)
+
+
+class OnRig(Patient):
+    """The same for the rig."""
+
+    def __init__(self, folder: Path, rig: Rig) -> None:
+        super().__init__(folder)
+        self.rig = rig
+
+    def see(self, **changes: Any) -> list[Finding]:
+        """What is said with these keys of `[cluster]` changed."""
+        self.write(
+            {
+                "provider": "ec2",
+                "region": "us-east-1",
+                "instance_type": ["g4dn.12xlarge"],
+                "image": self.rig.image,
+                "subnets": [self.rig.subnets["us-east-1a"], self.rig.subnets["us-east-1b"]],
+                "security_groups": [self.rig.security_group],
+                "store": f"s3://{self.rig.bucket}/runs",
+            }
+            | changes
+        )
+        return self.examine()
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Patient:
+    return Patient(tmp_path)
+
+
+@pytest.fixture
+def ill(tmp_path: Path, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> OnRig:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    return OnRig(tmp_path, rig)
+
+
+def of(findings: list[Finding], check: str) -> Finding:
+    """The one line of this check."""
+    (found,) = [finding for finding in findings if finding.check == check]
+    return found
+
+
+def problems(findings: list[Finding]) -> list[str]:
+    return [f"{f.check}: {f.found}" for f in findings if f.level == "problem"]
+
+
+# ---------------------------------------------------------------- EC2
+
+
+def test_a_spec_that_can_be_run_has_no_problem_and_nothing_is_started(ill: OnRig) -> None:
+    findings = ill.see()
+    assert problems(findings) == []
+    assert exit_code(findings) == 0
+    checks = {finding.check for finding in findings if finding.level == "ok"}
+    assert checks >= {
+        *("seerd", "home", "spec", "region", "clock", "credentials", "types", "price", "quota", "image", "subnets"),
+        *("zones", "SSH", "launch", "permissions", "instances", "store"),
+    }
+    assert "instances of 4 GPUs" in of(findings, "plan").found
+    assert "user/moto (from env)" in of(findings, "credentials").found
+    assert ill.rig.account() == {}
+    listed = guest.client(ill.rig, "s3")
+    assert listed.list_objects_v2(Bucket=ill.rig.bucket)["KeyCount"] == 0
+    assert listed.list_multipart_uploads(Bucket=ill.rig.bucket).get("Uploads", []) == []
+
+
+def test_an_image_by_its_parameter_and_spot(ill: OnRig) -> None:
+    findings = ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot")
+    assert problems(findings) == []
+    assert "AWS spot history" in of(findings, "price").found
+    ill.rig.deny("ssm:GetParameter")
+    denied = of(ill.see(image=f"ssm:{ill.rig.image_parameter}"), "image")
+    assert (denied.level, denied.missing) == ("problem", ("ssm:GetParameter",))
+
+
+@pytest.mark.parametrize(
+    ("action", "named", "level"),
+    [
+        ("ec2:RunInstances", "ec2:RunInstances", "problem"),
+        ("ec2:TerminateInstances", "ec2:TerminateInstances", "problem"),
+        ("ec2:DeleteVolume", "ec2:DeleteVolume", "warning"),
+        ("ec2:DescribeInstances", "ec2:DescribeInstances", "problem"),
+        ("ec2:DescribeVolumes", "ec2:DescribeVolumes", "problem"),
+        ("ec2:DescribeImages", "ec2:DescribeImages", "problem"),
+        ("ec2:DescribeSubnets", "ec2:DescribeSubnets", "problem"),
+        ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypes", "problem"),
+        ("ec2:DescribeInstanceTypeOfferings", "ec2:DescribeInstanceTypeOfferings", "warning"),
+        ("ec2:DescribeSecurityGroups", "ec2:DescribeSecurityGroups", "warning"),
+        ("pricing:GetProducts", "pricing:GetProducts", "warning"),
+        ("servicequotas:GetServiceQuota", "servicequotas:GetServiceQuota", "warning"),
+        ("s3:PutObject", "s3:PutObject", "problem"),
+        ("s3:GetObject", "s3:GetObject", "problem"),
+        ("s3:DeleteObject", "s3:DeleteObject", "problem"),
+        ("s3:HeadBucket", "s3:ListBucket", "problem"),
+        ("s3:ListMultipartUploads", "s3:ListBucketMultipartUploads", "problem"),
+        ("s3:AbortMultipartUpload", "s3:AbortMultipartUpload", "problem"),
+    ],
+)
+def test_a_missing_permission_is_named_as_iam_has_it(ill: OnRig, action: str, named: str, level: str) -> None:
+    ill.rig.deny(action)
+    findings = ill.see()
+    found = [finding for finding in findings if finding.missing]
+    assert {action for finding in found for action in finding.missing} == {named}
+    assert {finding.level for finding in found} == {level}
+    assert exit_code(findings) == (5 if level == "problem" else 0)
+    assert findings_json(findings)["missing"] == [named]
+    assert of(findings, "seerd").level == "ok"
+
+
+def test_a_launch_that_may_not_tag_is_told_from_one_that_may_not_be(ill: OnRig) -> None:
+    why = "You are not authorized to perform: ec2:CreateTags on resource: arn:aws:ec2:us-east-1:123456789012:volume/*"
+    ill.rig.fail("ec2:RunInstances", "UnauthorizedOperation", times=None, message=why)
+    assert of(ill.see(), "launch").missing == ("ec2:CreateTags",)
+
+
+def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> None:
+    findings = ill.see(
+        instance_type=["g4dn.99xlarge"],
+        image="ami-0123456789abcdef0",
+        subnets=["subnet-0123456789abcdef0"],
+        key="nobodys",
+        store="s3://no-bucket-of-ours/runs",
+    )
+    wrong = {finding.check for finding in findings if finding.level == "problem"}
+    assert wrong >= {"types", "image", "subnets", "key pair", "store"}
+    assert "no instance type g4dn.99xlarge" in of(findings, "types").found
+    assert "no such bucket" in of(findings, "store").found
+    assert "no such key pair" in of(findings, "key pair").found
+    assert exit_code(findings) in (2, 5)
+
+
+def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
+    sizes = ill.see(instance_type=["g4dn.xlarge", "p3.8xlarge"])
+    assert "the same number of GPUs" in of(sizes, "types").found
+    assert "m5.large has no GPU" in of(ill.see(instance_type=["m5.large"], price="$1"), "types").found
+
+
+def test_an_image_of_another_architecture(ill: OnRig) -> None:
+    ec2 = guest.client(ill.rig, "ec2")
+    arm = next(
+        i["ImageId"] for i in ec2.describe_images(Filters=[{"Name": "architecture", "Values": ["arm64"]}])["Images"]
+    )
+    found = of(ill.see(image=arm), "image")
+    assert (found.level, "does not run on g4dn.12xlarge" in found.found) == ("problem", True)
+
+
+def test_a_quota_below_the_plans_peak(ill: OnRig) -> None:
+    ill.rig.set_quota("G", 48)
+    findings = ill.see()
+    quota = of(findings, "quota")
+    assert quota.level == "problem"
+    assert "request-service-quota-increase" in quota.found
+    assert exit_code(findings) == 5
+    either = [finding for finding in ill.see(instance_type=["g4dn.12xlarge", "p3.8xlarge"]) if finding.check == "quota"]
+    assert [finding.level for finding in either] == ["warning", "ok"]
+
+
+def test_a_group_that_lets_nobody_in(ill: OnRig) -> None:
+    ec2 = guest.client(ill.rig, "ec2")
+    closed = ec2.create_security_group(GroupName="closed", Description="nobody")["GroupId"]
+    found = of(ill.see(security_groups=[closed]), "SSH")
+    assert found.level == "problem"
+    assert f"authorize-security-group-ingress --group-id {closed} --protocol tcp --port 22" in found.todo
+    public = of(ill.see(address="public"), "SSH")
+    assert public.level == "warning"
+    assert "checkip.amazonaws.com" in public.todo
+
+
+def test_trials_larger_than_an_instance_need_a_group_that_is_open_inside(ill: OnRig) -> None:
+    findings = ill.see(instance_type=["g4dn.xlarge"])
+    assert of(findings, "among instances").level == "ok"
+    ec2 = guest.client(ill.rig, "ec2")
+    closed = ec2.create_security_group(GroupName="closed", Description="nobody")["GroupId"]
+    findings = ill.see(instance_type=["g4dn.xlarge"], security_groups=[closed])
+    assert of(findings, "among instances").level == "problem"
+
+
+def test_no_credentials_stop_the_questions_to_aws_and_nothing_else(ill: OnRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    findings = ill.see()
+    assert "there are no AWS credentials here" in of(findings, "credentials").found
+    assert of(findings, "spec").level == "ok"
+    assert exit_code(findings) == 5
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANOBODYNOBODYNOBO")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    findings = ill.see()
+    assert "AWS does not know these credentials" in of(findings, "credentials").found
+    assert of(findings, "AWS").level == "warning"
+
+
+def test_credentials_that_end_during_a_run(ill: OnRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1200))
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", soon)
+    found = of(ill.see(), "credentials")
+    assert found.level == "warning"
+    assert "they end in 19m" in found.found or "they end in 20m" in found.found
+
+
+class _LateSts(http.server.BaseHTTPRequestHandler):
+    """STS, with a clock that is ten minutes ahead of ours."""
+
+    def do_POST(self) -> None:
+        body = b"<ErrorResponse><Error><Code>RequestExpired</Code><Message>Request has expired.</Message></Error></ErrorResponse>"
+        self.send_response_only(403)
+        self.send_header("Date", formatdate(time.time() + 600.0, usegmt=True))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def late_sts() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _LateSts)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_clock_that_is_off_is_told_though_aws_refuses(
+    ill: OnRig, late_sts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", late_sts)
+    findings = ill.see()
+    found = of(findings, "clock")
+    assert found.level == "problem"
+    assert "behind AWS's" in found.found
+    assert "or this machine's clock is wrong" in of(findings, "credentials").found
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "level"),
+    [(0.4, "ok"), (-59.0, "ok"), (61.0, "warning"), (-239.0, "warning"), (241.0, "problem"), (-900.0, "problem")],
+)
+def test_how_wrong_a_clock_may_be(ahead_s: float, level: str) -> None:
+    (found,) = clock(ahead_s)
+    assert found.level == level
+    assert clock(None) == []
+
+
+def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
+    ill.rig.deny("ec2:TerminateInstances")
+    ill.see()
+
+    def seerd(*args: str, code: int) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "import cli; cli.main()", "doctor", str(ill.spec), *args],
+            env={**os.environ, "SEERD_HOME": str(ill.home.path)},
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    text = seerd(code=5)
+    assert "problem  permissions: not permitted: ec2:TerminateInstances" in text
+    assert f"missing permissions: ec2:TerminateInstances\nthe whole policy: seerd doctor {ill.spec} --policy" in text
+    told = json.loads(seerd("--json", code=5))
+    assert (told["problems"], told["missing"]) == (1, ["ec2:TerminateInstances"])
+    assert {"check", "level", "found", "todo", "missing"} == set(told["checks"][0])
+    document = json.loads(seerd("--policy", code=0))
+    assert f"arn:aws:s3:::{ill.rig.bucket}/runs/*" in json.dumps(document)
+    assert ":123456789012:security-group/" in json.dumps(document)
+
+
+def test_the_policy_permits_every_call_that_a_run_and_doctor_make(ill: OnRig) -> None:
+    ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot", key=None)
+    document = doctor.policy_of(doctor.load_spec(ill.spec, []))
+    permitted = {action for statement in document["Statement"] for action in statement["Action"]}
+    iam = {
+        "s3:HeadBucket": "s3:ListBucket",
+        "s3:ListObjects": "s3:ListBucket",
+        "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
+        "s3:CreateMultipartUpload": "s3:PutObject",
+    }
+    called = {iam.get(action, action) for action in ill.rig.calls}
+    assert called <= permitted | {"s3:CreateBucket"}
+
+
+# ---------------------------------------------------------------- pure parts
+
+
+NEEDS = Needs("eu-west-1", "42", "ami-1", ("subnet-1",), ("sg-1",), "mine", False, ("b", "p/q"), (("d", "x"),))
+
+
+def test_what_the_policy_restricts() -> None:
+    by_sid = {statement["Sid"]: statement for statement in policy(NEEDS)["Statement"]}
+    assert by_sid["EndInstances"]["Condition"] == {"StringLike": {"aws:ResourceTag/seerd:run": "*"}}
+    assert by_sid["LaunchWhatIsTagged"]["Condition"] == {"StringLike": {"aws:RequestTag/seerd:run": "*"}}
+    assert by_sid["LaunchFrom"]["Resource"] == [
+        "arn:aws:ec2:eu-west-1::image/ami-1",
+        "arn:aws:ec2:eu-west-1:42:subnet/subnet-1",
+        "arn:aws:ec2:eu-west-1:42:security-group/sg-1",
+        "arn:aws:ec2:eu-west-1:42:key-pair/mine",
+    ]
+    assert by_sid["Checkpoints"]["Resource"] == "arn:aws:s3:::b/p/q/*"
+    assert by_sid["Data"]["Resource"] == ["arn:aws:s3:::d/x*"]
+    for statement in by_sid.values():
+        changing = [a for a in statement["Action"] if not fnmatch.fnmatch(a, "*:[DGL][ei][st]*")]
+        assert not changing or statement["Resource"] != "*"
+    regions = {"cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov", "us-east-1": "aws", "*": "aws"}
+    assert {region: partition(region) for region in regions} == regions
+
+
+def test_the_permission_that_a_refusal_names() -> None:
+    text = "You are not authorized. User: arn:aws:iam::1:user/me is not authorized to perform: ec2:CreateTags on resource: x"
+    assert denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
+    assert denied_action("You are not authorized to perform this operation.", "ec2:RunInstances") == "ec2:RunInstances"
+
+
+def group(*rules: Rule) -> list[Group]:
+    return [Group("sg-1", "seerd", "vpc-1", rules)]
+
+
+SSH_FROM = {
+    "world": Rule("tcp", 22, 22, ("0.0.0.0/0",), ()),
+    "office": Rule("tcp", 22, 22, ("198.51.100.0/24",), ()),
+    "vpc": Rule("tcp", 0, 65535, ("10.0.0.0/16",), ()),
+    "group": Rule("-1", None, None, (), ("sg-1",)),
+    "web": Rule("tcp", 443, 443, ("0.0.0.0/0",), ()),
+    "udp": Rule("udp", 22, 22, ("0.0.0.0/0",), ()),
+    "six": Rule("tcp", 22, 22, ("fd00::/8",), ()),
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "address", "level"),
+    [
+        (["world"], "public", "ok"),
+        (["office"], "public", "warning"),
+        (["group"], "public", "problem"),
+        (["web", "udp"], "public", "problem"),
+        (["vpc"], "private", "ok"),
+        (["office"], "private", "warning"),
+        (["six"], "private", "warning"),
+        (["group"], "private", "ok"),
+        (["web", "udp"], "private", "problem"),
+        ([], "private", "problem"),
+    ],
+)
+def test_who_gets_in(rules: list[str], address: str, level: str) -> None:
+    def ours(to: str) -> str:
+        return "" if ":" in to else "10.0.3.4"
+
+    assert access(group(*(SSH_FROM[name] for name in rules)), address, ours).level == level
+    assert among(group(SSH_FROM["group"]), 8).level == "ok"
+    assert among(group(SSH_FROM["vpc"], SSH_FROM["world"]), 8).level == "problem"
+
+
+# ---------------------------------------------------------------- hosts, this machine
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Sshd]]:
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with sshds(3) as servers:
+        (ssh / "id_ed25519").write_bytes(servers[0].user_key.read_bytes())
+        (ssh / "id_ed25519").chmod(0o600)
+        (ssh / "known_hosts").write_text("".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers[:2]))
+        yield servers
+
+
+def test_hosts_are_asked_and_each_has_its_line(patient: Patient, machines: list[Sshd], tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    machines[1].stop()
+    rows = [
+        f'{{ address = "127.0.0.1", user = "{getpass.getuser()}", port = {server.port}, slots = 2 }}'
+        for server in machines
+    ]
+    patient.write({"provider": "hosts", "store": str(shared)})
+    patient.spec.write_text(patient.spec.read_text() + f"hosts = [{', '.join(rows)}]\n")
+    findings = patient.examine()
+    first, second, third = (of(findings, f"host {getpass.getuser()}@127.0.0.1:{s.port}") for s in machines)
+    assert first.level == "ok", first
+    assert "2 CPU slots" in first.found
+    assert "connection refused" in second.found
+    assert "its host key is not known" in third.found
+    assert exit_code(findings) == 5
+
+    wanting = patient.spec.read_text().replace("slots = 2", "gpus = 2").replace(str(shared), "/no/such")
+    patient.spec.write_text(wanting)
+    first = of(patient.examine(), f"host {getpass.getuser()}@127.0.0.1:{machines[0].port}")
+    assert first.level == "problem"
+    assert "the store /no/such is not there" in first.found
+    assert "nvidia-smi fails" in first.found or "GPUs; the spec says 2" in first.found
+
+
+def test_this_machine(patient: Patient) -> None:
+    patient.write({"provider": "local", "gpus": 2})
+    findings = patient.examine()
+    assert exit_code(findings) == 0
+    assert {"seerd", "home", "spec", "plan", "GPUs"} == {finding.check for finding in findings}
+    torch = of(patient.examine(train__launcher="python"), "torch")
+    assert torch.level == "ok", torch
+    broken = of(patient.examine(train__launcher="python", train__python="/bin/false"), "torch")
+    assert (broken.level, exit_code([broken])) == ("problem", 2)
+    none = of(patient.examine(train__launcher="python", train__python="/no/python"), "torch")
+    assert "cannot be started" in none.found
+
+
+def test_a_spec_with_mistakes_or_too_small_limits(patient: Patient) -> None:
+    patient.write({"provider": "local", "gups": 2})
+    findings = patient.examine()
+    assert "did you mean gpus" in of(findings, "spec").found
+    assert exit_code(findings) == 2
+    patient.write({"provider": "local"})
+    assert of(patient.examine(limits__deadline="1s"), "plan").level == "problem"

@@ -1,0 +1,109 @@
+"""`seerd run` on machines that people have: a real SSH server that the user knows, and one that is down."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shell.sshd import Sshd, agents, free_port, sshds, until
+
+ROOT = Path(__file__).parent.parent
+USER = getpass.getuser()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Sshd]:
+    """A machine, in the known_hosts of a user whose key it takes."""
+    with sshds(1) as (server,):
+        ssh = tmp_path / ".ssh"
+        ssh.mkdir(mode=0o700)
+        (ssh / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {server.host_key}")
+        shutil.copy(server.user_key, ssh / "id_ed25519")
+        yield server
+
+
+def spec(folder: Path, server: Sshd) -> Path:
+    shutil.copy(ROOT / "tests" / "programs" / "trainer.py", folder / "trainer.py")
+    (folder / "trainer.py").chmod(0o755)
+    path = folder / "spec.toml"
+    path.write_text(
+        f"""
+        name = "own"
+        metric = {{ name = "accuracy", mode = "max" }}
+        [train]
+        script = "trainer.py"
+        launcher = "command"
+        [space]
+        lr = {{ low = 0.1, high = 0.9 }}
+        [policy]
+        eta = 2
+        p_max = 2
+        t_min = "3s"
+        [cluster]
+        provider = "hosts"
+        hosts = [
+            {{ address = "127.0.0.1", user = "{USER}", port = {free_port()}, slots = 2 }},
+            {{ address = "127.0.0.1", user = "{USER}", port = {server.port}, slots = 2 }},
+        ]
+        store = "shared"
+        """
+    )
+    return path
+
+
+def seerd(folder: Path, *args: object) -> subprocess.Popen[str]:
+    env = {**os.environ, "HOME": str(folder), "SEERD_HOME": str(folder / "runs"), "PYTHONPATH": str(ROOT)}
+    env.pop("SSH_AUTH_SOCK", None)
+    command = [sys.executable, "-c", "import cli; cli.main()", *map(str, args)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> dict:
+    """The JSON object with which it ended."""
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == code, err
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def reports(folder: Path) -> int:
+    """How many the run has so far."""
+    lines = seerd(folder, "show", "last", "--json").communicate()[0]
+    return sum(trial["reports"] for trial in json.loads(lines)["all_trials"]) if lines else 0
+
+
+def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(tmp_path: Path, server: Sshd) -> None:
+    run = seerd(tmp_path, "run", spec(tmp_path, server), "--deadline", "40s", "--budget", "4gpu-min", "--json")
+    until(lambda: agents(server.home) and reports(tmp_path) > 6, 60)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    assert agents(server.home), "the machine goes on by itself"
+    before = reports(tmp_path)
+    told = ended(seerd(tmp_path, "resume", "last", "--json"))
+    assert told["status"] in ("done", "deadline", "budget")
+    assert told["best"]["metric"] > 0.5
+    assert reports(tmp_path) > before
+    assert told["elapsed_s"] <= 40
+    assert told["gpu_min"] <= 4
+    assert Path(told["best"]["checkpoint"]).is_file()
+    assert agents(server.home) == []
+    assert list((server.home / ".seerd").rglob("*.pt")) == []
+
+
+def test_machines_that_let_nobody_in_end_a_run_before_it_begins(tmp_path: Path, server: Sshd) -> None:
+    path = spec(tmp_path, server)
+    (tmp_path / ".ssh" / "known_hosts").write_text("")
+    run = seerd(tmp_path, "run", path, "--deadline", "40s", "--budget", "4gpu-min", "--json")
+    _, err = run.communicate(timeout=100)
+    assert run.returncode == 5
+    assert "ssh-keyscan" in err
+    assert "refused" in err
+    assert agents(server.home) == []
