@@ -216,8 +216,8 @@ def assert_accounted(coordinator: Coordinator, least_s: float = 0.0) -> None:
     account = coordinator.rig.account()
     charges = {charge["instance"]: charge for charge in told["charges"]}
     # Of those that were never ready, the ledger has the launch's name in the place of the instance's.
-    nameless = sorted((c for c in told["charges"] if c["instance"] not in account), key=lambda c: c["since_s"])
-    unready = sorted((one for one in account.values() if one.id not in charges), key=lambda one: one.since)
+    nameless = sorted((c for c in told["charges"] if c["instance"] not in account), key=lambda c: c["until_s"])
+    unready = sorted((one for one in account.values() if one.id not in charges), key=lambda one: one.until or 0.0)
     pairs = [
         *zip(unready, nameless, strict=True),
         *((account[name], charges[name]) for name in charges.keys() & account),
@@ -249,8 +249,10 @@ def assert_no_secrets(coordinator: Coordinator) -> None:
     client = keys[run / "keys" / "id_ed25519"]
     shown = set()
     for instance in coordinator.live():
-        found = {text for _, text in search.on_disk(instance, [run.name, *account, *keys.values()])}
+        files = search.on_disk(instance, [run.name, *account, *keys.values()])
+        found = {text for _, text in files}
         assert run.name in found, "the search finds what is there"
+        assert len(found) == 2, sorted(file for file in files if run.name not in file)
         (own,) = found - {run.name}
         assert own in set(keys.values()) - {client}
         shown.add(own)

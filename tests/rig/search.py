@@ -5,32 +5,35 @@ The one rule: it looks from outside, as root of the machine that the instance is
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.rig import RigInstance
 
 FOLDERS = ("home", "root", "run", "tmp", "var", "etc", "dev/shm")
-"""Everything that can be written there; the rest is this machine's, read-only."""
+"""Everything that can be written there. What is mounted beneath is this machine's, read-only."""
 
 
 def in_files(folders: Sequence[Path], texts: Sequence[str]) -> set[tuple[str, str]]:
-    """Which files under these folders have which of these texts in them."""
-    there = [str(folder) for folder in folders if folder.exists()]
+    """Which files under these folders, and on the same disk, have which of these texts in them."""
+    there = [folder for folder in folders if folder.exists()]
     assert there, f"none of {folders} is there"
-    grep = [
-        "grep",
-        "--recursive",
-        "--only-matching",
-        "--null",
-        "--text",
-        "--fixed-strings",
-        "--devices=skip",
-        "--file=-",
-    ]
-    found = subprocess.run([*grep, "--", *there], input="\n".join(texts), capture_output=True, text=True, check=False)
-    return {(path, text) for path, _, text in (line.partition("\0") for line in found.stdout.splitlines())}
+    wanted = {text: text.encode() for text in texts}
+    found = set()
+    for path in (path for folder in there for path in _files(folder)):
+        with contextlib.suppress(FileNotFoundError):  # it has just been removed
+            content = path.read_bytes()
+            found |= {(str(path), text) for text, form in wanted.items() if form in content}
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    disk = folder.stat().st_dev
+    for top, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if (Path(top) / name).lstat().st_dev == disk]
+        yield from (path for path in (Path(top) / name for name in files) if path.is_file() and not path.is_symlink())
 
 
 def on_disk(instance: RigInstance, texts: Sequence[str]) -> set[tuple[str, str]]:
