@@ -44,9 +44,16 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
     rig = coordinator.rig
     first, second = list(rig.subnets)[:2]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
-    coordinator.write(
-        Job("65s", "20gpu-min", launcher="torchrun", policy=STAGES, limits="max_gpus = 12", market="spot")
+    job = Job(
+        "100s",
+        "30gpu-min",
+        launcher="torchrun",
+        policy=STAGES,
+        limits="max_gpus = 12",
+        market="spot",
+        env='SEERD_TEST_EPOCHS = "145"',  # done long before the deadline, so that stages can be long enough for a busy machine
     )
+    coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("t0001 trains on", "t0001 report 2:")
     assert_no_secrets(coordinator)

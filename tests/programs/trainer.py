@@ -15,6 +15,7 @@ from pathlib import Path
 FOLDER = Path(os.environ["SEERD_DIR"])
 TOLD = json.loads((FOLDER / "trial.json").read_text())
 CHECKPOINTS = Path(TOLD["checkpoints"])
+EPOCHS = int(os.environ.get("SEERD_TEST_EPOCHS", "1000000"))
 EPOCH_S = float(os.environ.get("SEERD_TEST_EPOCH_S", "0.2"))
 
 
@@ -52,7 +53,7 @@ def main():
     epoch = restored()
     say("training", epoch=epoch)
     print(f"training from {epoch}", flush=True)
-    while not (FOLDER / "stop").exists():
+    while not (FOLDER / "stop").exists() and epoch < EPOCHS:
         time.sleep(EPOCH_S)
         epoch += 1
         if TOLD["trial"] == os.environ.get("SEERD_TEST_CRASH"):
