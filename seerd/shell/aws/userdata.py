@@ -73,16 +73,7 @@ SEERD_HARD_END
 chmod 755 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 
-# 2. The host key that the coordinator expects: it never trusts a key on first use.
-umask 077
-rm -f /etc/ssh/ssh_host_*
-cat > /etc/ssh/ssh_host_ed25519_key <<'SEERD_HOST_KEY'
-{host_private}
-SEERD_HOST_KEY
-printf '%s\\n' '{host_public}' > /etc/ssh/ssh_host_ed25519_key.pub
-chmod 644 /etc/ssh/ssh_host_ed25519_key.pub
-
-# 3. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
+# 2. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
 umask 022
 id -u {user} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {user}
 usermod --password '*' {user}
@@ -97,7 +88,18 @@ cat > /etc/sudoers.d/seerd << 'SEERD_SUDOERS'
 {user} ALL=(root) NOPASSWD: {may}
 SEERD_SUDOERS
 chmod 440 /etc/sudoers.d/seerd
-restorecon -R /etc/ssh /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
+restorecon -R /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
+
+# 3. The host key that the coordinator expects: it never trusts a key on first use. The sshd that runs already shows it from here on, so whom it
+#    may let in has to be there before: a login that is denied is not tried again for seconds.
+umask 077
+rm -f /etc/ssh/ssh_host_*
+cat > /etc/ssh/ssh_host_ed25519_key <<'SEERD_HOST_KEY'
+{host_private}
+SEERD_HOST_KEY
+printf '%s\\n' '{host_public}' > /etc/ssh/ssh_host_ed25519_key.pub
+chmod 644 /etc/ssh/ssh_host_ed25519_key.pub
+restorecon -R /etc/ssh 2> /dev/null || true
 
 # 4. Last, since from here on it takes logins.
 systemctl restart ssh || systemctl restart sshd || service ssh restart || service sshd restart
