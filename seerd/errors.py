@@ -49,6 +49,18 @@ class LaunchError(ProviderError):
         self.until = until
 
 
+class AbandonedError(SeerdError):
+    """The person would not wait for the end of a run."""
+
+    exit_code = 130
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            f"{run} was left as it is. What it still rents switches itself off when its agents' leases end, within about two minutes, or at the "
+            f"run's hard end; `seerd resume {run}` waits for the end in order, `seerd sweep` shows what is left"
+        )
+
+
 class CloudError(ProviderError):
     """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong image. Nothing was started."""
 
@@ -66,7 +78,11 @@ class InterruptedBuildError(ImageError):
 
 
 class StoreError(SeerdError):
-    """A checkpoint could not be read or written."""
+    """A checkpoint could not be read or written. `damaged`: it is not there, or not as it was confirmed; asking again would not help."""
+
+    def __init__(self, why: str, *, damaged: bool = False) -> None:
+        super().__init__(why)
+        self.damaged = damaged
 
 
 class UsageError(SeerdError):

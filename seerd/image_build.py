@@ -153,7 +153,7 @@ class _Build:
     async def build(self) -> Built:
         try:
             made = await self._made()
-        except (SeerdError, OSError, asyncio.CancelledError) as error:
+        except BaseException as error:
             raise await _to_its_end(self._undone(error)) from error
         return await _to_its_end(self._done(made))
 

@@ -21,6 +21,7 @@ from seerd.core.events import (
     ModelPublished,
     OrderRefused,
     PublishFailed,
+    Remarked,
     RunResumed,
     RunStarted,
     StopAsked,
@@ -227,4 +228,11 @@ def _(event: ModelPublished, state: State) -> str:
 
 @_text.register
 def _(event: PublishFailed, state: State) -> str:
+    if not event.damaged:
+        return f"the best model is in the store, but could not be fetched: {event.why}"
     return f"a checkpoint cannot be used, trying the next best: {event.why}"
+
+
+@_text.register
+def _(event: Remarked, state: State) -> str:
+    return event.text

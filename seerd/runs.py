@@ -13,6 +13,7 @@ from pathlib import Path
 
 from seerd import worlds
 from seerd.core.events import RunFacts, RunStarted
+from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import LimitsError, UsageError
@@ -76,7 +77,7 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
     """Go on with a run whose daemon was killed, or that was interrupted, until it is over."""
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
-        if state.phase is RunPhase.OVER:
+        if state.phase is RunPhase.OVER and not lacks_its_model(state):
             _reopen(folder, journal, state)
         daemon = Daemon(state, journal, _world(folder, state), watcher)
         asyncio.run(daemon.resume())
@@ -90,6 +91,11 @@ def _ended(daemon: Daemon) -> Ended:
 
 def _world(folder: RunFolder, state: State) -> World:
     return worlds.world_of(worlds.load(folder), folder, state.facts.metric)
+
+
+def lacks_its_model(state: State) -> bool:
+    """Whether the run is over, and its best model is still only in the store."""
+    return state.ending != "interrupted" and state.published is None and incumbent(state) is not None
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:

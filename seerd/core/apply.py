@@ -23,6 +23,7 @@ from seerd.core.events import (
     ModelPublished,
     OrderRefused,
     PublishFailed,
+    Remarked,
     RunResumed,
     RunStarted,
     StopAsked,
@@ -68,6 +69,9 @@ def _(event: RunStarted, state: State) -> None:
 def _(event: RunResumed, state: State) -> None:
     if state.phase is RunPhase.OVER and state.ending == "interrupted":
         _reopen(state)
+    elif state.phase is RunPhase.OVER and state.published is None:
+        state.go(RunPhase.RELEASING)
+        state.finished = state.no_model = False
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
         if instance.phase in THERE and instance.id not in event.alive:
@@ -94,6 +98,11 @@ def _reopen(state: State) -> None:
     state.close_by = None
     state.replan = True
     gone(state)
+
+
+@_apply.register
+def _(event: Remarked, state: State) -> None:
+    state.notes.append(event.text)
 
 
 @_apply.register
@@ -314,5 +323,9 @@ def _(event: PublishFailed, state: State) -> None:
     command = state.under_way.pop(event.command, None)
     if isinstance(command, Publish):
         state.publishing = None
+        if not event.damaged:
+            state.no_model = True
+            state.notes.append(f"the best model, {command.checkpoint} of {command.trial}, is in the store: {event.why}")
+            return
         state.unreadable.add(f"{command.trial}/{command.checkpoint}")
         state.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")

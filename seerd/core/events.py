@@ -193,10 +193,17 @@ class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
-    """Outcome of `Publish`: that checkpoint could not be read."""
+    """Outcome of `Publish`: that checkpoint could not be read. `damaged`: it never can be; otherwise it is there, and was not given."""
 
     command: str
     why: str
+    damaged: bool = True
+
+
+class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
+    """Something that takes its time, for people; it changes nothing."""
+
+    text: str
 
 
 AnyEvent = (
@@ -217,4 +224,5 @@ AnyEvent = (
     | TrialExited
     | ModelPublished
     | PublishFailed
+    | Remarked
 )

@@ -47,7 +47,9 @@ RUN_MOVES: dict[RunPhase, frozenset[RunPhase]] = {
     RunPhase.RUNNING: frozenset({RunPhase.CLOSING}),
     RunPhase.CLOSING: frozenset({RunPhase.RELEASING}),
     RunPhase.RELEASING: frozenset({RunPhase.OVER}),
-    RunPhase.OVER: frozenset({RunPhase.RUNNING}),  # an interrupted run that is resumed
+    RunPhase.OVER: frozenset(
+        {RunPhase.RUNNING, RunPhase.RELEASING}
+    ),  # an interrupted run, or one without its model, that is resumed
 }
 
 _ENDS = (TrialPhase.FINISHED, TrialPhase.ELIMINATED, TrialPhase.FAILED)

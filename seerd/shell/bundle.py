@@ -71,6 +71,8 @@ def _ignored(ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: 
         path = folder / name
         if path.resolve() == home or not (path.is_file() or path.is_dir()):
             return True
+        if path.is_symlink() and path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
+            return True  # it would be copied into itself
         relative = path.relative_to(source).as_posix()
         return ignored.match_file(f"{relative}/" if path.is_dir() else relative)
 

@@ -17,6 +17,7 @@ from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialC
 from seerd.core.limits import grace_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step
+from seerd.errors import AbandonedError
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
@@ -29,6 +30,7 @@ Watcher = Callable[[State, float, list[Entry]], None]
 SHOW_S = 1.0
 
 
+MOST_STOPS = 2
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -162,6 +164,8 @@ class Daemon:
 
     def _stop(self) -> None:
         self._stops += 1
+        if self._stops > MOST_STOPS:
+            self._crash(AbandonedError(self.state.facts.run))
         self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
 
 

@@ -33,6 +33,7 @@ from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
     PublishFailed,
+    Remarked,
     TimerFired,
 )
 from seerd.errors import LaunchError, ProviderError, StoreError
@@ -43,6 +44,8 @@ from seerd.shell.world import Core, World
 
 T = TypeVar("T")
 KEEP_S = 20.0
+FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
+REMARK_S = 30.0
 HOP_S = 5.0
 REATTACH_S = 10.0
 """How long a run that is resumed waits for agents to answer: whoever has, is not kept waiting for one that never will."""
@@ -105,8 +108,11 @@ class Dispatch:
         self._kept[trial] = checkpoints
 
     async def leftovers(self) -> list[str]:
-        """What of the run still costs something, asked afresh."""
-        return await self._world.provider.leftovers()
+        """What of the run still costs something, asked afresh; that it cannot be asked, if so."""
+        try:
+            return await self._world.provider.leftovers()
+        except ProviderError as error:
+            return [f"whether anything is left could not be found out: {error}"]
 
     async def close(self) -> None:
         """Let go of everything without ending it."""
@@ -173,7 +179,10 @@ class Dispatch:
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
             return
-        outcome = await self._talks.prepare(launched, command.id)
+        made_ready = self._talks.prepare(launched, command.id)
+        outcome = await self._remarking(
+            made_ready, f"{launched.instance} is being set up: data, setup commands, checks"
+        )
         if outcome.why:
             await self._return(command, launched, outcome)
             return
@@ -210,7 +219,11 @@ class Dispatch:
             launching.cancel()
             await asyncio.wait({launching})
         try:
-            since, ended = self._of_span(await self._end(command.instance, command.id))
+            ending = self._end(command.instance, command.id)
+            span = await self._remarking(
+                ending, f"{command.instance} is not confirmed to have ended; it is asked for again"
+            )
+            since, ended = self._of_span(span)
         except ProviderError as error:
             self._core.emit(InstanceLost(at=self._clock.now(), instance=command.instance, why=str(error)))
             return
@@ -231,11 +244,41 @@ class Dispatch:
         to = self._world.result / "checkpoint.pt"
         try:
             _describe(command, self._world.result / "config.json")
-            await self._world.store.fetch(command.trial, command.checkpoint, command.sha256, to)
-        except (StoreError, OSError) as error:
-            self._core.emit(PublishFailed(at=self._clock.now(), command=command.id, why=str(error)))
+            fetching = self._fetch(command, to)
+            await self._remarking(
+                fetching, "the best model is in the store, which does not give it; it is asked for again"
+            )
+        except StoreError as error:
+            now = self._clock.now()
+            self._core.emit(PublishFailed(at=now, command=command.id, why=str(error), damaged=error.damaged))
+            return
+        except OSError as error:
+            self._core.emit(PublishFailed(at=self._clock.now(), command=command.id, why=str(error), damaged=False))
             return
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
+
+    async def _fetch(self, command: Publish, to: Path) -> None:
+        """However often a store fails that has it: nothing is paid for meanwhile, and another model would be a worse one."""
+        end = self._clock.now() + FETCH_S
+        while True:
+            try:
+                await self._world.store.fetch(command.trial, command.checkpoint, command.sha256, to)
+            except StoreError as error:
+                if error.damaged or self._clock.now() > end:
+                    raise
+                await asyncio.sleep(FETCH_AGAIN_S)
+            else:
+                return
+
+    async def _remarking(self, work: Coroutine[Any, Any, T], text: str) -> T:
+        """Do this; if it takes its time, people are told."""
+        remark = asyncio.get_running_loop().call_later(
+            REMARK_S, lambda: self._core.emit(Remarked(at=self._clock.now(), text=text))
+        )
+        try:
+            return await work
+        finally:
+            remark.cancel()
 
     async def _keep_soon(self) -> None:
         """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and each time costs requests."""

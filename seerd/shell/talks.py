@@ -32,6 +32,8 @@ from seerd.shell.translate import event_of, order_of
 from seerd.shell.world import Core, Running, World
 
 AGAIN_S = 1.0
+PREPARE_S = 1200.0
+"""An instance is paid for while it is set up; what takes longer belongs into an image."""
 GRANT_S = 600.0
 """Grants are renewed this often: temporary credentials end, and URLs that were signed with them."""
 
@@ -87,7 +89,11 @@ class Talks:
         self._preparing[instance] = Prepare(token, self._world.job, expected), done
         try:
             await self.take_up(instance)
-            return await done
+            async with asyncio.timeout(PREPARE_S):
+                return await done
+        except TimeoutError:
+            long = f"{PREPARE_S / 60:.0f} minutes"
+            return Outcome(f"{instance} was not ready after {long} of fetching data, running setup commands and checks")
         except ProviderError as error:
             return Outcome(str(error), retry=True)
         except asyncio.CancelledError:

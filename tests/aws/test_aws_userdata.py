@@ -57,9 +57,12 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     first, _, _ = script(boot(hard_end=1800000000 + left_s + 0.9)).partition("# 2.")
-    first = first.replace("PATH=", f"PATH={tmp_path}:", 1)
+    first = first.replace("PATH=", f"PATH={tmp_path}:").replace("/var/lib/cloud", f"{tmp_path}/cloud")
     subprocess.run(["sh", "-c", first], check=True)
     assert (tmp_path / "told").read_text().split() == ["-P", expected]
+    (tmp_path / "told").unlink()
+    subprocess.run([tmp_path / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
+    assert (tmp_path / "told").read_text().split() == ["-P", expected], "and again at every boot"
 
 
 @pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a"])

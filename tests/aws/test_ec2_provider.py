@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from seerd.errors import CloudError, LaunchError, ProviderError
+from seerd.shell.providers import ec2_fleet
 from seerd.shell.providers.base import Span
 from seerd.shell.providers.ec2 import Ec2Provider
 from tests.aws.front import Fault, Front, Params, front
@@ -267,7 +268,11 @@ def test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone(
     play(moto, tmp_path, scenario)
 
 
-def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_out(moto: str, tmp_path: Path) -> None:
+def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_out(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ec2_fleet, "MEND_S", 1.0)
+
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         launched = await provider.launch("1.0")
         there.fault = lambda action, params: Fault("UnauthorizedOperation") if action == "TerminateInstances" else None

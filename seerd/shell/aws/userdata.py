@@ -51,7 +51,7 @@ def script(boot: Boot) -> str:
     return text
 
 
-_POWER = "/sbin/shutdown, /usr/sbin/shutdown, /sbin/poweroff, /usr/sbin/poweroff"
+_POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
 _ROOT = "ALL"
 
 _SCRIPT = """\
@@ -59,12 +59,19 @@ _SCRIPT = """\
 # seerd, run {run}: what this instance does at its first boot. Nothing here is secret but the host key.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-# 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off terminates it. A timer is tried first:
-#    `shutdown` refuses all logins during its last five minutes.
+# 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off terminates it; also if it is rebooted, since
+#    cloud-init runs what is in scripts/per-boot at each boot. A timer is tried first: `shutdown` refuses all logins in its last five minutes.
+mkdir -p /var/lib/cloud/scripts/per-boot
+cat > /var/lib/cloud/scripts/per-boot/seerd-hard-end << 'SEERD_HARD_END'
+#!/bin/sh
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 left=$(( {hard_end} - $(date +%s) ))
 [ "$left" -ge 60 ] || left=60
 systemd-run --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s "$(command -v shutdown)" -P now ||
     shutdown -P "+$(( left / 60 ))"
+SEERD_HARD_END
+chmod 755 /var/lib/cloud/scripts/per-boot/seerd-hard-end
+/var/lib/cloud/scripts/per-boot/seerd-hard-end
 
 # 2. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
 umask 022

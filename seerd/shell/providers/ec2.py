@@ -7,6 +7,7 @@ else finds it by them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Sequence
@@ -116,7 +117,8 @@ class Ec2Provider:
         return loss
 
     async def leftovers(self) -> list[str]:
-        """Instances that have not ended and volumes that are not deleted, by the run's tag."""
+        """Instances that have not ended and volumes that are not deleted, by the run's tag. What still runs is ended first."""
+        await self._end_what_runs()
         end = asyncio.get_running_loop().time() + LEAVE_S
         while True:
             there = [seen for seen in await self._fleet.find() if seen.state != "terminated"]
@@ -129,6 +131,12 @@ class Ec2Provider:
             await asyncio.sleep(1.0)
         lines = [f"instance {s.instance} ({s.type}, {s.zone}) is {s.state}" for s in there]
         return lines + [f"volume {v.volume} ({v.gb} GB) is {v.state}" for v in disks]
+
+    async def _end_what_runs(self) -> None:
+        """Nothing of a run that is over has a reason to run; what cannot be ended is named by `leftovers`."""
+        entries = [self._fleet.register.take_up(seen, time.time()) for seen in await self._fleet.find()]
+        with contextlib.suppress(ProviderError):
+            await self._fleet.end_all(entry for entry in entries if not entry.ended and not entry.given_back)
 
     async def close(self) -> None:
         """Stop watching and close connections; what is being launched or ended is left for the next process."""

@@ -29,6 +29,10 @@ HUNT_S = 15.0
 HUNT_POLL_S = 1.0
 
 
+MENDED = frozenset({Kind.CREDENTIALS, Kind.DENIED})
+MEND_S = 240.0
+"""How long a refusal that others may mend is borne: longer than an agent's lease, its trials' last save and its last upload."""
+
 Result = TypeVar("Result")
 
 
@@ -104,13 +108,15 @@ class Fleet:
         """End it, however long EC2 takes to agree. Raises `ProviderError` if it is refused for good."""
         entry = self.register[instance]
         entry.given_back = True
-        failures = 0
+        failures, begun = 0, asyncio.get_running_loop().time()
         while not entry.ended:
             try:
                 answer = await instances.end(self._cloud, instance)
             except AwsError as error:
-                await self._judge(entry, error)
+                await self._judge(entry, error, asyncio.get_running_loop().time() - begun)
             else:
+                if answer.before in ENDING and await self._has_ended(entry):
+                    break  # before we asked: EC2 knows since when
                 if answer.now in ENDING:
                     self.register.end(instance, time.time(), before=answer.before)
                     break
@@ -134,9 +140,15 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _judge(self, entry: Entry, error: AwsError) -> None:
-        """What a failed termination means: nothing, if asking again will help."""
+    async def _judge(self, entry: Entry, error: AwsError, for_s: float) -> None:
+        """What a termination means that fails since so many seconds: nothing, if asking again may help. Credentials are renewed, and an
+        instance whose agent nobody talks with switches itself off: that is waited for.
+        """
         if error.kind in AGAIN:
+            return
+        if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
+            return
+        if entry.ended:
             return
         if error.kind is Kind.GONE:
             if time.time() - entry.noted_at > FORGET_S:

@@ -169,7 +169,8 @@ class Flight:
             try:
                 return await asyncio.shield(self._call)
             except AwsError as error:
-                self._unclear = error.kind is Kind.UNCLEAR or (self._unclear and error.kind is Kind.THROTTLED)
+                # Whatever is answered later: an earlier try may have launched one.
+                self._unclear = self._unclear or error.kind is Kind.UNCLEAR
                 failures += 1
                 if error.kind not in AGAIN or time.time() > end:
                     raise

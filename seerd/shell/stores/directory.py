@@ -56,11 +56,11 @@ def _copy_checked(source: Path, sha256: str, to: Path) -> None:
     try:
         shutil.copyfile(source, part)
     except OSError as error:
-        raise StoreError(f"{source} cannot be copied: {error.strerror}") from error
+        raise StoreError(f"{source} cannot be copied: {error.strerror}", damaged=not source.is_file()) from error
     with part.open("rb") as copy:
         found = hashlib.file_digest(copy, "sha256").hexdigest()
         os.fsync(copy.fileno())
     if found != sha256:
         part.unlink()
-        raise StoreError(f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed")
+        raise StoreError(f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed", damaged=True)
     part.rename(to)

@@ -136,7 +136,7 @@ class S3Store:
             found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
         if found != sha256:
             await asyncio.to_thread(part.unlink)
-            raise StoreError(f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed")
+            raise StoreError(f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed", damaged=True)
         await asyncio.to_thread(part.replace, to)
 
     async def close(self) -> None:

@@ -75,6 +75,9 @@ class Clients:
         return self._session.client("s3", region_name=region, config=config)
 
 
+MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+
+
 async def insist(work: Callable[[], Awaitable[str]]) -> str:
     """A body that breaks off is begun again; the client itself repeats only requests."""
     import aiohttp
@@ -96,8 +99,8 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
         yield
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
-        kind = denied if code in CREDENTIALS else StoreError
-        raise kind(f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})") from None
+        why = f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})"
+        raise (denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)) from None
     except NoCredentialsError:
         raise denied(f"{what}: there are no AWS credentials; set AWS_PROFILE, or log in") from None
     except (BotoCoreError, aiohttp.ClientError, TimeoutError, OSError) as error:
