@@ -24,7 +24,7 @@ def exit_code(state: State) -> int:
     """As DESIGN 2.2 lists them, for a run that is over."""
     if state.ending == "interrupted":
         return EXIT_INTERRUPTED
-    if refused(state) is not None:
+    if state.facts.cluster.billing == "rented" and refused(state) is not None:
         return EXIT_REFUSED
     return EXIT_MODEL if state.published is not None else EXIT_NO_MODEL
 

@@ -278,7 +278,7 @@ def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seer
 
 def test_what_this_version_cannot_run_is_refused_and_not_run_otherwise(seerd: Seerd) -> None:
     seerd.write_spec()
-    assert "can be planned, not run" in seerd("run", str(seerd.spec), "--set", "cluster={ provider = 'ec2' }", code=2)
+    assert "add store = " in seerd("run", str(seerd.spec), "--set", "cluster={ provider = 'ec2' }", code=2)
     assert "not in s3://" in seerd("run", str(seerd.spec), "--set", "cluster.store='s3://b/p'", code=2)
     assert not seerd.home.exists()
 
