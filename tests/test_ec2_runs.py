@@ -75,7 +75,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
 
 def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinator: Coordinator) -> None:
     rig = coordinator.rig
-    coordinator.write(Job("90s", "40gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "10s"'))
+    coordinator.write(Job("110s", "60gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "60s"'))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)
     run.kill()
