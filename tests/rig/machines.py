@@ -78,12 +78,17 @@ class Machine:
         """The first process as this machine sees it; None until its root is the instance's own disk and not this machine's, and once it has
         ended.
         """
+        first = self._first()
+        with contextlib.suppress(OSError):
+            return None if first is None or Path(f"/proc/{first}/root").samefile("/") else first
+        return None
+
+    def _first(self) -> int | None:
         if self.process.returncode is not None:
             return None
         with contextlib.suppress(OSError, IndexError, ValueError):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-            first = int(children.split()[0])
-            return None if Path(f"/proc/{first}/root").samefile("/") else first
+            return int(children.split()[0])
         return None
 
     @property
@@ -110,7 +115,7 @@ class Machine:
         """
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid or self.process.pid, signal.SIGKILL)
+                os.kill(self._first() or self.process.pid, signal.SIGKILL)
         await self.process.wait()
         await self._clear()
 

@@ -24,6 +24,8 @@ AT_ONCE = 16
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
+FREE_S = 7.0
+"""Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts need not make up for theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +240,13 @@ class _Patience:
     def __init__(self, for_s: float) -> None:
         self._end = asyncio.get_running_loop().time() + for_s
         self._wait_s = FIRST_WAIT_S
+        self._penalty_s = 0.0
 
-    async def waits(self, at_least_s: float) -> bool:
-        """Whether there is time for another attempt, after the pause before it."""
-        pause_s = max(at_least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
+    async def waits(self, penalty_s: float) -> bool:
+        """Whether there is time for another attempt, after the pause before it; the last one was met with such a penalty."""
+        self._penalty_s += penalty_s
+        least_s = penalty_s if self._penalty_s > FREE_S else 0.0
+        pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
         if asyncio.get_running_loop().time() + pause_s > self._end:
             return False
         await asyncio.sleep(pause_s)
