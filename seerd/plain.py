@@ -105,7 +105,11 @@ def _(event: RunResumed, state: State) -> str:
 
 @_text.register
 def _(event: StopAsked, state: State) -> str:
-    return "stopping at once" if event.hard else "stopping: trials save and exit (again to stop at once)"
+    return (
+        "stopping at once (once more to leave it as it is)"
+        if event.hard
+        else "stopping: trials save and exit (again to stop at once)"
+    )
 
 
 @_text.register

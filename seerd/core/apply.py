@@ -7,6 +7,7 @@ afterwards, in `decide` and `reconcile`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import singledispatch
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
@@ -26,6 +27,7 @@ from seerd.core.events import (
     Remarked,
     RunResumed,
     RunStarted,
+    Saved,
     StopAsked,
     TimerFired,
     TrialCheckpointed,
@@ -72,6 +74,7 @@ def _(event: RunResumed, state: State) -> None:
     elif state.phase is RunPhase.OVER and state.published is None:
         state.go(RunPhase.RELEASING)
         state.finished = state.no_model = False
+    _take_saved(state, event.saved)
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
         if instance.phase in THERE and instance.id not in event.alive:
@@ -167,7 +170,19 @@ def _(event: LaunchRefused, state: State) -> None:
 def _(event: InstanceLost, state: State) -> None:
     instance = state.instances.get(event.instance)
     if instance is not None and instance.phase in THERE:
-        _lose(state, instance, event.at if event.ended is None else min(event.ended, event.at), event.why)
+        _take_saved(state, event.saved)
+        _lose(state, instance, _ended(event), event.why)
+
+
+def _take_saved(state: State, saved: Sequence[Saved]) -> None:
+    """Checkpoints that nobody had told of, oldest first: training goes on from the newest."""
+    for one in saved:
+        trial = state.trials.get(one.trial)
+        if trial is None or trial.held is None or trial.attempt != one.attempt:
+            continue
+        if one.epoch > trial.reports:
+            trial.history.append(Report(state.now, one.epoch, one.metric))
+        _confirm(state, trial, Checkpoint(one.name, one.epoch, one.metric, one.sha256, one.size))
 
 
 def _lose(state: State, instance: Instance, at: float, why: str) -> None:
@@ -218,7 +233,7 @@ def _(event: InstanceTerminated, state: State) -> None:
         return
     if instance.ready_at is None and instance.id in state.ledger.open:
         _settle_unready(state, instance.id, event)
-    _end_instance(state, instance, event.at, f"{instance.id} was given back")
+    _end_instance(state, instance, _ended(event), f"{instance.id} was given back")
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
@@ -227,7 +242,12 @@ def _settle_unready(state: State, instance: str, event: LaunchRefused | Instance
         state.ledger.void(instance)
     else:
         state.ledger.begin_at(instance, event.running_since)
-        state.ledger.end(instance, event.at if event.ended is None else event.ended)
+        state.ledger.end(instance, _ended(event))
+
+
+def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:
+    """When the instance ended: by its cloud's account, if it has one, never in the future."""
+    return event.at if event.ended is None else min(event.ended, event.at)
 
 
 @_apply.register
@@ -287,13 +307,19 @@ def _(event: TrialReported, state: State) -> None:
 @_apply.register
 def _(event: TrialCheckpointed, state: State) -> None:
     trial = _reporting(state, event)
-    if trial is None or any(known.name == event.name for known in trial.checkpoints):
+    if trial is None:
         return
-    new = Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size)
-    trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
-    state.stirred = state.no_model
-    state.no_model = False
+    _confirm(state, trial, Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size))
     _took(state, event.save_s)
+
+
+def _confirm(state: State, trial: Trial, new: Checkpoint) -> None:
+    """It is in the store; told again, it changes nothing."""
+    if any(known.name == new.name for known in trial.checkpoints):
+        return
+    trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
+    state.stirred = state.stirred or state.no_model
+    state.no_model = False
 
 
 def _took(state: State, seconds: float) -> None:

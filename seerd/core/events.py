@@ -31,6 +31,18 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     cluster: ClusterFacts
 
 
+class Saved(Struct, frozen=True, kw_only=True):
+    """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any more."""
+
+    trial: str
+    attempt: int
+    name: str
+    epoch: int
+    metric: float | None
+    sha256: str
+    size: int
+
+
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """`at`: seconds since the run began."""
 
@@ -45,11 +57,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone: since when, as far as their cloud
-    tells, is in `ended`.
+    tells, is in `ended`; what their trials had put into the store, unheard, in `saved`.
     """
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
+    saved: tuple[Saved, ...] = ()
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
@@ -89,11 +102,14 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
-    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account, None if only now."""
+    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account, None if only now. `saved`: what its trials had
+    put into the store, unheard.
+    """
 
     instance: str
     why: str
     ended: float | None = None
+    saved: tuple[Saved, ...] = ()
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):

@@ -8,7 +8,6 @@ carry out an order's id only once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -130,11 +129,9 @@ class Conversation:
         self._ending = True
         if self._task is None:
             return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._task), patience_s)
+        await asyncio.wait({self._task}, timeout=patience_s)
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait({self._task})
 
     async def _keep_talking(self) -> None:
         failing_since: float | None = None

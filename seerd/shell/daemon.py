@@ -61,7 +61,9 @@ class Daemon:
         async with self._world():
             found = await self._dispatch.reattach(known, launches)
             backlog = list(self._drain())
-            self._queue.put_nowait(RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended))
+            self._queue.put_nowait(
+                RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)
+            )
             for event in backlog:
                 self._queue.put_nowait(event)
             await self._run()
@@ -143,7 +145,7 @@ class Daemon:
 
     def _running(self, instance: str) -> list[Running]:
         trials = (t for t in self.state.trials.values() if t.held is not None and t.held[0].node == instance)
-        return [Running(t.id, t.attempt, _saved(t)) for t in trials]
+        return [Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "") for t in trials]
 
     def _known(self, instance: str) -> tuple[int, str]:
         there = self.state.instances.get(instance)

@@ -34,13 +34,15 @@ from seerd.core.events import (
     ModelPublished,
     PublishFailed,
     Remarked,
+    Saved,
     TimerFired,
 )
 from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.shell.clock import RunClock
 from seerd.shell.providers.base import Launched, Loss, Span
+from seerd.shell.stores.base import Stored
 from seerd.shell.talks import Outcome, Talks
-from seerd.shell.world import Core, World
+from seerd.shell.world import Core, Running, World
 
 T = TypeVar("T")
 KEEP_S = 20.0
@@ -59,6 +61,7 @@ class Found:
 
     alive: tuple[str, ...]
     ended: dict[str, float]
+    saved: tuple[Saved, ...]
 
 
 class Dispatch:
@@ -87,8 +90,10 @@ class Dispatch:
         if answers:
             await asyncio.wait(answers.values(), timeout=REATTACH_S)
         alive = [instance for instance, answer in answers.items() if not answer.done() or answer.result()]
-        ended = await asyncio.gather(*(self._ended(instance) for instance in instances if instance not in alive))
-        return Found(tuple(alive), {instance: at for instance, at in ended if at is not None})
+        gone = [instance for instance in instances if instance not in alive]
+        ended = await asyncio.gather(*map(self._ended, gone))
+        saved = [one for instance in gone for one in await self._saved_on(instance)]
+        return Found(tuple(alive), {instance: at for instance, at in ended if at is not None}, tuple(saved))
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""
@@ -221,7 +226,7 @@ class Dispatch:
         try:
             ending = self._end(command.instance, command.id)
             span = await self._remarking(
-                ending, f"{command.instance} is not confirmed to have ended; it is asked for again"
+                ending, f"the end of {command.instance} is not confirmed yet; it is asked for again and again"
             )
             since, ended = self._of_span(span)
         except ProviderError as error:
@@ -246,7 +251,7 @@ class Dispatch:
             _describe(command, self._world.result / "config.json")
             fetching = self._fetch(command, to)
             await self._remarking(
-                fetching, "the best model is in the store, which does not give it; it is asked for again"
+                fetching, "the best model is in the store, which does not give it; it is asked for again and again"
             )
         except StoreError as error:
             now = self._clock.now()
@@ -307,7 +312,7 @@ class Dispatch:
         try:
             span = await self._world.provider.terminate(instance)
         except ProviderError as error:
-            self._tell_loss(Loss(instance, str(error), Span()))
+            await self._tell_loss(Loss(instance, str(error), Span()))
             return instance, None
         return instance, self._of_span(span)[1]
 
@@ -321,17 +326,29 @@ class Dispatch:
             span = await self._world.provider.terminate(instance)
         except ProviderError as error:
             why = f"{why}; {error}"
-        self._tell_loss(Loss(instance, why, span))
+        await self._tell_loss(Loss(instance, why, span))
 
     async def _keep_finding_losses(self) -> None:
         while True:
             loss = await self._world.provider.loss()
             await self._talks.drop(loss.instance, loss.why)
-            self._tell_loss(loss)
+            await self._tell_loss(loss)
 
-    def _tell_loss(self, loss: Loss) -> None:
+    async def _tell_loss(self, loss: Loss) -> None:
+        saved = tuple(await self._saved_on(loss.instance))
         _, ended = self._of_span(loss.span)
-        self._core.emit(InstanceLost(at=self._clock.now(), instance=loss.instance, why=loss.why, ended=ended))
+        lost = InstanceLost(at=self._clock.now(), instance=loss.instance, why=loss.why, ended=ended, saved=saved)
+        self._core.emit(lost)
+
+    async def _saved_on(self, instance: str) -> list[Saved]:
+        """What trials on an instance that is gone had put into the store, and its agent could not tell of any more."""
+        found = []
+        for running in self._core.running(instance):
+            # If the store does not answer now, trials go on from what is known.
+            with contextlib.suppress(StoreError):
+                newer = await self._world.store.newer(running.trial, running.attempt, running.newest)
+                found += [_saved(running, one, self._world.metric) for one in newer]
+        return found
 
     # ------------------------------------------------------------ time and tasks
 
@@ -360,6 +377,18 @@ class Dispatch:
     def _look(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.crash(error)
+
+
+def _saved(running: Running, one: Stored, metric: str) -> Saved:
+    return Saved(
+        trial=running.trial,
+        attempt=running.attempt,
+        name=one.name,
+        epoch=one.epoch,
+        metric=one.metrics.get(metric),
+        sha256=one.sha256,
+        size=one.size,
+    )
 
 
 def _giving_up(instance: str) -> str:

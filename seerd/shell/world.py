@@ -38,11 +38,12 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed."""
+    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed; the trial's last one is called `newest`, empty if it has none."""
 
     trial: str
     attempt: int
     saved: int
+    newest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,3 +167,21 @@ def test_keeping_the_newest_two_leaves_them(both):
         there.append(both.agent(number).put(both.local, f"00000{number}-1")[0])
     both.daemon(lambda store: store.keep("t1", there[1:]))
     assert both.kind.there() == {f"{name}.{suffix}" for name in there[1:] for suffix in ("pt", "json")}
+
+
+def test_what_nobody_told_of_is_found_oldest_first_and_rubbish_is_passed_over(both):
+    told, _ = both.put("000001-1", b"weights")
+    both.save("000002-2", b"more", epoch=2, metrics={"accuracy": 0.5, "loss": None})
+    later, _ = both.agent(2).put(both.local, "000002-2")
+    both.save("000003-3", b"most", epoch=3)
+    last, manifest = both.agent(3).put(both.local, "000003-3")
+    for name in ("0001-000008.json", "0001-000009.json"):
+        both.kind.write(name, b"[" * 100_000 if "8" in name else b'{"epoch": -1}')
+    found = both.daemon(lambda store: store.newer("t1", 1, told))
+    assert [(one.name, one.epoch, dict(one.metrics)) for one in found] == [
+        (later, 2, {"accuracy": 0.5, "loss": None}),
+        (last, 3, {}),
+    ]
+    assert (found[-1].sha256, found[-1].size) == (manifest.sha256, 4)
+    assert both.daemon(lambda store: store.newer("t1", 1, last)) == []
+    assert both.daemon(lambda store: store.newer("t2", 1, "")) == []

@@ -8,11 +8,22 @@ import pytest
 
 from planner.space import Config
 from seerd.core.codec import encode_commands
-from seerd.core.commands import StartTrial, StopTrial
-from seerd.core.events import RunFacts, TrialExited, TrialReported, TrialTraining
+from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
+from seerd.core.events import (
+    InstanceLost,
+    ModelPublished,
+    PublishFailed,
+    RunFacts,
+    RunResumed,
+    Saved,
+    TrialExited,
+    TrialReported,
+    TrialTraining,
+)
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.reconcile import reconcile
 from seerd.core.state import State
+from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -215,3 +226,47 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
         assert [t.config for t in state.trials.values()] == configs
         assert len(world.fleet.started) == len(set(world.fleet.started)), seq
         assert state.ledger.spent_gpu_s(state.now) <= 320.0
+
+
+def saved(world: World, name: str, epoch: int, attempt: int = 1) -> Saved:
+    """A checkpoint of t0001 that its agent never told of."""
+    return Saved(trial="t0001", attempt=attempt, name=name, epoch=epoch, metric=0.4, sha256="0" * 64, size=1)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: bool) -> None:
+    """By an agent whose instance was lost, or ended itself while there was no daemon."""
+    world = World(facts(), PLAIN)
+    world.begin()
+    while not world.state.trials.get("t0001") or world.state.trials["t0001"].reports < 2:
+        world.turn()
+    trial, now = world.state.trials["t0001"], world.now
+    assert trial.held is not None
+    known = [checkpoint.name for checkpoint in trial.checkpoints]
+    unheard = (saved(world, "late", 50, attempt=7), saved(world, "later", 60), saved(world, "last", 70))
+    lost = InstanceLost(at=now, instance=trial.held[0].node, why="power failure", saved=unheard)
+    step(world.state, RunResumed(at=now, alive=(), saved=unheard) if resumed else lost)
+    assert [checkpoint.name for checkpoint in trial.checkpoints] == ["last", "later"], f"not {known}, not of attempt 7"
+    assert (trial.reports, trial.metric) == (70, 0.4)
+    assert trial.phase is TrialPhase.WAITING
+
+
+def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_is_resumed(facts: MakeFacts) -> None:
+    """Another model would be a worse one: only damage makes the next best the result."""
+    world = World(facts(), PLAIN)
+    world.begin()
+    state, commands = world.state, []
+    while not (asked := [c for c in commands if isinstance(c, Publish)]):
+        world.turn()
+        commands = [c for c in state.under_way.values() if isinstance(c, Publish)]
+    failed = PublishFailed(at=world.now, command=asked[0].id, why="busy", damaged=False)
+    assert [c for c in step(state, failed) if isinstance(c, Publish)] == []
+    while not state.finished:
+        world.turn()
+    assert state.published is None
+    assert any("is in the store: busy" in note for note in state.notes)
+    (again,) = [c for c in step(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
+    assert again.checkpoint == asked[0].checkpoint
+    last = step(state, ModelPublished(at=world.now, command=again.id, path="best"))
+    assert [type(c) for c in last] == [Finish]
+    assert state.published is not None

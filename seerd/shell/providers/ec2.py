@@ -41,7 +41,7 @@ class Ec2Provider:
         self._settings = settings
         self._remote = remote
         self._cloud = Cloud(settings.region)
-        self._fleet = Fleet(settings.run, self._cloud, self._busy)
+        self._fleet = Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
         self._keys = Keys(settings.keys)
         self._ground: Ground | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}

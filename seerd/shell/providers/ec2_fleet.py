@@ -29,21 +29,27 @@ HUNT_S = 15.0
 HUNT_POLL_S = 1.0
 
 
-MENDED = frozenset({Kind.CREDENTIALS, Kind.DENIED})
+MENDED = frozenset({Kind.CREDENTIALS, Kind.DENIED, Kind.REFUSED})
 MEND_S = 240.0
 """How long a refusal that others may mend is borne: longer than an agent's lease, its trials' last save and its last upload."""
+PAST_END_S = 120.0
+"""An end that EC2 has not confirmed so long after instances have switched themselves off is not waited for any more."""
 
 Result = TypeVar("Result")
 
 
 class Fleet:
-    """All instances of one run. `busy`: whether a launch of this token is under way and has not heard of its instance yet."""
+    """All instances of one run, which switch themselves off at `hard_end` (wall clock).
 
-    def __init__(self, run: str, cloud: Cloud, busy: Callable[[str], bool]) -> None:
+    `busy`: whether a launch of this token is under way and has not heard of its instance yet.
+    """
+
+    def __init__(self, run: str, hard_end: float, cloud: Cloud, busy: Callable[[str], bool]) -> None:
         self.register = Register()
         self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self.blind: AwsError | None = None
         self._run = run
+        self._hard_end = hard_end
         self._cloud = cloud
         self._busy = busy
         self._news = asyncio.Condition()
@@ -144,7 +150,7 @@ class Fleet:
         """What a termination means that fails since so many seconds: nothing, if asking again may help. Credentials are renewed, and an
         instance whose agent nobody talks with switches itself off: that is waited for.
         """
-        if error.kind in AGAIN:
+        if error.kind in AGAIN and time.time() < self._hard_end + PAST_END_S:
             return
         if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
             return

@@ -6,11 +6,25 @@ Failures are `errors.StoreError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from agent.protocol import Ask, Grant, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint as its manifest in the store has it. A metric that is no finite number is None."""
+
+    name: str
+    epoch: int
+    metrics: Mapping[str, float | None]
+    sha256: str
+    size: int
 
 
 class Store(Protocol):
@@ -35,6 +49,9 @@ class Store(Protocol):
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more; where agents see to that themselves, nothing is done."""
 
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest first; what is no checkpoint is passed over."""
+
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this checksum."""
 
@@ -51,3 +68,24 @@ def slot_number(name: str) -> int:
     """The number in such a name; 0 for any other."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
+
+
+LARGEST_MANIFEST = 1 << 16
+
+
+class _Manifest(msgspec.Struct):
+    epoch: int
+    metrics: dict[str, float | None]
+    sha256: str
+    size: int
+
+
+def stored(name: str, manifest: bytes) -> Stored | None:
+    """The checkpoint of this name in the store, None if that is no manifest: trials write them, and are not trusted."""
+    try:
+        told = msgspec.json.decode(manifest, type=_Manifest)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if told.epoch < 0 or told.size < 0:
+        return None
+    return Stored(name, told.epoch, told.metrics, told.sha256, told.size)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from agent.protocol import Ask, Grant, Parts
 from seerd.errors import StoreError
+from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,22 @@ class DirectoryStore:
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Agents remove what is not needed any more."""
 
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+        """Names order by age, whichever attempt they are of."""
+        return await asyncio.to_thread(_newer, self.folder / trial, newest)
+
     async def close(self) -> None:
         """Nothing is open."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy `TRIAL/NAME.pt` to `to`."""
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
+
+
+def _newer(folder: Path, newest: str) -> list[Stored]:
+    later = (path for path in sorted(folder.glob("[!.]*.json")) if path.stem > newest and path.is_file())
+    small = (path for path in later if path.stat().st_size <= LARGEST_MANIFEST)
+    return [one for path in small if (one := stored(path.stem, path.read_bytes())) is not None]
 
 
 def _copy_checked(source: Path, sha256: str, to: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot, encode
 from seerd.errors import CloudError, StoreError
-from seerd.shell.stores.base import slot_name
+from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, slot_name, stored
 from seerd.shell.stores.data import Address
 from seerd.shell.stores.s3_client import Clients, insist, plain
 
@@ -109,6 +109,15 @@ class S3Store:
                     if _is_older(upload["Key"], newest, names):
                         await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
 
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+        """Those behind `newest` by their numbers."""
+        with plain(f"newer checkpoints of {trial} cannot be listed"):
+            client = await self._client()
+            where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-")}
+            names = [_place(key) async for key in _keys(client, where) if key.endswith(".json")]
+            later = sorted((name for name in names if _number(name) > _number(newest)), key=_number)
+            return [one for name in later if (one := await self._manifest(client, trial, name)) is not None]
+
     async def downloads(self, source: str, to: str) -> list[Download]:
         """Every object below `source` (`s3://bucket/prefix`), or the one that it names."""
         address = Address.parse(source)
@@ -147,6 +156,11 @@ class S3Store:
 
     async def _client(self) -> Any:
         return await self._clients.of(self._region)
+
+    async def _manifest(self, client: Any, trial: str, name: str) -> Stored | None:
+        answer = await client.get_object(Bucket=self._at.bucket, Key=self._key(trial, name, "json"))
+        async with answer["Body"]:
+            return stored(name, await answer["Body"].read(LARGEST_MANIFEST + 1))
 
     def _key(self, trial: str, name: str, suffix: str) -> str:
         return self._at.key(self._run, trial, f"{name}.{suffix}")
@@ -212,10 +226,14 @@ def _number(name: str) -> tuple[float, float]:
     return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
 
 
+def _place(key: str) -> str:
+    return key.rpartition("/")[2].rpartition(".")[0]
+
+
 def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
     """Whether this is a file of a checkpoint of ours that nobody needs."""
     file = key.rpartition("/")[2]
-    name = file.rpartition(".")[0]
+    name = _place(key)
     return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest
 
 
