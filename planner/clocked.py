@@ -85,15 +85,11 @@ class Clocked:
         if isinstance(self._tracks, Impossible):
             raise ValueError(self._tracks.reason)
         new = self._begin(self._tracks) if not self._members else ()
-        fresh = {trial.id for trial in new}
+        view = view.with_new(new)
         out: list[str] = []
         for number, track in enumerate(self._tracks):
             out += self._advance(number, track, view)
-        running = tuple(
-            a
-            for a in self._allocations(self._tracks, view)
-            if a.trial in fresh or view.trials[a.trial].status == "live"
-        )
+        running = tuple(a for a in self._allocations(self._tracks, view) if view.trials[a.trial].status == "live")
         ends = sorted({r.end_s for track in self._tracks for r in track.rounds})
         after = [end for end in ends if end > view.now_s]
         stage = min(len(ends) - len(after), len(ends) - 1)

@@ -147,6 +147,18 @@ class TrialView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NewTrial:
+    """A configuration to be tried, under the id that the policy gives it. Seen as a trial, it is one that has not reported yet."""
+
+    id: str
+    config: Config
+    status: TrialStatus = "live"
+    reports: int = 0
+    metric: float | None = None
+    history: tuple[ReportView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The run at one moment. `trials` holds every trial that the policy has asked for, by id."""
 
@@ -154,13 +166,9 @@ class View:
     mode: Mode
     trials: Mapping[str, TrialView]
 
-
-@dataclass(frozen=True, slots=True)
-class NewTrial:
-    """A configuration to be tried, under the id that the policy gives it."""
-
-    id: str
-    config: Config
+    def with_new(self, new: Sequence[NewTrial]) -> View:
+        """The same, with trials that are only now asked for: the first plan may come when a stage is over already."""
+        return View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}}) if new else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,11 +278,11 @@ class Seer:
         if isinstance(made, Impossible):
             raise ValueError(made.reason)
         new = self._begin(made) if self._stage < 0 else ()
+        view = view.with_new(new)
         eliminated: list[str] = []
         while self._stage < made.rounds and view.now_s >= float(made.ends[self._stage]):
             eliminated += self._next_stage(made, view)
-        fresh = {trial.id for trial in new}
-        running = tuple(a for a in self._allocations(made) if a.trial in fresh or view.trials[a.trial].status == "live")
+        running = tuple(a for a in self._allocations(made) if view.trials[a.trial].status == "live")
         stage = min(self._stage, made.rounds - 1)
         if self._stage == made.rounds or not running:
             return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True)
