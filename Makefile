@@ -16,7 +16,7 @@ setup: $(STAMP)  ## the environment in .venv, with everything that the demo and 
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	@echo "setting up $(VENV), once: about a minute, most of it torch"
+	@echo "setting up $(VENV), once: a minute or two, most of it torch"
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)

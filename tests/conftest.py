@@ -25,6 +25,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LONGEST = ("test_ec2_runs.py", "test_cli.py", "test_image_build.py", "test_agent_nodes.py", "test_doctor.py")
+"""Files whose tests take minutes together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They begin first, so that no worker is left alone with one of them at the end."""
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
 def small_facts(
     *,
     deadline_s: float = 60.0,

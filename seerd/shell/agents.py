@@ -62,7 +62,9 @@ class Ears:
 
 
 class Conversation:
-    """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet."""
+    """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet;
+    `ahead_s`: how far its clock is ahead of ours.
+    """
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class Conversation:
     ) -> None:
         self.instance = instance
         self.boot = boot
+        self.ahead_s = 0.0
         self._run = run
         self._seen = seen
         self._connect = connect
@@ -188,8 +191,8 @@ class Conversation:
             raise RebootError(
                 f"{self.instance} has been rebooted: what ran there is gone, and so is its scheduled power-off"
             )
-        self.boot = welcome.boot
-        return welcome, welcome.now - time.time()
+        self.boot, self.ahead_s = welcome.boot, welcome.now - time.time()
+        return welcome, self.ahead_s
 
     async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:
         if self._seen >= last:

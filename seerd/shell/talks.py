@@ -32,6 +32,7 @@ from seerd.shell.translate import event_of, order_of
 from seerd.shell.world import Core, Running, World
 
 AGAIN_S = 1.0
+CLOCK_S = 120.0
 PREPARE_S = 1200.0
 """An instance is paid for while it is set up; what takes longer belongs into an image."""
 GRANT_S = 600.0
@@ -89,6 +90,12 @@ class Talks:
         self._preparing[instance] = Prepare(token, self._world.job, expected), done
         try:
             await self.take_up(instance)
+            ahead_s = self._conversations[instance].ahead_s if instance in self._conversations else 0.0
+            if expected is not None and abs(ahead_s) > CLOCK_S:
+                return Outcome(
+                    f"the clock of {instance} is off by {ahead_s:.0f}s; certificates and signatures go by it",
+                    retry=True,
+                )
             async with asyncio.timeout(PREPARE_S):
                 return await done
         except TimeoutError:

@@ -109,7 +109,8 @@ def test_an_instance_sees_nothing_of_this_machine_s_files_and_leaves_nothing(rig
             await say(ssh, "sudo sh -c 'echo was here >/etc/rig-was-here; echo was here >/var/tmp/rig-was-here'")
             return await say(
                 ssh,
-                f"sudo ls {tmp_path} {Path.cwd() / 'pyproject.toml'} /root/.aws 2>&1 | grep -vc 'No such file' || true; sudo cat /proc/1/environ | tr '\\0' '\\n'",
+                f"sudo ls {tmp_path} {Path.cwd() / 'pyproject.toml'} /root/.aws 2>&1 | grep -vc 'No such file' || true; "
+                "sudo cat /proc/1/environ | tr '\\0' '\\n'",
             )
 
     seen = asyncio.run(visit())
