@@ -10,24 +10,20 @@ import time
 STARTED = time.time() - time.process_time()
 """When this command began, as near as can be told: the deadline counts from here."""
 
-import contextlib  # noqa: E402
-import gc  # noqa: E402
 import json as jsonlib  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Annotated, Any  # noqa: E402
+from typing import TYPE_CHECKING, Annotated  # noqa: E402
 
 import typer  # noqa: E402
 
+from seerd import commandline as c  # noqa: E402
 from seerd import options as o  # noqa: E402
 
 if TYPE_CHECKING:
-    from seerd.core.state import State
-    from seerd.runs import Ended
-    from seerd.shell.home import Home, RunFolder
+    pass
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,17 +58,17 @@ def run(
     """
     from seerd import machine, offers, planned, runs, worlds
 
-    loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+    loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     worlds.check_runnable(loaded)
-    lease = offers.ask(loaded, _home(home))
-    _sweep_before(loaded, lease, _home(home))
-    place = machine.place_of(loaded, _home(home), lease=lease)
+    lease = offers.ask(loaded, c.home(home))
+    c.sweep_before(loaded, lease, c.home(home))
+    place = machine.place_of(loaded, c.home(home), lease=lease)
     made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
     offers.check_quota(loaded, lease, made)
-    folder, state = runs.create(loaded, made, _home(home), STARTED, lease)
-    with _watcher(folder, plain=plain, json=json) as watcher:
+    folder, state = runs.create(loaded, made, c.home(home), STARTED, lease)
+    with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
-    _end(folder, ended, json=json)
+    c.end(folder, ended, json=json)
 
 
 @app.command()
@@ -88,10 +84,10 @@ def resume(
     """
     from seerd import runs
 
-    folder = _home(home).find(run)
-    with _watcher(folder, plain=plain, json=json) as watcher:
+    folder = c.home(home).find(run)
+    with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.resume(folder, watcher)
-    _end(folder, ended, json=json)
+    c.end(folder, ended, json=json)
 
 
 @app.command()
@@ -111,16 +107,16 @@ def plan(
     json: o.JsonOpt = False,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
-    with _quickly():
+    with c.quickly():
         from seerd import machine, planned
         from seerd.planshow import plan_json
         from seerd.planview import plan_view
 
-        loaded = _spec(spec, _options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-        place = machine.place_of(loaded, _home(home), unbounded=ideal)
+        loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
+        place = machine.place_of(loaded, c.home(home), unbounded=ideal)
         made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
         told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
-        _tell(told, None if json else plan_view(told))
+        c.tell(told, None if json else plan_view(told))
 
 
 @app.command()
@@ -146,18 +142,18 @@ def profile(
     from seerd import machine, offers, planned, profiling, runs, worlds
     from seerd.spec import load_spec
 
-    options = _options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
+    options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
     worlds.check_runnable(measuring)
-    lease = offers.ask(measuring, _home(home))
-    made = planned.of_spec(measuring, machine.place_of(measuring, _home(home), lease=lease), ideal=True)
+    lease = offers.ask(measuring, c.home(home))
+    made = planned.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
     offers.check_quota(measuring, lease, made)
-    folder, state = runs.create(measuring, made, _home(home), STARTED, lease)
+    folder, state = runs.create(measuring, made, c.home(home), STARTED, lease)
     profiling.aim(folder, measuring, this)
-    with _watcher(folder, plain=plain, json=json) as watcher:
+    with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
-    _end(folder, ended, json=json)
+    c.end(folder, ended, json=json)
 
 
 @app.command()
@@ -192,7 +188,7 @@ def simulate(
 
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
-    loaded = load_spec(spec, _options(None, None, None, None, None, None, None, set_)) if spec else None
+    loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_)) if spec else None
     lifetime_s = studies.duration("--spot", spot) if spot else None
     asked = studies.Asked(
         curves,
@@ -207,14 +203,14 @@ def simulate(
         ideal,
         Faults(stragglers, drops, lifetime_s),
     )
-    made = studies.make(asked, loaded, _home(home).path, machine.this_machine())
+    made = studies.make(asked, loaded, c.home(home).path, machine.this_machine())
     if plot is not None:
         studyview.check_plot(plot)
-    with _progress(study.runs(made.study)) as tick:
+    with c.progress(study.runs(made.study)) as tick:
         found = [study.row_json(row) for row in study.rows(made.study, tick)]
     if plot is not None:
         studyview.draw(found, made.metric, plot)
-    _tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
+    c.tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
     if all("impossible" in row for row in found):
         raise typer.Exit(LimitsError.exit_code)
 
@@ -227,14 +223,14 @@ def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     from seerd.tables import runs_table
 
     rows = []
-    for folder in _home(home).runs():
+    for folder in c.home(home).runs():
         try:
             state = runs.read(folder)
         except JournalError as error:
             print(f"seerd: {error}", file=sys.stderr)
         else:
-            rows.append(show.result(state, _status(folder, state)))
-    _tell({"runs": rows}, None if json else runs_table(rows))
+            rows.append(show.result(state, c.status(folder, state)))
+    c.tell({"runs": rows}, None if json else runs_table(rows))
 
 
 @app.command()
@@ -244,9 +240,9 @@ def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False
     from seerd import show as views
     from seerd.summary import summary
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     state = runs.read(folder)
-    _tell(views.details(state, _status(folder, state)), None if json else summary(state))
+    c.tell(views.details(state, c.status(folder, state)), None if json else summary(state))
 
 
 @app.command()
@@ -254,7 +250,7 @@ def watch(run: o.RunArg = "last", home: o.HomeOpt = None) -> None:
     """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
     from seerd.watch import watch_run
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     watch_run(folder)
 
 
@@ -267,7 +263,7 @@ def logs(
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
     from seerd.logs import log_files
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     for path in log_files(folder, trial):
         if trial is None:
             print(path)
@@ -282,11 +278,11 @@ def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = Fal
     from seerd import runs, show
     from seerd.tables import ledger_table
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     state, origin = runs.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
     told = show.ledger(state, now_s)
-    _tell(told, None if json else ledger_table(told))
+    c.tell(told, None if json else ledger_table(told))
 
 
 @app.command()
@@ -302,20 +298,20 @@ def best(
     from seerd import runs, show
     from seerd.errors import NoModelError
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     found = show.best(runs.read(folder))
     if found is None or found["checkpoint"] is None:
         raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
     if to is not None:
         found["checkpoint"] = str(runs.copy_result(folder, to))
     text = f"{found['trial']}  {found['metric']:.6g}\n{jsonlib.dumps(found['config'])}\n{found['checkpoint']}"
-    _tell(found, None if json else text)
+    c.tell(found, None if json else text)
 
 
 @app.command()
 def stop(run: o.RunArg, home: o.HomeOpt = None) -> None:
     """End a run in order, as Ctrl-C in its terminal does."""
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     owner = folder.owner()
     if owner is None:
         from seerd.errors import UsageError
@@ -330,10 +326,10 @@ def replay(run: o.RunArg, home: o.HomeOpt = None, json: o.JsonOpt = False) -> No
     """Rebuild a run from its journal and check that the same decisions come out."""
     from seerd import runs
 
-    folder = _home(home).find(run)
+    folder = c.home(home).find(run)
     state = runs.read(folder)
     told = {"run": folder.run, "events": state.seq, "same": True}
-    _tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
+    c.tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
 
 
 @app.command()
@@ -357,13 +353,13 @@ def doctor(
     from seerd.doctorview import doctor_view
     from seerd.spec import load_spec
 
-    options = _options(deadline, budget, cost, None, provider, max_gpus, None, set_)
+    options = c.options(deadline, budget, cost, None, provider, max_gpus, None, set_)
     if policy:
         print(jsonlib.dumps(doctors.policy_of(load_spec(spec, options)), indent=2))
         return
-    findings = doctors.examine(spec, options, _home(home))
+    findings = doctors.examine(spec, options, c.home(home))
     told = doctors.findings_json(findings)
-    _tell(told, None if json else doctor_view(told, str(spec)))
+    c.tell(told, None if json else doctor_view(told, str(spec)))
     raise typer.Exit(doctors.exit_code(findings))
 
 
@@ -383,9 +379,9 @@ def sweep(
     from seerd.errors import CloudError
 
     older_than_s = sweeps.age(older_than) if older_than else None
-    swept = sweeps.run(_home(home), region, dry_run=dry_run, older_than_s=older_than_s)
+    swept = sweeps.run(c.home(home), region, dry_run=dry_run, older_than_s=older_than_s)
     if json:
-        _tell(sweeps.sweep_json(swept), None)
+        c.tell(sweeps.sweep_json(swept), None)
     else:
         print(*sweeps.sweep_lines(swept), sep="\n")
     raise typer.Exit(CloudError.exit_code if any(one.trouble for one in swept.found) else 0)
@@ -417,12 +413,12 @@ def build(
     from seerd import image_build, imaging
     from seerd.spec import load_spec
 
-    loaded = load_spec(spec, _options(None, None, None, None, None, None, None, set_))
-    planned = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), _home(home))
+    loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_))
+    planned = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))
     with imaging.telling(sys.stderr if json else sys.stdout) as tell:
         built = image_build.build(planned, tell)
     if json:
-        _tell(built.json(), None)
+        c.tell(built.json(), None)
     else:
         print(*imaging.lines(built), sep="\n")
     raise typer.Exit(1 if built.left else 0)
@@ -447,147 +443,6 @@ def _interrupted(*_: object) -> None:
     """Ctrl-C where nothing runs that would have to be ended in order; while a run goes on, its daemon handles it."""
     print("seerd: interrupted", file=sys.stderr)
     raise SystemExit(130)
-
-
-def _options(
-    deadline: str | None,
-    budget: str | None,
-    cost: str | None,
-    policy: str | None,
-    provider: str | None,
-    max_gpus: int | None,
-    seed: int | None,
-    set_: list[str] | None,
-) -> list[tuple[str, str]]:
-    """What the command line overrides in the spec, as (key, value)."""
-    from seerd.errors import UsageError
-
-    named = {
-        "limits.deadline": deadline,
-        "limits.budget": budget,
-        "limits.cost": cost,
-        "limits.max_gpus": max_gpus,
-        "policy.name": policy,
-        "policy.seed": seed,
-        "cluster.provider": provider,
-    }
-    pairs = [(key, str(value)) for key, value in named.items() if value is not None]
-    for text in set_ or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
-        pairs.append((key.strip(), value.strip()))
-    return pairs
-
-
-def _spec(path: Path, options: list[tuple[str, str]], minimize: str | None = None) -> Any:
-    from seerd.spec import load_spec, require_limits
-
-    spec = load_spec(path, options)
-    require_limits(spec, minimize)
-    return spec
-
-
-def _home(path: Path | None) -> Home:
-    from seerd.shell.home import Home, default_home
-
-    return Home(path.expanduser().resolve() if path else default_home())
-
-
-def _status(folder: RunFolder, state: State) -> str:
-    from seerd.show import status_of
-
-    return status_of(state, folder.owner() is not None)
-
-
-@contextlib.contextmanager
-def _watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
-    """Who is told of a run: the live view on a terminal, else plain lines (on stderr if stdout is for JSON)."""
-    if json or plain or not sys.stdout.isatty():
-        from seerd.watch import lines_to
-
-        yield lines_to(folder, sys.stderr if json else sys.stdout)
-        return
-    from seerd.watch import live_watcher
-
-    with live_watcher(folder) as watcher:
-        yield watcher
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)
-
-
-def _sweep_before(spec: Any, lease: Any, home: Home) -> None:
-    """What this user's dead runs have left behind is ended before anything new is rented."""
-    if lease is None:
-        return
-    import asyncio
-
-    from seerd.sweep import at_start
-
-    for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
-        print(line, file=sys.stderr)
-
-
-def _end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
-    """Print the result and what is left of the run, and exit as it deserves."""
-    from seerd import profiling, show
-    from seerd.summary import summary
-
-    state = ended.state
-    if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
-        from seerd.profileview import profile_view
-
-        told = profiling.finish(folder, state)
-        _tell(told, None if json else profile_view(told))
-        _tell_leftovers(ended.leftovers)
-        return
-    told = {**show.result(state, _status(folder, state)), "leftovers": ended.leftovers}
-    _tell(told, None if json else summary(state))
-    _tell_leftovers(ended.leftovers)
-    raise typer.Exit(show.exit_code(state))
-
-
-def _tell_leftovers(leftovers: list[str] | None) -> None:
-    """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
-    from seerd.summary import leftover_lines
-
-    sys.stdout.flush()
-    for line in leftover_lines(leftovers):
-        print(line, file=sys.stderr)
-    if leftovers:
-        raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _quickly() -> Iterator[None]:
-    """For a command that is over in a moment and starts nothing: numpy's threads and the collector would cost more than they do."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _tell(told: Any, text: Any) -> None:
-    """JSON on stdout, or text for people."""
-    if text is None:
-        print(jsonlib.dumps(told))
-        return
-    from rich.console import Console
-
-    Console(soft_wrap=True, highlight=False).print(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""What the commands share: reading a spec with what the command line overrides, finding a run, telling people and scripts.
+
+The one rule: nothing is decided about a run; every import that costs more than typer happens inside the function that needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json as jsonlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from seerd.core.state import State
+    from seerd.runs import Ended
+    from seerd.shell.home import Home, RunFolder
+
+
+def options(
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    policy: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    seed: int | None,
+    set_: list[str] | None,
+) -> list[tuple[str, str]]:
+    """What the command line overrides in the spec, as (key, value)."""
+    from seerd.errors import UsageError
+
+    named = {
+        "limits.deadline": deadline,
+        "limits.budget": budget,
+        "limits.cost": cost,
+        "limits.max_gpus": max_gpus,
+        "policy.name": policy,
+        "policy.seed": seed,
+        "cluster.provider": provider,
+    }
+    pairs = [(key, str(value)) for key, value in named.items() if value is not None]
+    for text in set_ or []:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
+        pairs.append((key.strip(), value.strip()))
+    return pairs
+
+
+def spec(path: Path, options: list[tuple[str, str]], minimize: str | None = None) -> Any:
+    """The spec with these overrides, its limits complete."""
+    from seerd.spec import load_spec, require_limits
+
+    spec = load_spec(path, options)
+    require_limits(spec, minimize)
+    return spec
+
+
+def home(path: Path | None) -> Home:
+    """The folder of all runs."""
+    from seerd.shell.home import Home, default_home
+
+    return Home(path.expanduser().resolve() if path else default_home())
+
+
+def status(folder: RunFolder, state: State) -> str:
+    """How a run ended, or whether it still goes on."""
+    from seerd.show import status_of
+
+    return status_of(state, folder.owner() is not None)
+
+
+@contextlib.contextmanager
+def watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
+    """Who is told of a run: the live view on a terminal, else plain lines (on stderr if stdout is for JSON)."""
+    if json or plain or not sys.stdout.isatty():
+        from seerd.watch import lines_to
+
+        yield lines_to(folder, sys.stderr if json else sys.stdout)
+        return
+    from seerd.watch import live_watcher
+
+    with live_watcher(folder) as watcher:
+        yield watcher
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Any]:
+    """A bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)
+
+
+def sweep_before(spec: Any, lease: Any, home: Home) -> None:
+    """What this user's dead runs have left behind is ended before anything new is rented."""
+    if lease is None:
+        return
+    import asyncio
+
+    from seerd.sweep import at_start
+
+    for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
+        print(line, file=sys.stderr)
+
+
+def end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
+    """Print the result and what is left of the run, and exit as it deserves."""
+    from seerd import profiling, show
+    from seerd.summary import summary
+
+    state = ended.state
+    if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
+        from seerd.profileview import profile_view
+
+        told = profiling.finish(folder, state)
+        tell(told, None if json else profile_view(told))
+        tell_leftovers(ended.leftovers)
+        return
+    told = {**show.result(state, status(folder, state)), "leftovers": ended.leftovers}
+    tell(told, None if json else summary(state))
+    tell_leftovers(ended.leftovers)
+    raise typer.Exit(show.exit_code(state))
+
+
+def tell_leftovers(leftovers: list[str] | None) -> None:
+    """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
+    from seerd.summary import leftover_lines
+
+    sys.stdout.flush()
+    for line in leftover_lines(leftovers):
+        print(line, file=sys.stderr)
+    if leftovers:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def quickly() -> Iterator[None]:
+    """For a command that is over in a moment and starts nothing: numpy's threads and the collector would cost more than they do."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def tell(told: Any, text: Any) -> None:
+    """JSON on stdout, or text for people."""
+    if text is None:
+        print(jsonlib.dumps(told))
+        return
+    from rich.console import Console
+
+    Console(soft_wrap=True, highlight=False).print(text)
