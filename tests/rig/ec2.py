@@ -200,7 +200,7 @@ class Ec2:
         name, instance = call.params.get("Name", ""), self.cloud.instances.get(call.params.get("InstanceId", ""))
         if instance is None:
             raise AwsError("InvalidInstanceID.NotFound", _do_not_exist([call.params.get("InstanceId", "")]))
-        if instance.machine is None or instance.machine.ended.is_set():
+        if instance.machine is None or instance.machine.clearing is not None:
             raise AwsError("IncorrectInstanceState", "The instance is not in a state from which it can be imaged.")
         for made in self.cloud.moto.ec2.amis.values():
             if made.name == name:

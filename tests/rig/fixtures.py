@@ -28,4 +28,5 @@ def rig(session_rig: Rig) -> Iterator[Rig]:
     """A rig with nothing in it; what goes wrong in the rig itself fails the test."""
     session_rig.reset()
     yield session_rig
-    assert session_rig.troubles() == []
+    if troubles := session_rig.troubles():
+        pytest.fail("the rig itself went wrong: " + "; ".join(troubles), pytrace=False)

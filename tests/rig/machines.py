@@ -18,7 +18,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.rig import network
@@ -71,7 +71,7 @@ class Machine:
     process: asyncio.subprocess.Process
     stop_metadata: Callable[[], object]
     watcher: asyncio.Task[None] | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    clearing: asyncio.Future[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -121,16 +121,16 @@ class Machine:
 
     async def drop(self) -> None:
         """Gone without a word to anyone: the cable first, so that no connection is seen to close."""
-        if not self.ended.is_set():
+        if self.clearing is None:
             await self.link.down()
         await self.kill()
 
     async def _clear(self) -> None:
-        if self.ended.is_set():
-            return
-        self.ended.set()
-        self.stop_metadata()
-        await self.link.remove()
+        """Once, and to its end, whoever gives up waiting: a cable that is left would keep the address of the next machine."""
+        if self.clearing is None:
+            self.stop_metadata()
+            self.clearing = asyncio.ensure_future(self.link.remove())
+        await asyncio.shield(self.clearing)
 
     async def wait(self) -> None:
         """Until it has powered itself off or was killed."""

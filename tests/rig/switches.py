@@ -78,7 +78,7 @@ def _find(rig: Control, given: dict[str, Any]) -> Instance:
 
 def _machine(rig: Control, given: dict[str, Any]) -> Any:
     machine = _find(rig, given).machine
-    if machine is None or machine.ended.is_set():
+    if machine is None or machine.clearing is not None:
         raise web.HTTPConflict(text=f"{given['instance']} is not up")
     return machine
 
@@ -175,7 +175,7 @@ async def _reset(rig: Control, given: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(rig: Control, instance: Instance) -> dict[str, Any]:
     machine = instance.machine
-    up = machine is not None and not machine.ended.is_set()
+    up = machine is not None and machine.clearing is None
     return {
         "id": instance.id,
         "type": instance.type,
