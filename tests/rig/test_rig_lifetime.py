@@ -100,13 +100,11 @@ def test_where_there_can_be_no_rig_it_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_reset_in_the_moment_an_instance_ends_leaves_no_cable(rig: Rig) -> None:
-    def links() -> list[str]:
-        return os.listdir(f"/sys/class/net/{rig._facts['bridge']}/brif")
-
+    cables = Path(f"/sys/class/net/{rig._facts['bridge']}/brif")
     for _ in range(8):
         names = launch(rig, MinCount=4, MaxCount=4)
         until(lambda: all(rig.account()[name].pid for name in names))  # noqa: B023
         for name in names:
             os.kill(rig.account()[name].pid, signal.SIGKILL)
         rig.reset()
-        assert links() == []
+        assert list(cables.iterdir()) == []
