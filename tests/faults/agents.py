@@ -1,0 +1,438 @@
+"""An agent on its instance: the protocol, the lease and the journal of the real one, around simulated trials.
+
+The one rule: its orders and facts are in the real agent's own journal file before anything follows from them, so what survives its death is
+what would survive the real one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent.journal import Journal, Maker
+from agent.lease import Lease
+from agent.protocol import (
+    VERSION,
+    Ack,
+    Checkpointed,
+    Exited,
+    Grant,
+    Hello,
+    Noticed,
+    Prepare,
+    Prepared,
+    Refused,
+    Renew,
+    Reported,
+    Shutdown,
+    Slot,
+    Start,
+    Started,
+    Stop,
+    Training,
+    Welcome,
+    decode,
+    encode,
+)
+from tests.faults.objects import Model
+from tests.faults.timeline import EPOCH
+from tests.faults.training import KILL_S, Run, Shared, Told
+from tests.faults.wires import Wire
+
+FIRST_LEASE_S = 60.0
+LAST_UPLOAD_S = 120.0
+LAST_PLACE_S = 30.0
+DESERTED_S = 10.0
+AGAIN_S = 2.0
+TORN_S = 0.5
+"""Between the bytes of a checkpoint and its manifest."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the agent knows of an attempt. `waiting`: the newest checkpoint that is not in the store yet."""
+
+    start: Start
+    run: Run
+    cause: str | None = None
+    kill_at: float | None = None
+    gone_at: float | None = None
+    waiting: Model | None = None
+    uploading: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True)
+class Places:
+    """What has been granted to an attempt, and what of it is used."""
+
+    grant: Grant | None = None
+    sources: dict[str, Slot] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it runs. `ahead_s`: of its wall clock; `power_off`: ends the instance."""
+
+    instance: str
+    run: str
+    gpus: int
+    folder: Path
+    boot: str
+    ahead_s: float
+    power_off: Callable[[str], None]
+
+
+class Agent:
+    """One process of an agent in its folder; the next one in the same folder cleans up after it."""
+
+    def __init__(self, machine: Machine, shared: Shared) -> None:
+        self.alive = True
+        self.attempts: dict[str, Attempt] = {}
+        self._machine = machine
+        self._shared = shared
+        self._timeline = shared.timeline
+        machine.folder.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal(machine.folder / "journal.jsonl")
+        self._lease = Lease(self._timeline.now + FIRST_LEASE_S, 10.0)
+        self._places: dict[tuple[str, int], Places] = {}
+        self._wire: Wire | None = None
+        self._sent = 0
+        self._ending = ""
+        self._doomed = False
+        self._alone_since = self._timeline.now
+        self._frozen_until = 0.0
+        self._clean_up()
+        self._timeline.after(1.0, self._look)
+
+    # ------------------------------------------------------------ its own life
+
+    def die(self) -> list[Attempt]:
+        """The process is gone; its trials go on without it. Those that still run."""
+        self.alive = False
+        self._journal.close()
+        if self._wire is not None:
+            self._wire.end_by_agent()
+        return [attempt for attempt in self.attempts.values() if attempt.gone_at is None]
+
+    def freeze(self, for_s: float) -> None:
+        """It does nothing for so long, as a machine that swaps."""
+        self._frozen_until = max(self._frozen_until, self._timeline.now + for_s)
+
+    def notice(self, what: str, by: float | None) -> None:
+        """The cloud announces something."""
+        self._doomed = self._doomed or what == "interruption"
+        at = self._wall()
+        wall_by = None if by is None else EPOCH + by + self._machine.ahead_s
+        self._tell([lambda seq: Noticed(seq, at, what, wall_by)])
+
+    def _clean_up(self) -> None:
+        """What an agent before it has left: every attempt of it is over."""
+        at = self._wall()
+        for trial, attempt in list(self._journal.open):
+            self._journal.add([partial(_lost, at, trial, attempt)])
+            del self._journal.open[trial, attempt]
+
+    def _look(self) -> None:
+        if not self.alive:
+            return
+        now = self._timeline.now
+        if now < self._frozen_until:
+            self._timeline.at(self._frozen_until, self._look)
+            return
+        if not self._ending and self._lease.ended(now):
+            self._let_go("the lease has ended")
+        elif not self._ending and self._doomed and self._wire is None and now - self._alone_since >= DESERTED_S:
+            self._let_go("deserted")
+        self._timeline.after(0.5, self._look)
+
+    def _let_go(self, why: str) -> None:
+        self._ending = why
+        attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
+        for attempt in attempts:
+            self._stop(attempt, "lease", self._lease.grace_s)
+        self._timeline.after(self._lease.grace_s + LAST_UPLOAD_S, lambda: self._switch_off(force=True))
+        self._switch_off(force=False)
+
+    def _switch_off(self, *, force: bool) -> None:
+        if self.alive and self._ending and (force or all(a.over for a in self.attempts.values())):
+            self._machine.power_off(self._ending)
+
+    # ------------------------------------------------------------ conversation
+
+    def take(self, wire: Wire) -> None:
+        """A connection."""
+        wire.heard = partial(self._hear, wire)
+        wire.gone = partial(self._left, wire)
+
+    def _left(self, wire: Wire) -> None:
+        if self._wire is wire:
+            self._wire, self._alone_since = None, self._timeline.now
+
+    def _hear(self, wire: Wire, data: bytes) -> None:
+        """Now, or when it wakes up."""
+        if not self.alive:
+            return
+        if self._timeline.now < self._frozen_until:
+            self._timeline.at(self._frozen_until, lambda: self._hear(wire, data))
+            return
+        message = decode(data)
+        if isinstance(message, Hello):
+            self._greet(wire, message)
+        elif self._wire is wire:
+            self._obey(message)
+
+    def _greet(self, wire: Wire, hello: Hello) -> None:
+        if self._wire is not None:
+            self._wire.end_by_agent()
+        self._wire, self._sent = wire, hello.seen
+        last, attempts = self._journal.last, sorted(self.attempts)
+        wire.send(encode(Welcome(VERSION, "1", self._machine.gpus, last, self._wall(), attempts, self._machine.boot)))
+        if self._shared.chance.hits("tells from before a restart"):
+            self._sent = max(0, hello.seen - 3)
+        self._tell([])
+
+    def _obey(self, message: Any) -> None:
+        chance = self._shared.chance
+        if chance.hits("breaks before an order"):
+            self._break()
+            return
+        if isinstance(message, Ack):
+            self._journal.acknowledge(message.seen)
+        elif isinstance(message, Renew):
+            self._lease.renew(self._timeline.now, message.for_s, message.grace_s)
+        elif isinstance(message, Shutdown):
+            self._machine.power_off("shut down")
+        elif isinstance(message, Grant):
+            self._granted(message)
+        elif isinstance(message, (Prepare, Start, Stop)) and not self._ending and self._journal.take(message):
+            self._carry_out(message)
+        if chance.hits("breaks after an order"):
+            self._break()
+
+    def _break(self) -> None:
+        if self._wire is not None:
+            self._wire.lose(self._shared.chance.lasts("a break is noticed", 0.1, 16.0))
+
+    def _tell(self, makers: list[Maker]) -> None:
+        if not self.alive:
+            return
+        self._journal.add(makers)
+        wire = self._wire
+        if wire is None:
+            return
+        for fact in self._journal.after(self._sent):
+            wire.send(encode(fact))
+            self._sent = fact.seq
+            if self._shared.chance.hits("tells twice"):
+                wire.send(encode(fact))
+            if self._shared.chance.hits("breaks after a fact"):
+                self._break()
+                return
+
+    # ------------------------------------------------------------ orders
+
+    def _carry_out(self, order: Prepare | Start | Stop) -> None:
+        if isinstance(order, Prepare):
+            self._prepare(order)
+        elif isinstance(order, Start):
+            self._begin(order)
+        else:
+            attempt = self.attempts.get(f"{order.trial}/{order.attempt}")
+            if attempt is not None:
+                self._stop(attempt, "asked", order.grace_s if order.checkpoint else 0.0)
+
+    def _prepare(self, order: Prepare) -> None:
+        chance = self._shared.chance
+        if chance.hits("never prepared"):
+            return
+        sick = chance.hits("unhealthy")
+
+        def outcome(seq: int) -> Prepared | Refused:
+            if sick:
+                return Refused(seq, self._wall(), order.id, "nvidia-smi shows 0 of its GPUs", True)
+            return Prepared(seq, self._wall(), order.id)
+
+        self._timeline.after(chance.lasts("set up", 1.0, 30.0), lambda: self._tell([outcome]))
+
+    def _begin(self, order: Start) -> None:
+        held = {gpu for a in self.attempts.values() if not a.over for gpu in a.start.gpus}
+        if self._journal.job is None or held & set(order.gpus) or self._shared.chance.hits("refuses an order"):
+            at = self._wall()
+            self._tell([lambda seq: Refused(seq, at, order.id, "not now")])
+            return
+        told = Told(
+            partial(self._started, order),
+            partial(self._training, order),
+            partial(self._reported, order),
+            partial(self._saved, order),
+            partial(self._exited, order),
+        )
+        attempt = Attempt(order, Run(order, self._machine.instance, self._shared, told))
+        self.attempts[f"{order.trial}/{order.attempt}"] = attempt
+        self._restore(attempt)
+
+    def _restore(self, attempt: Attempt) -> None:
+        """Get the newest checkpoint that can be had, then spawn; waits for a store that is down."""
+        order, chance = attempt.start, self._shared.chance
+        if not self.alive or attempt.over:
+            return
+        if attempt.cause is not None:
+            attempt.gone_at = self._timeline.now
+            self._tell_exit(attempt, attempt.cause, None)
+            return
+        if attempt.run.rank > 0 or not order.checkpoints:
+            attempt.run.spawn(None)
+            return
+        sources = self._places.setdefault((order.trial, order.attempt), Places()).sources
+        if chance.during("store down", self._timeline.now) or not set(order.checkpoints) & sources.keys():
+            self._timeline.after(AGAIN_S, lambda: self._restore(attempt))
+            return
+        model = self._shared.objects.newest(order.trial, order.checkpoints)
+        if model is None:
+            self._shared.wrong.append(f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none of which is there")
+        self._timeline.after(chance.lasts("restore", 0.2, 4.0), lambda: self._spawn(attempt, model))
+
+    def _spawn(self, attempt: Attempt, model: Model | None) -> None:
+        if attempt.cause is not None:
+            self._restore(attempt)
+        elif self.alive:
+            attempt.run.spawn(model)
+
+    def _stop(self, attempt: Attempt, cause: str, grace_s: float) -> None:
+        if attempt.over:
+            return
+        attempt.cause = attempt.cause or cause
+        kill_at = self._timeline.now + grace_s
+        attempt.kill_at = kill_at if attempt.kill_at is None else min(attempt.kill_at, kill_at)
+        if attempt.gone_at is None and grace_s > 0:
+            attempt.run.ask()
+        self._timeline.at(attempt.kill_at, lambda: self._kill(attempt))
+
+    def _kill(self, attempt: Attempt) -> None:
+        if self.alive and attempt.gone_at is None and attempt.kill_at is not None:
+            self._timeline.after(KILL_S, attempt.run.kill)
+
+    def _granted(self, grant: Grant) -> None:
+        places = self._places.setdefault((grant.trial, grant.attempt), Places())
+        places.grant = grant
+        places.sources |= {slot.name: slot for slot in grant.gets}
+        attempt = self.attempts.get(f"{grant.trial}/{grant.attempt}")
+        if attempt is not None:
+            self._upload(attempt)
+
+    # ------------------------------------------------------------ what trials do
+
+    def _started(self, order: Start) -> None:
+        at = self._wall()
+        self._tell([lambda seq: Started(seq, at, order.id, order.trial, order.attempt, 4711)])
+
+    def _training(self, order: Start, epoch: int) -> None:
+        at = self._wall()
+        self._tell([lambda seq: Training(seq, at, order.trial, order.attempt, epoch)])
+
+    def _reported(self, order: Start, epoch: int, metric: float | None, unit_s: float) -> None:
+        at = self._wall()
+        self._tell([lambda seq: Reported(seq, at, order.trial, order.attempt, epoch, {"accuracy": metric}, unit_s)])
+
+    def _saved(self, order: Start, model: Model) -> None:
+        attempt = self.attempts[f"{order.trial}/{order.attempt}"]
+        attempt.waiting = model
+        self._upload(attempt)
+
+    def _exited(self, order: Start, cause: str, code: int) -> None:
+        attempt = self.attempts[f"{order.trial}/{order.attempt}"]
+        attempt.gone_at = self._timeline.now
+        self._upload(attempt)
+        self._until_stored(attempt, cause, code, self._timeline.now + LAST_PLACE_S)
+
+    def _until_stored(self, attempt: Attempt, cause: str, code: int, give_up_at: float) -> None:
+        """The end of an attempt is told when its last checkpoint is in the store, or will not get there."""
+        if not self.alive or attempt.over:
+            return
+        limit = give_up_at if attempt.kill_at is None else min(give_up_at, attempt.kill_at)
+        cut = attempt.kill_at is not None and attempt.cause != "lease" and self._timeline.now >= attempt.kill_at
+        if (attempt.uploading and not cut) or (attempt.waiting is not None and self._timeline.now < limit):
+            self._upload(attempt)
+            self._timeline.after(0.2, lambda: self._until_stored(attempt, cause, code, give_up_at))
+            return
+        ours = attempt.cause is not None and cause != "crashed"
+        self._tell_exit(attempt, attempt.cause if ours and attempt.cause else cause, code)
+
+    def _tell_exit(self, attempt: Attempt, cause: str, code: int | None) -> None:
+        attempt.over = True
+        order, gone = attempt.start, attempt.gone_at
+        assert gone is not None
+        at = EPOCH + gone + self._machine.ahead_s
+        known = cause if cause in {"asked", "lease", "finished"} else "crashed"
+        self._tell([lambda seq: Exited(seq, at, order.trial, order.attempt, known, code, 0, ["last words"])])
+        self._switch_off(force=False)
+
+    def _upload(self, attempt: Attempt) -> None:
+        """Put the newest checkpoint into the store, as soon as there is a place, one at a time."""
+        order, chance = attempt.start, self._shared.chance
+        slot = self._free_place(attempt)
+        if not self.alive or attempt.waiting is None or attempt.uploading or attempt.over or slot is None:
+            return
+        model, attempt.waiting, attempt.uploading = attempt.waiting, None, True
+        key = order.trial, order.attempt
+        wait_s = chance.lasts("upload", self._shared.script.upload_s, 6 * self._shared.script.upload_s)
+
+        def bytes_there() -> None:
+            if not self.alive:
+                return
+            if chance.during("store down", self._timeline.now) or chance.hits("upload fails"):
+                again()
+                return
+            self._shared.objects.put_bytes(order.trial, slot.name, model)
+            self._timeline.after(TORN_S, manifest_there)
+
+        def manifest_there() -> None:
+            if not self.alive:
+                return
+            if chance.hits("torn upload"):
+                again()
+                return
+            self._shared.objects.put_manifest(order.trial, slot.name)
+            self._places[key].used.add(slot.name)
+            attempt.uploading = False
+            self._confirm(order, slot.name, model)
+            self._upload(attempt)
+
+        def again() -> None:
+            attempt.uploading = False
+            attempt.waiting = attempt.waiting or model
+            self._timeline.after(AGAIN_S, lambda: self._upload(attempt))
+
+        self._timeline.after(wait_s, bytes_there)
+
+    def _free_place(self, attempt: Attempt) -> Slot | None:
+        places = self._places.get((attempt.start.trial, attempt.start.attempt))
+        if places is None or places.grant is None:
+            return None
+        free = [slot for slot in places.grant.puts if slot.name not in places.used]
+        kept_back = 0 if attempt.gone_at is not None else 1
+        return free[0] if len(free) > kept_back else None
+
+    def _confirm(self, order: Start, name: str, model: Model) -> None:
+        at = self._wall()
+        metrics = {"accuracy": model.metric}
+        size = len(model.content())
+        self._tell(
+            [
+                lambda seq: Checkpointed(
+                    seq, at, order.trial, order.attempt, name, model.epoch, metrics, model.sha256, size, 1.0
+                )
+            ]
+        )
+
+    def _wall(self) -> float:
+        return EPOCH + self._timeline.now + self._machine.ahead_s
+
+
+def _lost(at: float, trial: str, attempt: int, seq: int) -> Exited:
+    return Exited(seq, at, trial, attempt, "lost", None)

@@ -1,0 +1,223 @@
+"""The daemon as a process: started, killed at a step or a write, started again, as `seerd run` and `seerd resume` would.
+
+The one rule: everything of it is the real thing (daemon, dispatch, talks, EC2 provider, journal on a disk); only what lies behind its adapters
+is virtual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.protocol import Expected, Job
+from seerd.core.commands import AnyCommand
+from seerd.core.events import RunStarted
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State, new_state
+from seerd.errors import JournalError, SeerdError
+from seerd.replay import replay
+from seerd.runs import lacks_its_model
+from seerd.shell.aws import retrying
+from seerd.shell.daemon import Daemon
+from seerd.shell.journal import Entry, Journal
+from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.shell.providers.ec2_request import Ec2Settings
+from seerd.shell.world import World
+from seerd.worlds import MARGIN_S
+from tests.faults.ec2 import Client, Ec2, VirtualCloud
+from tests.faults.machines import Door, Host
+from tests.faults.objects import VirtualStore
+from tests.faults.scenario import Kill, Scenario
+from tests.faults.timeline import EPOCH, Killed, Loop
+from tests.faults.training import Shared
+
+FULL_PAGES = 1
+"""A limit on the journal's pages that it has passed already: SQLite then says that the disk is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the process has ended, and why if not in order."""
+
+    said: Callable[[str], None]
+    saw: Callable[[State, list[Entry]], None]
+    over: Callable[[Daemon | None, BaseException | None], None]
+
+
+class DoomedJournal(Journal):
+    """A journal whose process may be killed around any of its writes, and whose disk may be full."""
+
+    coordinator: Coordinator
+
+    def append(self, entries: list[Entry]) -> None:
+        """Commit, with whatever is ordered for this write."""
+        mine = self.coordinator
+        mine.writes += 1
+        mine.die_if(lambda kill: kill.write == mine.writes and not kill.after)
+        self._set_room(full=mine.shared.chance.during("coordinator disk full", mine.shared.timeline.now))
+        super().append(entries)
+        mine.said_all(entries)
+        mine.die_if(lambda kill: kill.write == mine.writes and kill.after)
+
+    def _set_room(self, *, full: bool) -> None:
+        pages = FULL_PAGES if full else 1 << 30
+        self._connection.execute(f"PRAGMA max_page_count={pages}")
+        if full:
+            # A full disk fails at the first new page; this journal's next page may have room for a row or two.
+            raise JournalError(f"the journal {self.path} cannot be written: database or disk is full")
+
+
+class Coordinator:
+    """All daemon processes of one run, one after the other. `steps` and `writes`: of all of them together."""
+
+    def __init__(self, scenario: Scenario, shared: Shared, ec2: Ec2, hosts: dict[str, Host], folder: Path, watching: Watching) -> None:
+        self.shared = shared
+        self.steps = 0
+        self.writes = 0
+        self.began_at = 0.0
+        self.loop: Loop | None = None
+        self.killed: list[Kill] = []
+        self.state: State | None = None
+        self.buried: list[object] = []
+        self._scenario = scenario
+        self._ec2 = ec2
+        self._hosts = hosts
+        self._folder = folder
+        self._watching = watching
+        self._kills = list(scenario.kills)
+        self._door: Door | None = None
+        self._incarnation = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether a daemon runs."""
+        return self.loop is not None and self.loop.alive
+
+    def start(self) -> None:
+        """`seerd run`, or `seerd resume` if there is a journal already."""
+        self._incarnation += 1
+        self.began_at = self.shared.timeline.now
+        retrying._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
+        loop = self.loop = Loop(self.shared.timeline, self._before_step)
+        with loop.running():
+            path = self._folder / "journal.db"
+            fresh = not path.exists()
+            journal = DoomedJournal.create(path, EPOCH) if fresh else DoomedJournal.open(path)
+            journal.coordinator = self  # type: ignore[attr-defined]
+            self.buried.append(journal)
+            entries = sum(1 for _ in journal.entries())
+            state = replay(journal) if entries else new_state(self._scenario.facts)
+            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.ending != "interrupted":
+                loop.kill()
+                self._watching.over(None, None)
+                return
+            daemon = Daemon(state, journal, self._world(loop), self._watched)
+            self.state = state
+            first = RunStarted(at=daemon.clock.now(), facts=state.facts)
+            work = daemon.begin(first) if not entries else daemon.resume()
+            self.buried += [daemon, work]
+            loop.spawn(work, lambda task: self._ended(loop, daemon, task))
+
+    def press_ctrl_c(self) -> None:
+        """The person wants it to end."""
+        if self.loop is not None and self.loop.alive and signal.SIGINT in self.loop.signals:
+            with self.loop.running():
+                self.loop.signals[signal.SIGINT]()
+
+    def die_if(self, meant: Callable[[Kill], bool]) -> None:
+        """Kill this process here, if that is ordered."""
+        for kill in [kill for kill in self._kills if meant(kill)]:
+            self._kills.remove(kill)
+            self._die(kill)
+
+    def said_all(self, entries: list[Entry]) -> None:
+        """Tell of what was committed."""
+        for entry in entries:
+            self._watching.said(f"event {entry.seq}: {entry.event}")
+            for command in entry.commands:
+                self._watching.said(f"    -> {_short(command)}")
+
+    def _before_step(self) -> None:
+        self.steps += 1
+        self.die_if(lambda kill: kill.step == self.steps)
+
+    def _die(self, kill: Kill) -> None:
+        self.killed.append(kill)
+        self.shared.chance.injected["daemon killed"] += 1
+        self._watching.said(f"KILLED at step {self.steps}, write {self.writes}; back after {kill.down_s}")
+        assert self.loop is not None
+        self.loop.kill()
+        if self._door is not None:
+            self._door.hang_up()
+        if kill.down_s is not None:
+            self.shared.timeline.after(kill.down_s, self.start)
+        raise Killed
+
+    def _watched(self, state: State, now: float, entries: list[Entry]) -> None:
+        self._watching.saw(state, entries)
+
+    def _ended(self, loop: Loop, daemon: Daemon, task: asyncio.Task[None]) -> None:
+        if not loop.alive:
+            return
+        loop.kill()
+        if self._door is not None:
+            self._door.hang_up()
+        error = task.exception() if not task.cancelled() else None
+        self._watching.said(f"the daemon has ended: {error!r}")
+        for failure in loop.failures:
+            self._watching.said(f"nobody caught {failure}")
+        self._watching.over(daemon, error)
+
+    def _world(self, loop: Loop) -> World:
+        shared, scenario = self.shared, self._scenario
+        self._door = Door(self._hosts, shared, loop)
+        cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))
+        provider = Ec2Provider(self._settings(), self._door, cloud)
+        store = VirtualStore(shared.objects, shared.timeline, shared.chance)
+        job = Job("source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0)
+        return World(
+            provider,
+            store,
+            job,
+            run=scenario.facts.run,
+            metric="accuracy",
+            result=self._folder / "best",
+            rented=True,
+            expected=Expected(0, 1, torch=True),
+        )
+
+    def _settings(self) -> Ec2Settings:
+        scenario = self._scenario
+        return Ec2Settings(
+            run=scenario.facts.run,
+            name="simulated",
+            owner="somebody",
+            region="us-east-1",
+            instance_types=("p3.8xlarge",),
+            gpus=scenario.facts.cluster.gpus_per_instance,
+            market="spot",
+            image="ami-1",
+            subnets=(),
+            security_groups=(),
+            key=None,
+            address="private",
+            volume_gb=None,
+            tags={},
+            max_usd_per_h=None,
+            hard_end=EPOCH + scenario.facts.problem.limits.deadline_s + MARGIN_S,
+            boot_s=scenario.boot_s,
+            keys=self._folder / "keys",
+        )
+
+
+def _short(command: AnyCommand) -> str:
+    text = str(command)
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+EXPECTED_ENDS = (JournalError, SeerdError, sqlite3.Error)

@@ -1,0 +1,177 @@
+"""Instances as machines: they boot, have one agent at a time, and go; and the way to them.
+
+The one rule: a machine acts on what EC2 and its agent do to it, and on its own luck; it knows no daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from seerd.errors import ProviderError
+from seerd.shell.providers.base import Connection
+from seerd.shell.ssh.connecting import Machine as Address
+from tests.faults import ec2
+from tests.faults.agents import Agent, Machine
+from tests.faults.timeline import EPOCH, Loop
+from tests.faults.training import Shared
+from tests.faults.wires import Wire
+
+HARD_END = re.compile(r"this instance ends at (\d+)")
+SILENCE_S = 16.0
+"""A silent connection is given up after so long, by keepalives."""
+
+
+class Host:
+    """One instance's machine. `up`: it takes logins; `cut`: nobody reaches it."""
+
+    def __init__(self, instance: ec2.Instance, run: str, gpus: int, folder: Path, shared: Shared, end: Callable[[str], None]) -> None:
+        self.instance = instance
+        self.up = False
+        self.cut = False
+        self.agent: Agent | None = None
+        self.wires: list[Wire] = []
+        self.boots = 0
+        self.orphaned_at: float | None = None
+        self._run = run
+        self._gpus = gpus
+        self._folder = folder / instance.id
+        self._shared = shared
+        self._end = end
+        self._ahead_s = shared.chance.dice("clock skew").uniform(-3.0, 3.0)
+        if shared.chance.hits("wrong clock"):
+            self._ahead_s = 400.0
+        self._left: list[object] = []
+
+    @property
+    def gone(self) -> bool:
+        """Whether EC2 has ended it."""
+        return self.instance.ended is not None
+
+    def boot(self) -> None:
+        """From power to logins. The hard end is scheduled before anything else."""
+        now = self.orphaned_at = self._shared.timeline.now
+        match = HARD_END.search(self.instance.user_data)
+        if match:
+            hard_end = max(int(match[1]) - EPOCH, now + 60.0)
+            self._shared.timeline.at(hard_end, lambda: self._off("hard end"))
+        if not self._shared.chance.hits("never boots"):
+            self._shared.timeline.after(self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins)
+
+    def _takes_logins(self) -> None:
+        self.up = not self.gone
+        self.boots += 1
+
+    def agent_here(self) -> Agent:
+        """Its agent, started if none runs."""
+        if self.agent is None or not self.agent.alive:
+            self._clear_processes()
+            boot = f"{self.instance.id} boot {self.boots}"
+            machine = Machine(self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off)
+            self.agent = Agent(machine, self._shared)
+            self.orphaned_at = None
+        return self.agent
+
+    def lose_agent(self) -> None:
+        """Its agent's process dies."""
+        if self.agent is not None and self.agent.alive:
+            self._left += [attempt.run for attempt in self.agent.die()]
+            self.orphaned_at = self._shared.timeline.now
+
+    def reboot(self) -> None:
+        """The machine restarts: nothing of what ran is left."""
+        self.lose_agent()
+        self._clear_processes()
+        self.lose_wires(1.0)
+        self.up = False
+        self._shared.timeline.after(20.0, self._takes_logins)
+
+    def power_cut(self) -> None:
+        """Everything on it ends at once."""
+        self.up = False
+        self.lose_agent()
+        self._clear_processes()
+        self.lose_wires(self._shared.chance.lasts("silence", 0.1, SILENCE_S))
+
+    def lose_wires(self, noticed_s: float) -> None:
+        """All connections to it break."""
+        for wire in self.wires:
+            wire.lose(noticed_s)
+        self.wires.clear()
+
+    def _clear_processes(self) -> None:
+        for run in self._left:
+            run.vanish()  # type: ignore[attr-defined]
+        self._left.clear()
+
+    def _off(self, why: str) -> None:
+        if not self.gone:
+            self._end(why)
+
+
+class Door:
+    """The way of one daemon process into machines: `seerd.shell.providers.ec2_flight.Door`."""
+
+    def __init__(self, hosts: dict[str, Host], shared: Shared, loop: Loop) -> None:
+        self._hosts = hosts
+        self._shared = shared
+        self._loop = loop
+        self._wires: dict[str, list[Wire]] = {}
+
+    async def ready(self, machine: Address, patience_s: float) -> None:
+        """Wait until its agent runs. Raises `ProviderError`."""
+        end = self._loop.time() + patience_s
+        while not self._answers(machine.name):
+            if self._loop.time() > end:
+                raise ProviderError(f"{machine.name} could not be reached over SSH within {patience_s:.0f}s")
+            await asyncio.sleep(self._shared.chance.lasts("tries again", 0.5, 3.0))
+        await asyncio.sleep(self._shared.chance.lasts("push", 0.3, 4.0))
+        if not self._answers(machine.name):
+            raise ProviderError(f"the connection to {machine.name} was lost")
+        self._hosts[machine.name].agent_here()
+
+    async def connect(self, machine: Address) -> Connection:
+        """A connection to its agent, which is started if it does not run. Raises `ProviderError`."""
+        await asyncio.sleep(self._shared.chance.lasts("log in", 0.05, 2.0))
+        if not self._answers(machine.name):
+            await asyncio.sleep(self._shared.chance.lasts("timeout", 1.0, 15.0))
+            raise ProviderError(f"{machine.name} does not answer")
+        host = self._hosts[machine.name]
+        latency_s = self._shared.chance.lasts("latency", 0.005, 0.4)
+        wire = Wire(self._shared.timeline, self._loop, latency_s)
+        host.agent_here().take(wire)
+        host.wires.append(wire)
+        self._wires.setdefault(machine.name, []).append(wire)
+        return wire.reader, wire
+
+    async def forget(self, name: str) -> None:
+        """It is gone."""
+        for wire in self._wires.pop(name, []):
+            wire.hang_up()
+
+    async def close(self) -> None:
+        """Let go of all."""
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """All connections of this process end, as when it dies."""
+        for wires in self._wires.values():
+            for wire in wires:
+                wire.hang_up()
+
+    def _answers(self, name: str) -> bool:
+        host = self._hosts.get(name)
+        if host is None or host.gone or not host.up or host.cut:
+            return False
+        return not self._shared.chance.hits("login fails")
+
+
+@contextlib.contextmanager
+def cut_off(host: Host):  # type: ignore[no-untyped-def]
+    """Nobody reaches it meanwhile."""
+    host.cut = True
+    yield
+    host.cut = False

@@ -1,0 +1,185 @@
+"""What seerd promises (DESIGN, part 3), looked at from outside: by the cloud's own account, the store, and what really ran where.
+
+The one rule: nothing here believes the daemon, but for what it says; each promise is one function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seerd.core.codec import encode_commands
+from seerd.core.events import TrialCheckpointed
+from seerd.core.incumbent import incumbent
+from seerd.core.invariants import violations
+from seerd.core.limits import budget_gpu_s
+from seerd.core.state import State
+from seerd.errors import SeerdError
+from seerd.replay import replay
+from seerd.shell.daemon import Daemon
+from seerd.shell.journal import Entry, Journal
+from tests.faults.objects import Model
+
+if TYPE_CHECKING:
+    from tests.faults.machines import Host
+    from tests.faults.world import Play
+
+UNKNOWN_S = 120.0
+"""How long an instance may be unknown to a daemon that lives."""
+EPSILON_S = 1e-6
+OVER_S = 420.0
+"""A run is over so long after its deadline, or after whatever has kept it from ending: credentials, a store, a daemon that was not there."""
+LEDGERS = "the_budget_is_kept"
+"""The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what counts."""
+
+
+class Promises:
+    """Of one scenario."""
+
+    def __init__(self, play: Play) -> None:
+        self.wrong: list[str] = []
+        self._play = play
+        self._unknown_since: dict[str, float] = {}
+        self._excused_gpu_s = 0.0
+
+    @property
+    def budget_gpu_s(self) -> float:
+        """The tighter of GPU time and money."""
+        limits, price = self._play.scenario.facts.problem.limits, self._play.scenario.facts.cluster.usd_per_gpu_h
+        return limits.budget_gpu_s if limits.cost_usd is None else min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+
+    def billed_gpu_s(self) -> float:
+        """By the cloud's own account."""
+        gpus = self._play.scenario.facts.cluster.gpus_per_instance
+        return sum(gpus * instance.billed_s(self._play.now) for instance in self._play.ec2.instances.values())
+
+    def broken(self, what: str) -> None:
+        """Write it down, once."""
+        if what not in self.wrong:
+            self.wrong.append(what)
+            self._play.say(f"BROKEN: {what}")
+
+    # ------------------------------------------------------------ all along
+
+    def after(self, state: State, entries: list[Entry]) -> None:
+        """Something was committed and is being carried out."""
+        for what in violations(state):
+            if not what.startswith(LEDGERS):
+                self.broken(what)
+        self._take_in_hand()
+        self._every_instance_is_known(state)
+        if any(isinstance(entry.event, TrialCheckpointed) for entry in entries):
+            self._confirmed_is_restorable(state)
+        self._progress_counts_once(state)
+
+    def ended(self, host: Host) -> None:
+        """An instance has ended. If its agent was dead and no daemon there to start another, only the hard end was left to end it."""
+        if host.orphaned_at is not None and not self._play.coordinator.alive:
+            gpus = self._play.scenario.facts.cluster.gpus_per_instance
+            self._excused_gpu_s += gpus * (self._play.now - host.orphaned_at)
+
+    def _take_in_hand(self) -> None:
+        """What was seen to be wrong where trials run."""
+        while self._play.shared.wrong:
+            self.broken(self._play.shared.wrong.pop())
+
+    def _every_instance_is_known(self, state: State) -> None:
+        """Every instance that the cloud has is known to the run by its id or its launch, or is soon ended."""
+        now = self._play.now
+        for instance in self._play.ec2.live():
+            if instance.id in state.instances or instance.command in state.instances:
+                self._unknown_since.pop(instance.id, None)
+                continue
+            if now - self._unknown_since.setdefault(instance.id, now) > UNKNOWN_S:
+                self.broken(f"{instance.id} has been unknown to the run for {UNKNOWN_S:.0f}s")
+
+    def _confirmed_is_restorable(self, state: State) -> None:
+        """The newest confirmed checkpoint of every trial is in the store, whole."""
+        for trial in state.trials.values():
+            if trial.checkpoints and (trial.id, trial.checkpoints[0].name) not in self._play.shared.objects.whole:
+                self.broken(f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and is not in the store")
+
+    def _progress_counts_once(self, state: State) -> None:
+        """Each report of a trial is counted once, in order."""
+        for trial in state.trials.values():
+            tail = [report.epoch for report in trial.history[-3:]]
+            if tail != sorted(set(tail)):
+                self.broken(f"the reports of {trial.id} are {tail}")
+
+    # ------------------------------------------------------------ at the end
+
+    def finished(self, daemon: Daemon) -> None:
+        """The daemon says that the run is over."""
+        state = daemon.state
+        live = [instance.id for instance in self._play.ec2.live()]
+        if live and not daemon.leftovers:
+            self.broken(f"{live} live, and the run says that nothing is left")
+        self._the_best_is_returned(state)
+        self._the_ledger_is_the_account(state)
+
+    def _the_best_is_returned(self, state: State) -> None:
+        best = incumbent(state)
+        if state.published is None:
+            if best is not None and state.ending != "interrupted":
+                self.broken(f"{best.trial} has a model, and none is returned ({state.ending}): {state.notes[-3:]}")
+            return
+        told = state.published.incumbent
+        content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()
+        if content != Model(told.trial, told.checkpoint.epoch, told.metric).content():
+            self.broken(f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}")
+        sign = 1.0 if state.facts.mode == "max" else -1.0
+        for trial in state.trials.values():
+            for checkpoint in trial.checkpoints:
+                better = checkpoint.metric is not None and sign * checkpoint.metric > sign * told.metric
+                unread = f"{trial.id}/{checkpoint.name}" in state.unreadable
+                if better and not unread and trial.phase.name != "FAILED":
+                    self.broken(f"{checkpoint.name} of {trial.id} is better than the returned model")
+
+    def _the_ledger_is_the_account(self, state: State) -> None:
+        """Each instance that ran is charged, and for no less than it ran."""
+        charges = list(state.ledger.charges())
+        minimum_s = state.facts.cluster.minimum_s
+        account = sum(i.billed_s(self._play.now, minimum_s) for i in self._play.ec2.instances.values())
+        charged = sum(charge.gpu_s(state.now) / charge.gpus for charge in charges)
+        if charged < account - 0.5 * len(charges) - EPSILON_S:
+            self.broken(f"the ledger has {charged:.1f} instance-seconds, the cloud's account {account:.1f}")
+
+    def at_the_end(self) -> None:
+        """Nothing happens any more."""
+        self._take_in_hand()
+        self._it_has_come_to_an_end()
+        self._the_budget_is_kept()
+        self._the_deadline_is_kept()
+        self._it_can_be_replayed()
+
+    def _it_has_come_to_an_end(self) -> None:
+        """In time."""
+        play = self._play
+        free = max(play.deadline_s, play.coordinator.began_at, play.last_trouble_s)
+        if play.finished_at is not None and play.finished_at > free + OVER_S:
+            self.broken(f"the run was over {play.finished_at - free:.0f}s after anything could have kept it")
+
+    def _the_budget_is_kept(self) -> None:
+        billed, allowed = self.billed_gpu_s(), self.budget_gpu_s + self._excused_gpu_s
+        if billed > allowed + EPSILON_S:
+            self.broken(f"{billed:.1f} GPU-seconds billed of {allowed:.1f}")
+
+    def _the_deadline_is_kept(self) -> None:
+        deadline_s = self._play.deadline_s
+        for instance in self._play.ec2.instances.values():
+            if instance.ended is not None and instance.ended > deadline_s + EPSILON_S and instance.running is not None:
+                host = self._play.hosts.get(instance.id)
+                if host is None or host.orphaned_at is None:
+                    self.broken(f"{instance.id} ended {instance.ended - deadline_s:.1f}s after the deadline")
+
+    def _it_can_be_replayed(self) -> None:
+        path = self._play.folder / "journal.db"
+        if not path.exists():
+            return
+        try:
+            with Journal.open(path, read_only=True) as journal:
+                replay(journal)
+        except SeerdError as error:
+            self.broken(f"it cannot be replayed: {error}")
+
+
+__all__ = ["Promises", "budget_gpu_s", "encode_commands"]

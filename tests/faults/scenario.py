@@ -1,0 +1,224 @@
+"""What one seed means: the run that is asked for, how the script and the instances behave, what goes wrong, when the daemon is killed.
+
+The one rule: a scenario is a value. It says everything, so that it can be shrunk: the same run with one fault fewer.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.clouds import RENTED_TERMINATE_S
+from planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from planner.profile import CloudProfile, JobProfile, Latency, Profile
+from planner.space import Parameter, Space
+from seerd.core.events import RunFacts
+from seerd.errors import LimitsError, UsageError
+from seerd.planning import plan_for
+from tests.faults.training import Script
+from tests.faults.weather import Span, Weather
+
+POLICIES = ("seer", "seer", "seer", "sha", "hyperband", "asha", "hypersched", "random", "grid", "e-hyperband", "e-grid")
+
+RATES: dict[str, tuple[float, float]] = {
+    # The API.
+    "throttled": (0.01, 0.3),
+    "slow answer": (0.01, 0.2),
+    "never sent": (0.01, 0.2),
+    "lost answer": (0.01, 0.1),
+    "failed after all": (0.01, 0.15),
+    "launch fails": (0.05, 0.3),
+    "termination fails": (0.05, 0.5),
+    "stale answer": (0.1, 0.9),
+    "hidden at first": (0.1, 1.0),
+    "small pages": (0.1, 1.0),
+    "capacity refused": (0.05, 0.5),
+    "quota refused": (0.02, 0.2),
+    # Instances.
+    "dies at birth": (0.02, 0.2),
+    "never boots": (0.02, 0.2),
+    "wrong clock": (0.02, 0.2),
+    "login fails": (0.05, 0.5),
+    "unhealthy": (0.02, 0.3),
+    "never prepared": (0.01, 0.1),
+    "refuses an order": (0.01, 0.1),
+    # Connections.
+    "breaks before an order": (0.001, 0.02),
+    "breaks after an order": (0.001, 0.02),
+    "breaks after a fact": (0.001, 0.03),
+    "tells twice": (0.01, 0.5),
+    "tells from before a restart": (0.1, 1.0),
+    # Trials.
+    "crashes": (0.001, 0.02),
+    "hangs": (0.001, 0.01),
+    "straggles": (0.01, 0.2),
+    "reports NaN": (0.01, 0.3),
+    "never reports": (0.01, 0.5),
+    "disk full": (0.05, 0.5),
+    "waits for its peer for ever": (0.1, 1.0),
+    # The store.
+    "grants fails": (0.01, 0.2),
+    "store fails": (0.01, 0.2),
+    "upload fails": (0.05, 0.4),
+    "torn upload": (0.05, 0.4),
+}
+"""What may go wrong at every occasion, and how often: drawn between these two."""
+
+SPANS: dict[str, tuple[float, float]] = {
+    "throttling storm": (5.0, 60.0),
+    "endpoint unreachable": (5.0, 60.0),
+    "credentials expired": (5.0, 60.0),
+    "no capacity": (20.0, 400.0),
+    "store down": (5.0, 60.0),
+    "grants down": (5.0, 60.0),
+    "partition": (1.0, 25.0),
+    "lasting partition": (60.0, 400.0),
+    "agent hangs": (2.0, 20.0),
+    "agent hangs long": (40.0, 200.0),
+    "agent dies": (0.0, 0.0),
+    "sudden loss": (0.0, 0.0),
+    "vanishes": (0.0, 0.0),
+    "spot notice": (10.0, 120.0),
+    "rebalance hint": (0.0, 0.0),
+    "reboots": (0.0, 0.0),
+    "coordinator disk full": (2.0, 30.0),
+    "Ctrl-C": (0.0, 0.0),
+}
+"""What may go wrong for a while, or at a moment: how long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The daemon is killed: before its `step`-th step, or at its `write`-th journal write (`after` it, or before); it comes back after
+    `down_s`, None: never, of itself.
+    """
+
+    step: int | None = None
+    write: int | None = None
+    after: bool = False
+    down_s: float | None = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run and its world."""
+
+    seed: int
+    facts: RunFacts
+    script: Script
+    weather: Weather
+    kills: tuple[Kill, ...]
+    boot_s: float = 180.0
+
+    @property
+    def parts(self) -> list[str]:
+        """What could be left out of it."""
+        return [*self.weather.names, *(f"kill {place}" for place in range(len(self.kills)))]
+
+    def without(self, part: str) -> Scenario:
+        """The same without one of its parts."""
+        if part.startswith("kill "):
+            gone = int(part.removeprefix("kill "))
+            return replace(self, kills=tuple(kill for place, kill in enumerate(self.kills) if place != gone))
+        return replace(self, weather=self.weather.without(part))
+
+
+def scenario(seed: int) -> Scenario:
+    """What this seed means."""
+    rng = random.Random(f"scenario {seed}")
+    while (facts := some_run(rng, seed)) is None:
+        pass
+    return Scenario(seed, facts, some_script(rng), some_weather(rng, facts.problem.limits.deadline_s), some_kills(rng))
+
+
+def some_run(rng: random.Random, seed: int) -> RunFacts | None:
+    """A run on rented instances as `seerd run` would begin it; None if its limits fit nothing."""
+    size = rng.choice([1, 2, 4, 4])
+    deadline_s = rng.choice([420.0, 600.0, 900.0])
+    gpus = size * rng.choice([1, 2, 3, 4])
+    limits = Limits(deadline_s, deadline_s * gpus * rng.uniform(0.3, 1.0), gpus)
+    price = 3.06
+    if rng.random() < 0.3:
+        limits = replace(limits, cost_usd=limits.budget_gpu_s / 3600 * price * rng.uniform(0.6, 1.2))
+    params = PolicyParams(
+        name=rng.choice(POLICIES),
+        eta=rng.choice([2, 3, 4]),
+        nu=2,
+        p_max=rng.choice([1, 2, 4, None]),
+        t_min_s=rng.choice([20.0, 40.0]),
+        seed=seed,
+        trials=rng.choice([None, 4, 6, 9]),
+        min_reports=rng.choice([1, 2]),
+        max_reports=rng.choice([9, 16, 27]),
+    )
+    space = Space((Parameter("lr", low=0.1, high=0.9),))
+    cluster = ClusterFacts("rented", size, usd_per_gpu_h=price, terminate_s=RENTED_TERMINATE_S)
+    job = JobProfile(Latency(6.0, 8.0), start=Latency(4.0, 9.0), save=Latency(2.0, 5.0))
+    profile = Profile(job, CloudProfile(Latency(5.0, 15.0), Latency(25.0, 60.0), Latency(1.0, 3.0)))
+    try:
+        planned = plan_for(Problem(limits, space, params, gpus_per_instance=size), cluster, profile)
+    except (LimitsError, UsageError):
+        return None
+    return RunFacts(
+        run=f"run-{seed}",
+        name="simulated",
+        metric="accuracy",
+        mode=rng.choice(["max", "max", "min"]),  # type: ignore[arg-type]
+        problem=planned.problem,
+        cluster=planned.cluster,
+    )
+
+
+def some_script(rng: random.Random) -> Script:
+    """A training script."""
+    unit_s, wobble = rng.uniform(2.0, 12.0), rng.random()
+    noise = random.Random(rng.random())
+    jitter = [noise.uniform(0.9, 1.1) for _ in range(64)]
+
+    def unit(trial: str, epoch: int, gpus: int) -> float:
+        return unit_s / gpus * jitter[(epoch * 7 + len(trial)) % 64]
+
+    def metric(config: dict[str, Any], epoch: int) -> float:
+        return float(config["lr"]) * (1 - 0.7**epoch) + 0.02 * wobble * (jitter[epoch % 64] - 1)
+
+    return Script(
+        unit,
+        metric,
+        start_s=rng.uniform(0.5, 5.0),
+        save_s=rng.uniform(0.1, 1.5),
+        upload_s=rng.uniform(0.2, 2.0),
+        checkpoint_every_s=10.0,
+        most_epochs=rng.choice([None, None, 20]),
+    )
+
+
+def some_weather(rng: random.Random, deadline_s: float) -> Weather:
+    """Between none and a third of all faults, at rates of their own."""
+    share = rng.choice([0.0, 0.1, 0.2, 0.35])
+    rates = {name: least * (most / least) ** rng.random() for name, (least, most) in RATES.items() if rng.random() < share}
+    spans = {
+        name: tuple(some_span(rng, deadline_s, *lasts) for _ in range(rng.choice([1, 1, 2, 3])))
+        for name, lasts in SPANS.items()
+        if rng.random() < share
+    }
+    return Weather(rates, spans)
+
+
+def some_span(rng: random.Random, deadline_s: float, least_s: float, most_s: float) -> Span:
+    """A while within the run, or just after it."""
+    since = rng.uniform(0.0, deadline_s * 1.05)
+    return since, since + rng.uniform(least_s, most_s)
+
+
+def some_kills(rng: random.Random) -> tuple[Kill, ...]:
+    """None, one, a few, at steps or at writes."""
+    return tuple(some_kill(rng) for _ in range(rng.choice([0, 1, 1, 2, 5])))
+
+
+def some_kill(rng: random.Random) -> Kill:
+    """One. Most daemons come back soon, some late, some never by themselves."""
+    down_s = rng.choice([0.1, 1.0, 1.0, 5.0, 30.0, 100.0, None])
+    if rng.random() < 0.5:
+        return Kill(step=rng.randrange(1, 4000), down_s=down_s)
+    return Kill(write=rng.randrange(1, 250), after=rng.random() < 0.5, down_s=down_s)

@@ -1,0 +1,174 @@
+"""One time for everything, and event loops on it that can be stopped dead.
+
+The one rule: what is due happens in the order of its moment, then of its asking; nothing else decides. A process that is killed does nothing any
+more, not even what its `finally` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context
+from typing import Any
+
+EPOCH = 1_800_000_000.0
+"""Wall clock when a run begins."""
+
+
+class Killed(KeyboardInterrupt):
+    """This process ends here. Not an `Exception`, and not one that asyncio keeps for itself."""
+
+
+class DeadlockError(AssertionError):
+    """Nothing will ever happen again, and the run is not over."""
+
+
+class Timeline:
+    """The heap of what is due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._asked = 0
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Let this happen at that moment, or now if it has passed."""
+        self._asked += 1
+        heapq.heappush(self._due, (max(when, self.now), self._asked, action))
+
+    def after(self, wait_s: float, action: Callable[[], None]) -> None:
+        """Let this happen so many seconds from now."""
+        self.at(self.now + wait_s, action)
+
+    def turn(self) -> None:
+        """Let the next thing happen."""
+        if not self._due:
+            raise DeadlockError(f"nothing is due any more at {self.now:.3f}s")
+        self.now, _, action = heapq.heappop(self._due)
+        action()
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """The event loop of one process. `before_step` is called before each of its steps, and may kill it: between two steps lies every await."""
+
+    def __init__(self, timeline: Timeline, before_step: Callable[[], None]) -> None:
+        self.alive = True
+        self.failures: list[dict[str, Any]] = []
+        self.signals: dict[int, Callable[[], None]] = {}
+        self._timeline = timeline
+        self._before_step = before_step
+
+    def kill(self) -> None:
+        """Nothing of it happens any more."""
+        self.alive = False
+
+    def time(self) -> float:
+        """Seconds since the beginning of all."""
+        return self._timeline.now
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        """As asyncio's."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._timeline.after(0.0, lambda: self._step(handle))
+        return handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        """There are no threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timeline.at(when, lambda: self._step(handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """As asyncio's."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """As asyncio's."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        """A thread's work takes no time here."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it belongs to who waits
+            future.set_exception(error)
+        return future
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+        """Kept, for whoever plays the person at the keyboard."""
+        self.signals[sig] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """As asyncio's."""
+        return self.signals.pop(sig, None) is not None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody has caught, while somebody could have."""
+        if self.alive:
+            self.failures.append(context)
+
+    def is_running(self) -> bool:
+        """As asyncio's."""
+        return True
+
+    def is_closed(self) -> bool:
+        """As asyncio's."""
+        return False
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def _step(self, handle: asyncio.Handle) -> None:
+        if not self.alive or handle.cancelled():
+            return
+        with self.running():
+            self._before_step()
+            handle._run()  # noqa: SLF001 -- as every event loop does
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Code that runs in this process; where it is killed, the rest of it is left out."""
+        asyncio._set_running_loop(self)  # noqa: SLF001 -- as every event loop does
+        try:
+            yield
+        except Killed:
+            self.kill()
+        finally:
+            asyncio._set_running_loop(None)  # noqa: SLF001
+
+    def spawn(self, work: Coroutine[Any, Any, Any], done: Callable[[asyncio.Task[Any]], None]) -> None:
+        """The process's main coroutine."""
+        with self.running():
+            asyncio.Task(work, loop=self).add_done_callback(done)
+
+
+@contextlib.contextmanager
+def clocks(wall: Callable[[], float], steady: Callable[[], float]) -> Iterator[None]:
+    """What this interpreter's clocks show meanwhile: patched where everybody reads them, so that no reading can be forgotten."""
+    real = time.time, time.monotonic, time.clock_gettime
+    time.time, time.monotonic = wall, steady  # type: ignore[assignment]
+    time.clock_gettime = lambda clock: steady()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        time.time, time.monotonic, time.clock_gettime = real  # type: ignore[assignment]

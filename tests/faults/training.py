@@ -1,0 +1,222 @@
+"""One attempt's processes on one instance, and what becomes of them.
+
+The one rule: what it does, it does by its own clock and luck; the agent beside it only asks it to stop, kills it, and tells what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.protocol import Start
+from tests.faults.objects import Model, Objects
+from tests.faults.timeline import Timeline
+from tests.faults.weather import Chance
+
+KILL_S = 0.2
+NOTICED_S = 5.0
+"""After a crash on one node the others fail so much later at most, if they do not wait for ever."""
+EXIT_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The user's training script: how long a unit of work takes on so many GPUs, what comes out, how long it starts, restores, saves."""
+
+    unit_s: Callable[[str, int, int], float]
+    metric: Callable[[dict[str, Any], int], float]
+    start_s: float
+    save_s: float
+    upload_s: float
+    checkpoint_every_s: float
+    most_epochs: int | None
+
+
+@dataclass(slots=True)
+class Group:
+    """An attempt on all its nodes. `parts`: by rank, those that have been spawned; `broken`: one of them has ended."""
+
+    count: int
+    parts: dict[int, Run] = field(default_factory=dict)
+    broken: bool = False
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all attempts have in common: time, luck, the store, the script, the nodes of each attempt, who trains on which GPU."""
+
+    timeline: Timeline
+    chance: Chance
+    objects: Objects
+    script: Script
+    groups: dict[tuple[str, int], Group] = field(default_factory=dict)
+    training: dict[tuple[str, int], str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    best_told: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who hears of an attempt: the agent's side. `exited`: cause as the script has it (finished, crashed, asked), exit code."""
+
+    started: Callable[[], None]
+    training: Callable[[int], None]
+    reported: Callable[[int, float | None, float], None]
+    saved: Callable[[Model], None]
+    exited: Callable[[str, int], None]
+
+
+class Run:
+    """The processes of one part of an attempt."""
+
+    def __init__(self, start: Start, instance: str, shared: Shared, told: Told) -> None:
+        self.start = start
+        self.instance = instance
+        self.over = False
+        self.asked = False
+        self.unsaved: Model | None = None
+        self._shared = shared
+        self._told = told
+        self._epoch = 0
+        self._saved_epoch = 0
+        self._saved_at = 0.0
+        self._unit_s = 0.0
+        node = start.node
+        self.rank = node.rank if node is not None else 0
+        self._count = node.count if node is not None else 1
+        self._gpus = node.gpus if node is not None else len(start.gpus)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Trial and attempt."""
+        return self.start.trial, self.start.attempt
+
+    def spawn(self, restored: Model | None) -> None:
+        """Its processes begin. The GPUs must be free, and the trial must run nowhere else."""
+        self._epoch = self._saved_epoch = restored.epoch if restored is not None else 0
+        self._saved_at = self._shared.timeline.now
+        self._take()
+        self._told.started()
+        group = self._shared.groups.setdefault(self.key, Group(self._count))
+        group.parts[self.rank] = self
+        if group.broken:
+            self._later(self._luck("hears of the break", 0.0, NOTICED_S), lambda: self._fails("a peer is gone"))
+        elif len(group.parts) == group.count:
+            group.parts[0]._begin_soon()
+
+    def ask(self) -> None:
+        """Save and exit at the end of the present unit of work."""
+        self.asked = True
+
+    def kill(self) -> None:
+        """SIGKILL to all of it."""
+        if not self.over:
+            self._end()
+            self._told.exited("killed", -9)
+
+    def vanish(self) -> None:
+        """The machine is gone, and nobody tells."""
+        if not self.over:
+            self._end()
+
+    # ------------------------------------------------------------ its own life
+
+    def _begin_soon(self) -> None:
+        self._later(self._luck("start", self._shared.script.start_s, 4 * self._shared.script.start_s), self._begin)
+
+    def _begin(self) -> None:
+        self._told.training(self._epoch)
+        self._next()
+
+    def _next(self) -> None:
+        chance = self._shared.chance
+        self._unit_s = self._shared.script.unit_s(self.start.trial, self._epoch + 1, self._gpus)
+        if chance.hits("straggles"):
+            self._unit_s *= 1 + 4 * chance.dice("straggling").random()
+        if chance.hits("hangs"):
+            return
+        self._later(self._unit_s, self._unit_done)
+
+    def _unit_done(self) -> None:
+        chance = self._shared.chance
+        if chance.hits("crashes"):
+            self._fails("the script raised")
+            return
+        self._epoch += 1
+        metric: float | None = self._shared.script.metric(self.start.config, self._epoch)
+        if chance.hits("reports NaN"):
+            metric = None
+        if not chance.hits("never reports"):
+            self._told.reported(self._epoch, metric, self._unit_s)
+        if self.over:
+            return
+        most = self._shared.script.most_epochs
+        if self.asked or self._epoch == most:
+            self._later(self._save(metric), lambda: self._leave("asked" if self.asked else "finished"))
+        elif self._shared.timeline.now - self._saved_at >= self._shared.script.checkpoint_every_s:
+            self._later(self._save(metric), self._next)
+        else:
+            self._next()
+
+    def _save(self, metric: float | None) -> float:
+        """Write a checkpoint to the instance's disk; how long that takes."""
+        if self._epoch == self._saved_epoch:
+            return 0.0
+        if self._shared.chance.hits("disk full"):
+            return 0.0
+        save_s = self._luck("save", self._shared.script.save_s, 5 * self._shared.script.save_s)
+        model = Model(self.start.trial, self._epoch, metric)
+        self._saved_epoch, self._saved_at = self._epoch, self._shared.timeline.now
+        self._later(save_s, lambda: self._told.saved(model))
+        return save_s
+
+    def _leave(self, cause: str) -> None:
+        self._later(EXIT_S, lambda: self._exits(cause, 0))
+
+    def _exits(self, cause: str, code: int) -> None:
+        group = self._shared.groups[self.key]
+        self._end(orderly=True)
+        self._told.exited(cause, code)
+        for part in list(group.parts.values()):
+            part._later(self._luck("others leave", 0.0, 1.0), lambda part=part: part._exits(cause, code))  # type: ignore[misc]
+
+    def _fails(self, why: str) -> None:
+        self._end()
+        self._told.exited("crashed", 1)
+
+    # ------------------------------------------------------------ beneath
+
+    def _take(self) -> None:
+        shared = self._shared
+        for (instance, gpu), holder in shared.training.items():
+            if instance == self.instance and gpu in self.start.gpus:
+                shared.wrong.append(f"GPU {gpu} of {instance} is given to {self.key} while {holder} trains there")
+            if holder.rpartition("/")[0] == self.start.trial and holder != self._name:
+                shared.wrong.append(f"{self.key} begins on {self.instance} while {holder} runs on {instance}")
+        for gpu in self.start.gpus:
+            shared.training[self.instance, gpu] = self._name
+
+    @property
+    def _name(self) -> str:
+        return f"{self.start.trial}/{self.start.attempt}"
+
+    def _end(self, *, orderly: bool = False) -> None:
+        self.over = True
+        for gpu in self.start.gpus:
+            self._shared.training.pop((self.instance, gpu), None)
+        group = self._shared.groups.get(self.key)
+        if group is None:
+            return
+        group.parts.pop(self.rank, None)
+        group.broken = True
+        if not orderly:
+            for part in group.parts.values():
+                if not self._shared.chance.hits("waits for its peer for ever"):
+                    part._later(self._luck("notices", 0.0, NOTICED_S), lambda part=part: part._fails("a peer is gone"))  # type: ignore[misc]
+
+    def _later(self, wait_s: float, action: Callable[[], None]) -> None:
+        self._shared.timeline.after(wait_s, lambda: None if self.over else action())
+
+    def _luck(self, what: str, least_s: float, most_s: float) -> float:
+        return self._shared.chance.lasts(what, least_s, most_s)

@@ -1,0 +1,263 @@
+"""One scenario from its first to its last moment, with everybody in it, and what was promised checked all along.
+
+The one rule: the world goes on until the run is over and the cloud is empty, whoever has died; what takes longer than that can take is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.core.state import State
+from seerd.errors import AbandonedError, JournalError
+from seerd.shell.daemon import Daemon
+from seerd.shell.journal import Entry
+from tests.faults import ec2 as cloud
+from tests.faults.coordinator import Coordinator, Watching
+from tests.faults.machines import Host
+from tests.faults.objects import Objects
+from tests.faults.promises import Promises
+from tests.faults.scenario import Scenario
+from tests.faults.timeline import EPOCH, DeadlockError, Timeline, clocks
+from tests.faults.training import Shared
+from tests.faults.weather import Chance
+
+LATE_S = 900.0
+"""A daemon that does not come back by itself is started again so long after the deadline, to tidy up."""
+LONGEST_S = 4000.0
+"""Beyond the deadline: whatever is still going on then never ends."""
+DISK_BACK_S = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a scenario. `wrong`: promises that were broken, one line each."""
+
+    seed: int
+    wrong: tuple[str, ...]
+    injected: dict[str, int]
+    events: int
+    steps: int
+    writes: int
+    billed_gpu_s: float
+    budget_gpu_s: float
+    ending: str
+    timeline: tuple[tuple[float, str], ...]
+
+
+def play(scenario: Scenario, *, told: bool = False) -> Report:
+    """Let it happen. `told`: keep what happened, for people."""
+    folder = Path(tempfile.mkdtemp(prefix="seerd-faults-", dir=_memory()))
+    try:
+        return Play(scenario, folder, told=told).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _memory() -> str | None:
+    """A disk that forgets is enough, and makes `fsync` cheap."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Play:
+    """A scenario that is under way."""
+
+    def __init__(self, scenario: Scenario, folder: Path, *, told: bool) -> None:
+        self.scenario = scenario
+        self.timeline = Timeline()
+        self.chance = Chance(scenario.weather, scenario.seed)
+        self.shared = Shared(self.timeline, self.chance, Objects(), scenario.script)
+        self.ec2 = cloud.Ec2(self.timeline, self.chance)
+        self.ec2.booting, self.ec2.ending, self.ec2.said = self._boots, self._ends, self.say
+        self.hosts: dict[str, Host] = {}
+        self.lines: list[tuple[float, str]] = []
+        self.finished_at: float | None = None
+        self.events = 0
+        self._told = told
+        self._folder = folder
+        watching = Watching(self.say, self._saw, self._over)
+        self.coordinator = Coordinator(scenario, self.shared, self.ec2, self.hosts, folder, watching)
+        self.promises = Promises(self)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self.timeline.now
+
+    @property
+    def deadline_s(self) -> float:
+        """Of the run."""
+        return self.scenario.facts.problem.limits.deadline_s
+
+    @property
+    def last_trouble_s(self) -> float:
+        """When the last of what lasts was over."""
+        spans = self.scenario.weather.spans.values()
+        return max((until for some in spans for _, until in some), default=0.0)
+
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self._folder
+
+    def say(self, line: str) -> None:
+        """For people."""
+        if self._told:
+            self.lines.append((self.now, line))
+
+    def run(self) -> Report:
+        """From the first to the last moment."""
+        with clocks(lambda: EPOCH + self.now, lambda: self.now):
+            self._order_faults()
+            self.timeline.at(0.0, self.coordinator.start)
+            self.timeline.at(self.deadline_s + LATE_S, self._tidy_up)
+            try:
+                self._until_over()
+            except DeadlockError as error:
+                self.promises.broken(str(error))
+            self.promises.at_the_end()
+        state = self.coordinator.state
+        return Report(
+            self.scenario.seed,
+            tuple(self.promises.wrong),
+            dict(self.chance.injected),
+            self.events,
+            self.coordinator.steps,
+            self.coordinator.writes,
+            self.promises.billed_gpu_s(),
+            self.promises.budget_gpu_s,
+            str(state.ending) if state is not None else "never begun",
+            tuple(self.lines),
+        )
+
+    def _until_over(self) -> None:
+        end = self.deadline_s + LONGEST_S
+        while not (self.finished_at is not None and not self.ec2.live()):
+            self.timeline.turn()
+            if self.now > end:
+                live = [instance.id for instance in self.ec2.live()]
+                self.promises.broken(f"it never ends: finished at {self.finished_at}, live {live}")
+                return
+            if len(self.promises.wrong) > 5:
+                return
+
+    def _tidy_up(self) -> None:
+        """A person comes back and types `seerd resume`."""
+        if self.finished_at is None and not self.coordinator.alive:
+            self.coordinator.start()
+
+    # ------------------------------------------------------------ who is told
+
+    def _saw(self, state: State, entries: list[Entry]) -> None:
+        self.events += len(entries)
+        self.coordinator.state = state
+        self.promises.after(state, entries)
+
+    def _over(self, daemon: Daemon | None, error: BaseException | None) -> None:
+        if isinstance(error, JournalError):
+            self.timeline.after(DISK_BACK_S, self._tidy_up)
+        elif isinstance(error, AbandonedError):
+            self.say("the person has left")
+        elif error is not None:
+            self.promises.broken(f"the daemon ended with {error!r}")
+            self.timeline.after(1.0, self._tidy_up)
+        else:
+            self.finished_at = self.now
+            if daemon is not None:
+                self.promises.finished(daemon)
+
+    # ------------------------------------------------------------ instances
+
+    def _boots(self, instance: cloud.Instance) -> None:
+        gpus = self.scenario.facts.cluster.gpus_per_instance
+        host = Host(
+            instance,
+            self.scenario.facts.run,
+            gpus,
+            self._folder / "instances",
+            self.shared,
+            lambda why: self.ec2.end(instance, "Client.InstanceInitiatedShutdown", why),
+        )
+        self.hosts[instance.id] = host
+        host.boot()
+
+    def _ends(self, instance: cloud.Instance) -> None:
+        if instance.id in self.hosts:
+            self.promises.ended(self.hosts[instance.id])
+            self.hosts[instance.id].power_cut()
+
+    # ------------------------------------------------------------ faults at a moment
+
+    def _order_faults(self) -> None:
+        for name, act in self._acts().items():
+            for since, until in self.chance.spans(name):
+                self.timeline.at(since, lambda act=act, name=name, until=until: self._befall(name, act, until))  # type: ignore[misc]
+        for since, _ in self.chance.spans("Ctrl-C"):
+            self.timeline.at(since, self._interrupt)
+
+    def _acts(self) -> dict[str, Callable[[Host, float], None]]:
+        return {
+            "partition": self._cut,
+            "lasting partition": self._cut,
+            "agent hangs": lambda host, until: self._freeze(host, until),
+            "agent hangs long": lambda host, until: self._freeze(host, until),
+            "agent dies": lambda host, until: self._lose_agent(host),
+            "sudden loss": lambda host, until: self._take_back(host),
+            "vanishes": lambda host, until: self._vanish(host),
+            "spot notice": self._notice,
+            "rebalance hint": lambda host, until: self._hint(host),
+            "reboots": lambda host, until: host.reboot(),
+        }
+
+    def _befall(self, name: str, act: Callable[[Host, float], None], until: float) -> None:
+        """It happens to one of the machines that are there."""
+        there = [host for host in self.hosts.values() if not host.gone and host.up]
+        if not there:
+            return
+        host = self.chance.dice(f"who {name}").choice(there)
+        self.chance.injected[name] += 1
+        self.say(f"{name}: {host.instance.id}, until {until:.1f}")
+        act(host, until)
+
+    def _cut(self, host: Host, until: float) -> None:
+        host.cut = True
+        host.lose_wires(self.chance.lasts("silence", 0.1, 16.0))
+        self.timeline.at(until, lambda: setattr(host, "cut", False))
+
+    def _freeze(self, host: Host, until: float) -> None:
+        if host.agent is not None and host.agent.alive:
+            host.agent.freeze(until - self.now)
+
+    def _lose_agent(self, host: Host) -> None:
+        """Only while somebody is there to start another: without both, nothing but the scheduled power-off ends an instance."""
+        if self.coordinator.alive:
+            host.lose_agent()
+
+    def _take_back(self, host: Host) -> None:
+        self.ec2.end(host.instance, "Server.SpotInstanceTermination", "Spot instance was terminated")
+
+    def _vanish(self, host: Host) -> None:
+        """The machine is dead, and EC2 says that all is well."""
+        host.power_cut()
+        host.cut = True
+
+    def _notice(self, host: Host, until: float) -> None:
+        if host.agent is not None and host.agent.alive:
+            host.agent.notice("interruption", until)
+        self.timeline.at(until, lambda: self._take_back(host))
+
+    def _hint(self, host: Host) -> None:
+        if host.agent is not None and host.agent.alive:
+            host.agent.notice("rebalance", None)
+
+    def _interrupt(self) -> None:
+        self.chance.injected["Ctrl-C"] += 1
+        self.say("Ctrl-C")
+        self.coordinator.press_ctrl_c()
+
+
+NEVER = math.inf
