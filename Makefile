@@ -41,7 +41,8 @@ format: setup  ## bring the code into shape
 bench: setup  ## every benchmark; each prints JSON
 	@for file in $(filter-out bench/eight.py,$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-soak: setup  ## many simulated runs with faults: make soak SEEDS=10000
+soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
+	$(BIN)/python -m tests.faults --seeds $(SEEDS)
 	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200

@@ -77,7 +77,7 @@ def _(event: RunResumed, state: State) -> None:
     _take_saved(state, event.saved)
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
-        if instance.phase in THERE and instance.id not in event.alive:
+        if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:
             _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
     for instance in state.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:

@@ -49,14 +49,14 @@ class Daemon:
         self._dispatch = Dispatch(world, self._core(), self.clock)
 
     async def begin(self, event: AnyEvent) -> None:
-        """Run a new run, whose first event this is, until it is over."""
+        """Run a new run, whose first event this is, whatever a person says meanwhile, until it is over."""
+        self._queue.put_nowait(event)
         async with self._world():
-            self._queue.put_nowait(event)
             await self._run()
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
-        known = [i.id for i in self.state.instances.values() if i.phase in THERE]
+        known = [i.id for i in self.state.instances.values() if i.phase in THERE and i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         async with self._world():
             found = await self._dispatch.reattach(known, launches)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import LIMIT, Boot, script
+from seerd.shell.aws.userdata import ALONE_S, LIMIT, LOOK_S, Boot, script
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -63,6 +63,34 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     (tmp_path / "told").unlink()
     subprocess.run([tmp_path / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
     assert (tmp_path / "told").read_text().split() == ["-P", expected], "and again at every boot"
+
+
+def deserted(tmp_path: Path, agents: str) -> int:
+    """How often the script that looks for agents has slept before it powered off; `agents`: what each look finds, `y` or `n`."""
+    programs = {
+        "sleep": f"echo {{}} >> {tmp_path}/slept",
+        "grep": f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | cut -c "$looked")" = y ]',
+        "shutdown": f'echo "$@" > {tmp_path}/told',
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    _, _, text = script(boot()).partition("<< 'SEERD_DESERTED'\n")
+    text = text.partition("SEERD_DESERTED\n")[0].replace("PATH=", f"PATH={tmp_path}:")
+    subprocess.run(["sh", "-c", text], check=True, timeout=30)
+    assert (tmp_path / "told").read_text().split() == ["-P", "now"]
+    return len((tmp_path / "slept").read_text().splitlines())
+
+
+@pytest.mark.parametrize(("agents", "looks"), [("n", 60), ("nnnyyyn", 66), ("n" * 59 + "y", 120)])
+def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: Path, agents: str, looks: int) -> None:
+    assert deserted(tmp_path, agents) == looks
+    assert looks * LOOK_S >= ALONE_S
+
+
+def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:
+    assert "seerd-deserted" not in script(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
+    assert "seerd-deserted ||" in script(boot()).partition("<< 'SEERD_HARD_END'")[2].partition("\nSEERD_HARD_END\n")[0]
 
 
 @pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a"])

@@ -294,7 +294,9 @@ class Agent:
             return
         model = self._shared.objects.newest(order.trial, order.checkpoints)
         if model is None:
-            self._shared.wrong.append(f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none of which is there")
+            self._shared.wrong.append(
+                f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none of which is there"
+            )
         self._timeline.after(chance.lasts("restore", 0.2, 4.0), lambda: self._spawn(attempt, model))
 
     def _spawn(self, attempt: Attempt, model: Model | None) -> None:

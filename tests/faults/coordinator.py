@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
-from seerd.errors import JournalError, SeerdError
+from seerd.errors import JournalError
 from seerd.replay import replay
 from seerd.runs import lacks_its_model
 from seerd.shell.aws import retrying
@@ -35,9 +34,6 @@ from tests.faults.objects import VirtualStore
 from tests.faults.scenario import Kill, Scenario
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
-
-FULL_PAGES = 1
-"""A limit on the journal's pages that it has passed already: SQLite then says that the disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +55,30 @@ class DoomedJournal(Journal):
         mine = self.coordinator
         mine.writes += 1
         mine.die_if(lambda kill: kill.write == mine.writes and not kill.after)
-        self._set_room(full=mine.shared.chance.during("coordinator disk full", mine.shared.timeline.now))
+        if mine.shared.chance.during("coordinator disk full", mine.shared.timeline.now):
+            raise JournalError(f"the journal {self.path} cannot be written: database or disk is full")
         super().append(entries)
         mine.said_all(entries)
         mine.die_if(lambda kill: kill.write == mine.writes and kill.after)
-
-    def _set_room(self, *, full: bool) -> None:
-        pages = FULL_PAGES if full else 1 << 30
-        self._connection.execute(f"PRAGMA max_page_count={pages}")
-        if full:
-            # A full disk fails at the first new page; this journal's next page may have room for a row or two.
-            raise JournalError(f"the journal {self.path} cannot be written: database or disk is full")
 
 
 class Coordinator:
     """All daemon processes of one run, one after the other. `steps` and `writes`: of all of them together."""
 
-    def __init__(self, scenario: Scenario, shared: Shared, ec2: Ec2, hosts: dict[str, Host], folder: Path, watching: Watching) -> None:
+    def __init__(
+        self, scenario: Scenario, shared: Shared, ec2: Ec2, hosts: dict[str, Host], folder: Path, watching: Watching
+    ) -> None:
         self.shared = shared
         self.steps = 0
         self.writes = 0
         self.began_at = 0.0
+        self.left_at: float | None = None
+        self._loops: list[Loop] = []
+        self._journals: list[Journal] = []
+        self._absent: list[tuple[float, float]] = []
         self.loop: Loop | None = None
         self.killed: list[Kill] = []
         self.state: State | None = None
-        self.buried: list[object] = []
         self._scenario = scenario
         self._ec2 = ec2
         self._hosts = hosts
@@ -98,18 +93,27 @@ class Coordinator:
         """Whether a daemon runs."""
         return self.loop is not None and self.loop.alive
 
+    @property
+    def absent(self) -> list[tuple[float, float]]:
+        """When there was no daemon."""
+        return [*self._absent, *([(self.left_at, self.shared.timeline.now)] if self.left_at is not None else [])]
+
     def start(self) -> None:
         """`seerd run`, or `seerd resume` if there is a journal already."""
         self._incarnation += 1
-        self.began_at = self.shared.timeline.now
+        self.began_at = now = self.shared.timeline.now
+        if self.left_at is not None:
+            self._absent.append((self.left_at, now))
+            self.left_at = None
         retrying._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
         loop = self.loop = Loop(self.shared.timeline, self._before_step)
+        self._loops.append(loop)
         with loop.running():
             path = self._folder / "journal.db"
             fresh = not path.exists()
             journal = DoomedJournal.create(path, EPOCH) if fresh else DoomedJournal.open(path)
             journal.coordinator = self  # type: ignore[attr-defined]
-            self.buried.append(journal)
+            self._journals.append(journal)
             entries = sum(1 for _ in journal.entries())
             state = replay(journal) if entries else new_state(self._scenario.facts)
             if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.ending != "interrupted":
@@ -120,8 +124,14 @@ class Coordinator:
             self.state = state
             first = RunStarted(at=daemon.clock.now(), facts=state.facts)
             work = daemon.begin(first) if not entries else daemon.resume()
-            self.buried += [daemon, work]
             loop.spawn(work, lambda task: self._ended(loop, daemon, task))
+
+    def bury(self) -> None:
+        """Nothing of any of its processes is left."""
+        for loop in self._loops:
+            loop.bury()
+        for journal in self._journals:
+            journal.close()
 
     def press_ctrl_c(self) -> None:
         """The person wants it to end."""
@@ -152,6 +162,7 @@ class Coordinator:
         self._watching.said(f"KILLED at step {self.steps}, write {self.writes}; back after {kill.down_s}")
         assert self.loop is not None
         self.loop.kill()
+        self.left_at = self.shared.timeline.now
         if self._door is not None:
             self._door.hang_up()
         if kill.down_s is not None:
@@ -165,6 +176,7 @@ class Coordinator:
         if not loop.alive:
             return
         loop.kill()
+        self.left_at = self.shared.timeline.now
         if self._door is not None:
             self._door.hang_up()
         error = task.exception() if not task.cancelled() else None
@@ -179,7 +191,9 @@ class Coordinator:
         cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))
         provider = Ec2Provider(self._settings(), self._door, cloud)
         store = VirtualStore(shared.objects, shared.timeline, shared.chance)
-        job = Job("source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0)
+        job = Job(
+            "source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0
+        )
         return World(
             provider,
             store,
@@ -218,6 +232,3 @@ class Coordinator:
 def _short(command: AnyCommand) -> str:
     text = str(command)
     return text if len(text) < 200 else text[:200] + "..."
-
-
-EXPECTED_ENDS = (JournalError, SeerdError, sqlite3.Error)

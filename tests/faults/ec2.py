@@ -22,7 +22,8 @@ ZONES = ("us-east-1a", "us-east-1b")
 SHUTTING_DOWN_S = 3.0
 VOLUME_S = 2.0
 """From terminated until the disk is deleted."""
-FORGOTTEN_S = 3600.0
+STALE_S = 3.0
+"""So old is the state that a stale answer tells, at most."""
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ class Ec2:
 
     def _seen_at(self) -> float:
         """EC2 tells of a moment that may have passed."""
-        lag_s = self._chance.lasts("lag", 0.2, 8.0) if self._chance.hits("stale answer") else 0.0
+        lag_s = self._chance.lasts("lag", 0.1, STALE_S) if self._chance.hits("stale answer") else 0.0
         return self._timeline.now - lag_s
 
     def _describe_volumes(self, request: Mapping[str, Any]) -> dict[str, Any]:

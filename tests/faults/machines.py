@@ -6,18 +6,18 @@ The one rule: a machine acts on what EC2 and its agent do to it, and on its own 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from seerd.errors import ProviderError
+from seerd.shell.aws.userdata import ALONE_S, LOOK_S
 from seerd.shell.providers.base import Connection
 from seerd.shell.ssh.connecting import Machine as Address
 from tests.faults import ec2
 from tests.faults.agents import Agent, Machine
 from tests.faults.timeline import EPOCH, Loop
-from tests.faults.training import Shared
+from tests.faults.training import Run, Shared
 from tests.faults.wires import Wire
 
 HARD_END = re.compile(r"this instance ends at (\d+)")
@@ -28,7 +28,9 @@ SILENCE_S = 16.0
 class Host:
     """One instance's machine. `up`: it takes logins; `cut`: nobody reaches it."""
 
-    def __init__(self, instance: ec2.Instance, run: str, gpus: int, folder: Path, shared: Shared, end: Callable[[str], None]) -> None:
+    def __init__(
+        self, instance: ec2.Instance, run: str, gpus: int, folder: Path, shared: Shared, end: Callable[[str], None]
+    ) -> None:
         self.instance = instance
         self.up = False
         self.cut = False
@@ -36,6 +38,7 @@ class Host:
         self.wires: list[Wire] = []
         self.boots = 0
         self.orphaned_at: float | None = None
+        self.vanished_at: float | None = None
         self._run = run
         self._gpus = gpus
         self._folder = folder / instance.id
@@ -44,7 +47,7 @@ class Host:
         self._ahead_s = shared.chance.dice("clock skew").uniform(-3.0, 3.0)
         if shared.chance.hits("wrong clock"):
             self._ahead_s = 400.0
-        self._left: list[object] = []
+        self._left: list[Run] = []
 
     @property
     def gone(self) -> bool:
@@ -58,6 +61,7 @@ class Host:
         if match:
             hard_end = max(int(match[1]) - EPOCH, now + 60.0)
             self._shared.timeline.at(hard_end, lambda: self._off("hard end"))
+        self._watch_alone()
         if not self._shared.chance.hits("never boots"):
             self._shared.timeline.after(self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins)
 
@@ -80,6 +84,17 @@ class Host:
         if self.agent is not None and self.agent.alive:
             self._left += [attempt.run for attempt in self.agent.die()]
             self.orphaned_at = self._shared.timeline.now
+            self._watch_alone()
+
+    def _watch_alone(self) -> None:
+        """Without an agent it does not wait for its hard end."""
+        since = self.orphaned_at
+        if "seerd-deserted" in self.instance.user_data:
+            self._shared.timeline.after(ALONE_S + LOOK_S, lambda: self._off_if_alone(since))
+
+    def _off_if_alone(self, since: float | None) -> None:
+        if self.orphaned_at == since and self.vanished_at is None:
+            self._off("deserted")
 
     def reboot(self) -> None:
         """The machine restarts: nothing of what ran is left."""
@@ -104,7 +119,7 @@ class Host:
 
     def _clear_processes(self) -> None:
         for run in self._left:
-            run.vanish()  # type: ignore[attr-defined]
+            run.vanish()
         self._left.clear()
 
     def _off(self, why: str) -> None:
@@ -167,11 +182,3 @@ class Door:
         if host is None or host.gone or not host.up or host.cut:
             return False
         return not self._shared.chance.hits("login fails")
-
-
-@contextlib.contextmanager
-def cut_off(host: Host):  # type: ignore[no-untyped-def]
-    """Nobody reaches it meanwhile."""
-    host.cut = True
-    yield
-    host.cut = False

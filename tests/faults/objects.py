@@ -1,6 +1,6 @@
 """The store of checkpoints: what agents have put there, as the daemon and other agents find it.
 
-The one rule: a checkpoint is there when its manifest is; bytes alone are not a checkpoint. What was put once is never changed by anyone but `keep`.
+The one rule: a checkpoint is there when its manifest is; bytes alone are not a checkpoint. What was put once is changed by `keep` alone.
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ class VirtualStore:
             raise StoreError(f"there is no checkpoint {name} of {trial}", damaged=True)
         if model.sha256 != sha256:
             raise StoreError(f"checkpoint {name} of {trial} is damaged", damaged=True)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_bytes(model.content())
+        write(to, model.content())
 
     async def _trip(self, what: str) -> None:
         await asyncio.sleep(self._chance.lasts("store trip", 0.01, 0.5))
@@ -125,6 +124,12 @@ class VirtualStore:
     @staticmethod
     def _stored(name: str, model: Model) -> Stored:
         return Stored(name, model.epoch, {"accuracy": model.metric}, model.sha256, len(model.content()))
+
+
+def write(to: Path, content: bytes) -> None:
+    """A new file."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(content)
 
 
 def slot(name: str) -> Slot:

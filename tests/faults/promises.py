@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seerd.core.codec import encode_commands
 from seerd.core.events import TrialCheckpointed
 from seerd.core.incumbent import incumbent
 from seerd.core.invariants import violations
-from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State
 from seerd.errors import SeerdError
 from seerd.replay import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
+from tests.faults.ec2 import STALE_S
 from tests.faults.objects import Model
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ UNKNOWN_S = 120.0
 EPSILON_S = 1e-6
 OVER_S = 420.0
 """A run is over so long after its deadline, or after whatever has kept it from ending: credentials, a store, a daemon that was not there."""
+NO_EC2 = ("throttling storm", "endpoint unreachable", "credentials expired")
 LEDGERS = "the_budget_is_kept"
 """The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what counts."""
 
@@ -44,8 +44,12 @@ class Promises:
     @property
     def budget_gpu_s(self) -> float:
         """The tighter of GPU time and money."""
+        if self._play.scenario.promised_gpu_s is not None:
+            return self._play.scenario.promised_gpu_s
         limits, price = self._play.scenario.facts.problem.limits, self._play.scenario.facts.cluster.usd_per_gpu_h
-        return limits.budget_gpu_s if limits.cost_usd is None else min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+        return (
+            limits.budget_gpu_s if limits.cost_usd is None else min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+        )
 
     def billed_gpu_s(self) -> float:
         """By the cloud's own account."""
@@ -61,21 +65,31 @@ class Promises:
     # ------------------------------------------------------------ all along
 
     def after(self, state: State, entries: list[Entry]) -> None:
-        """Something was committed and is being carried out."""
+        """Something was committed and is being carried out, or nothing has happened for a while."""
+        self._every_instance_is_known(state)
+        if not entries:
+            return
         for what in violations(state):
             if not what.startswith(LEDGERS):
                 self.broken(what)
         self._take_in_hand()
-        self._every_instance_is_known(state)
         if any(isinstance(entry.event, TrialCheckpointed) for entry in entries):
             self._confirmed_is_restorable(state)
         self._progress_counts_once(state)
 
     def ended(self, host: Host) -> None:
         """An instance has ended. If its agent was dead and no daemon there to start another, only the hard end was left to end it."""
-        if host.orphaned_at is not None and not self._play.coordinator.alive:
-            gpus = self._play.scenario.facts.cluster.gpus_per_instance
+        gpus = self._play.scenario.facts.cluster.gpus_per_instance
+        if host.vanished_at is not None:
+            self._excused_gpu_s += gpus * self._helpless_s(host.vanished_at)
+        elif host.orphaned_at is not None and not self._play.coordinator.alive:
             self._excused_gpu_s += gpus * (self._play.now - host.orphaned_at)
+
+    def _helpless_s(self, since: float) -> float:
+        """For how long since then nobody could have ended an instance whose machine is dead: no daemon, or no EC2."""
+        play = self._play
+        times = [*play.coordinator.absent, *(span for name in NO_EC2 for span in play.chance.spans(name))]
+        return sum(max(0.0, min(until, play.now) - max(at, since)) for at, until in times)
 
     def _take_in_hand(self) -> None:
         """What was seen to be wrong where trials run."""
@@ -96,7 +110,9 @@ class Promises:
         """The newest confirmed checkpoint of every trial is in the store, whole."""
         for trial in state.trials.values():
             if trial.checkpoints and (trial.id, trial.checkpoints[0].name) not in self._play.shared.objects.whole:
-                self.broken(f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and is not in the store")
+                self.broken(
+                    f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and is not in the store"
+                )
 
     def _progress_counts_once(self, state: State) -> None:
         """Each report of a trial is counted once, in order."""
@@ -140,8 +156,13 @@ class Promises:
         minimum_s = state.facts.cluster.minimum_s
         account = sum(i.billed_s(self._play.now, minimum_s) for i in self._play.ec2.instances.values())
         charged = sum(charge.gpu_s(state.now) / charge.gpus for charge in charges)
-        if charged < account - 0.5 * len(charges) - EPSILON_S:
+        if charged < account - self._unseen_s * len(charges) - EPSILON_S:
             self.broken(f"the ledger has {charged:.1f} instance-seconds, the cloud's account {account:.1f}")
+
+    @property
+    def _unseen_s(self) -> float:
+        """What an instance may have run before anyone could know: EC2 tells whole seconds, and of the past."""
+        return 1.0 + (STALE_S if "stale answer" in self._play.scenario.weather.rates else 0.0)
 
     def at_the_end(self) -> None:
         """Nothing happens any more."""
@@ -180,6 +201,3 @@ class Promises:
                 replay(journal)
         except SeerdError as error:
             self.broken(f"it cannot be replayed: {error}")
-
-
-__all__ = ["Promises", "budget_gpu_s", "encode_commands"]

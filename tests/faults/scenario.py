@@ -102,7 +102,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run and its world."""
+    """One run and its world. `promised_gpu_s`: what it may be billed; None: what its limits say."""
 
     seed: int
     facts: RunFacts
@@ -110,6 +110,7 @@ class Scenario:
     weather: Weather
     kills: tuple[Kill, ...]
     boot_s: float = 180.0
+    promised_gpu_s: float | None = None
 
     @property
     def parts(self) -> list[str]:
@@ -196,7 +197,9 @@ def some_script(rng: random.Random) -> Script:
 def some_weather(rng: random.Random, deadline_s: float) -> Weather:
     """Between none and a third of all faults, at rates of their own."""
     share = rng.choice([0.0, 0.1, 0.2, 0.35])
-    rates = {name: least * (most / least) ** rng.random() for name, (least, most) in RATES.items() if rng.random() < share}
+    rates = {
+        name: least * (most / least) ** rng.random() for name, (least, most) in RATES.items() if rng.random() < share
+    }
     spans = {
         name: tuple(some_span(rng, deadline_s, *lasts) for _ in range(rng.choice([1, 1, 2, 3])))
         for name, lasts in SPANS.items()

@@ -16,6 +16,7 @@ from typing import Any
 
 EPOCH = 1_800_000_000.0
 """Wall clock when a run begins."""
+MANY = 500
 
 
 class Killed(KeyboardInterrupt):
@@ -60,6 +61,17 @@ class Loop(asyncio.AbstractEventLoop):
         self.signals: dict[int, Callable[[], None]] = {}
         self._timeline = timeline
         self._before_step = before_step
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def bury(self) -> None:
+        """Close what was in the middle of something when it was killed, where its last words disturb nobody."""
+        self.kill()
+        asyncio._set_running_loop(self)
+        try:
+            for task in [task for task in self._tasks if not task.done()]:
+                _close(task.get_coro())
+        finally:
+            asyncio._set_running_loop(None)
 
     def kill(self) -> None:
         """Nothing of it happens any more."""
@@ -98,11 +110,13 @@ class Loop(asyncio.AbstractEventLoop):
         """As asyncio's."""
         return asyncio.Future(loop=self)
 
-    def create_task(
-        self, coro: Any, *, name: str | None = None, context: Context | None = None
-    ) -> asyncio.Task[Any]:
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
         """As asyncio's."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        if len(self._tasks) > MANY:
+            self._tasks = [task for task in self._tasks if not task.done()]
+        return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
         """A thread's work takes no time here."""
@@ -143,23 +157,37 @@ class Loop(asyncio.AbstractEventLoop):
             return
         with self.running():
             self._before_step()
-            handle._run()  # noqa: SLF001 -- as every event loop does
+            handle._run()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Code that runs in this process; where it is killed, the rest of it is left out."""
-        asyncio._set_running_loop(self)  # noqa: SLF001 -- as every event loop does
+        asyncio._set_running_loop(self)
         try:
             yield
         except Killed:
             self.kill()
         finally:
-            asyncio._set_running_loop(None)  # noqa: SLF001
+            asyncio._set_running_loop(None)
 
     def spawn(self, work: Coroutine[Any, Any, Any], done: Callable[[asyncio.Task[Any]], None]) -> None:
         """The process's main coroutine."""
         with self.running():
-            asyncio.Task(work, loop=self).add_done_callback(done)
+            self.create_task(work).add_done_callback(done)
+
+
+def _close(work: Any) -> None:
+    """End a coroutine for good: one that awaits something in a `finally` has to be told again."""
+    for _ in range(100):
+        try:
+            work.close()
+        except RuntimeError as error:
+            if "ignored GeneratorExit" not in str(error):
+                return
+        except BaseException:  # noqa: BLE001 -- whatever it says now, it says to nobody
+            return
+        else:
+            return
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ The one rule: the world goes on until the run is over and the cloud is empty, wh
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.core.state import State
-from seerd.errors import AbandonedError, JournalError
+from seerd.errors import AbandonedError, JournalError, ProviderError
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry
 from tests.faults import ec2 as cloud
@@ -30,7 +29,8 @@ LATE_S = 900.0
 """A daemon that does not come back by itself is started again so long after the deadline, to tidy up."""
 LONGEST_S = 4000.0
 """Beyond the deadline: whatever is still going on then never ends."""
-DISK_BACK_S = 40.0
+TOLD_S = 40.0
+"""A person who is told that the disk is full or the credentials have expired mends that, and types `seerd resume`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ class Play:
             except DeadlockError as error:
                 self.promises.broken(str(error))
             self.promises.at_the_end()
+            self.coordinator.bury()
         state = self.coordinator.state
         return Report(
             self.scenario.seed,
@@ -158,8 +159,8 @@ class Play:
         self.promises.after(state, entries)
 
     def _over(self, daemon: Daemon | None, error: BaseException | None) -> None:
-        if isinstance(error, JournalError):
-            self.timeline.after(DISK_BACK_S, self._tidy_up)
+        if isinstance(error, JournalError | ProviderError):  # told, with what to do: mend it, and `seerd resume`
+            self.timeline.after(TOLD_S, self._tidy_up)
         elif isinstance(error, AbandonedError):
             self.say("the person has left")
         elif error is not None:
@@ -203,8 +204,8 @@ class Play:
         return {
             "partition": self._cut,
             "lasting partition": self._cut,
-            "agent hangs": lambda host, until: self._freeze(host, until),
-            "agent hangs long": lambda host, until: self._freeze(host, until),
+            "agent hangs": self._freeze,
+            "agent hangs long": self._freeze,
             "agent dies": lambda host, until: self._lose_agent(host),
             "sudden loss": lambda host, until: self._take_back(host),
             "vanishes": lambda host, until: self._vanish(host),
@@ -244,6 +245,7 @@ class Play:
         """The machine is dead, and EC2 says that all is well."""
         host.power_cut()
         host.cut = True
+        host.vanished_at = self.now
 
     def _notice(self, host: Host, until: float) -> None:
         if host.agent is not None and host.agent.alive:
@@ -258,6 +260,3 @@ class Play:
         self.chance.injected["Ctrl-C"] += 1
         self.say("Ctrl-C")
         self.coordinator.press_ctrl_c()
-
-
-NEVER = math.inf

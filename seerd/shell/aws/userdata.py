@@ -1,6 +1,7 @@
 """The one script that an instance runs at its first boot (cloud-init user data).
 
-The one rule: the power-off at the run's hard end is scheduled before anything else, so that whatever fails after it, the instance ends. The
+The one rule: the power-off at the run's hard end is scheduled before anything else, so that whatever fails after it, the instance ends; and an
+instance without an agent, which nobody but its coordinator could end before, does not wait so long. The
 script carries no secret but the host key, and is the same for every try of one launch: EC2 refuses a repeated launch that differs.
 """
 
@@ -11,6 +12,10 @@ from dataclasses import dataclass
 
 LIMIT = 16 * 1024
 """Bytes of user data that EC2 takes (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html)."""
+
+ALONE_S = 600
+"""An instance on which no agent has run for so long powers itself off: longer than an agent may take to get there."""
+LOOK_S = 10
 
 USER = "seerd"
 """Who may log in."""
@@ -45,6 +50,8 @@ def script(boot: Boot) -> str:
         authorised=boot.authorised.strip(),
         user=USER,
         may=_ROOT if boot.root else _POWER,
+        watch="" if boot.root else _WATCH.format(alone=ALONE_S, look=LOOK_S),
+        begin="" if boot.root else _BEGIN,
     )
     if len(text.encode()) > LIMIT:
         raise ValueError(f"the boot script has {len(text.encode())} bytes, and EC2 takes {LIMIT}")
@@ -54,6 +61,24 @@ def script(boot: Boot) -> str:
 _POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
 _ROOT = "ALL"
 
+_WATCH = """\
+cat > /var/lib/cloud/scripts/seerd-deserted << 'SEERD_DESERTED'
+#!/bin/sh
+# Without a coordinator nobody starts an agent, and without an agent nobody is worked for.
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+alone=0
+while [ "$alone" -lt {alone} ]; do
+    sleep {look}
+    if grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then alone=0; else alone=$(( alone + {look} )); fi
+done
+shutdown -P now
+SEERD_DESERTED
+"""
+_BEGIN = """\
+systemd-run --unit=seerd-deserted /bin/sh /var/lib/cloud/scripts/seerd-deserted ||
+    setsid /bin/sh /var/lib/cloud/scripts/seerd-deserted > /dev/null 2>&1 < /dev/null &
+"""
+
 _SCRIPT = """\
 #!/bin/sh
 # seerd, run {run}: what this instance does at its first boot. Nothing here is secret but the host key.
@@ -62,14 +87,14 @@ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off terminates it; also if it is rebooted, since
 #    cloud-init runs what is in scripts/per-boot at each boot. A timer is tried first: `shutdown` refuses all logins in its last five minutes.
 mkdir -p /var/lib/cloud/scripts/per-boot
-cat > /var/lib/cloud/scripts/per-boot/seerd-hard-end << 'SEERD_HARD_END'
+{watch}cat > /var/lib/cloud/scripts/per-boot/seerd-hard-end << 'SEERD_HARD_END'
 #!/bin/sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 left=$(( {hard_end} - $(date +%s) ))
 [ "$left" -ge 60 ] || left=60
 systemd-run --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s "$(command -v shutdown)" -P now ||
     shutdown -P "+$(( left / 60 ))"
-SEERD_HARD_END
+{begin}SEERD_HARD_END
 chmod 755 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import images, instances, subnets
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.instances import ENDING, RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.providers.base import Connection, Launched, Loss, Span
@@ -181,6 +182,8 @@ class Ec2Provider:
         task = self._give_up(token)
         await asyncio.wait({task})
         error = task.exception()
+        if isinstance(error, AwsError):
+            raise ProviderError(f"what launch {token} has brought could not be found out, and may run until its hard end: {error}") from error
         if not isinstance(error, LaunchError):
             return await self._end(self._fleet.register.of(token))
         if error.since is not None and error.until is None:

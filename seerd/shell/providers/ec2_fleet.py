@@ -100,13 +100,17 @@ class Fleet:
         return self.register.of(token)
 
     async def hunt(self, token: str, end: float) -> list[Entry]:
-        """The same, asked until there is something or this time (wall clock) has come; Raises `AwsError`, but not while EC2 is only busy."""
+        """The same, asked until there is something, or nothing at this time (wall clock). Raises `AwsError`, but not while EC2 is only busy, nor
+        soon where others may mend what it refuses: an instance that nobody knows would run on.
+        """
+        begun = asyncio.get_running_loop().time()
         while True:
             try:
                 if (found := await self.find_launched(token)) or time.time() >= end:
                     return found
             except AwsError as error:
-                if error.kind not in AGAIN:
+                mended = error.kind in MENDED and asyncio.get_running_loop().time() - begun < MEND_S
+                if error.kind not in AGAIN and not mended:
                     raise
             await asyncio.sleep(HUNT_POLL_S)
 

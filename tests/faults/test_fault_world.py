@@ -1,0 +1,116 @@
+"""The daemon among faults: many seeds without a broken promise, the same run from the same seed, a kill at steps all along a run.
+
+`make soak SEEDS=10000` plays more of them; `python -m tests.faults --seed N` tells one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.scenario import RATES, SPANS, Kill, Scenario, scenario
+from tests.faults.shrink import shrink
+from tests.faults.soak import Soaked, soak
+from tests.faults.weather import Weather
+from tests.faults.world import Report, play
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "1000"))
+STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "40"))
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+"""Those of killed daemons are cleared away before they have begun."""
+
+
+@pytest.fixture(scope="module")
+def soaked() -> Soaked:
+    return soak(range(SEEDS))
+
+
+def test_no_promise_is_broken_whatever_goes_wrong(soaked: Soaked) -> None:
+    assert not soaked.violations, "python -m tests.faults --seed N tells what happened"
+    assert soaked.seeds == SEEDS
+
+
+def test_everything_that_can_go_wrong_has_gone_wrong(soaked: Soaked) -> None:
+    assert set(RATES) | set(SPANS) | {"daemon killed"} <= soaked.injected.keys()
+    assert {"done", "deadline", "budget", "interrupted"} <= soaked.endings.keys()
+
+
+def test_a_seed_is_one_run_in_every_process() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.faults", "--seed", "720"],
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": number},
+        ).stderr.partition(b"seed 720")[2]
+        for number in ("1", "2")
+    ]
+    lines = [text.replace(b"seerd-faults-", b"").splitlines() for text in told]
+    assert len(lines[0]) > 50
+    assert [line[:60] for line in lines[0]] == [line[:60] for line in lines[1]]
+
+
+def calm(seed: int) -> Scenario:
+    """This seed's run with nothing going wrong."""
+    return replace(scenario(seed), kills=(), weather=Weather())
+
+
+def test_a_daemon_that_is_killed_at_any_step_leaves_nothing_and_loses_nothing() -> None:
+    """The steps are spread over the run; `python -m tests.faults --every-step 3` takes all of them."""
+    run = calm(3)
+    steps = play(run).steps
+    broken = {
+        step: report.wrong
+        for step in range(1, steps, max(1, steps // STEPS))
+        if (report := play(replace(run, kills=(Kill(step=step, down_s=1.0),)))).wrong
+    }
+    assert not broken
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_daemon_that_is_killed_at_any_write_leaves_nothing_and_loses_nothing(after: bool) -> None:
+    run = calm(3)
+    writes = play(run).writes
+    broken = {
+        write: report.wrong
+        for write in range(1, writes + 1, max(1, 2 * writes // STEPS))
+        if (report := play(replace(run, kills=(Kill(write=write, after=after, down_s=1.0),)))).wrong
+    }
+    assert not broken
+
+
+def test_a_daemon_that_never_comes_back_leaves_nothing_beyond_its_leases() -> None:
+    run = replace(calm(3), kills=(Kill(write=12, after=True, down_s=None),))
+    report = play(run, told=True)
+    assert not report.wrong
+    killed = next(at for at, line in report.timeline if "KILLED" in line)
+    ends = [at for at, line in report.timeline if " ends: Client.InstanceInitiatedShutdown" in line]
+    assert ends
+    assert max(ends) < killed + 60.0 + 30.0 + 120.0
+
+
+def mute(report: Report) -> str:
+    return "; ".join(report.wrong)
+
+
+def test_the_world_sees_what_is_broken() -> None:
+    """A run that was promised less than it takes: the budget is a hundredth of what the plan was made for."""
+    run = calm(3)
+    limits = run.facts.problem.limits
+    assert not play(run).wrong
+    report = play(replace(run, promised_gpu_s=limits.budget_gpu_s / 100))
+    assert "GPU-seconds billed of" in mute(report)
+
+
+def test_what_fails_is_shrunk_to_what_it_takes() -> None:
+    run = replace(scenario(3), promised_gpu_s=1.0)
+    smallest, report = shrink(replace(run, weather=Weather({"tells twice": 0.5}, {"rebalance hint": ((50.0, 50.0),)})))
+    assert smallest.parts == []
+    assert "GPU-seconds billed of" in mute(report)
