@@ -36,13 +36,13 @@ class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
 # ------------------------------------------------------------ what the policy wanted
 
 PlanCause = Literal["began", "clock", "reports", "ended", "resumed"]
-"""Why the policy was asked: the run began; a stage was over by the clock; a trial had made the reports that the policy wanted to see; nobody was
-left, or it wants to know of every end; an interrupted run went on.
+"""Why the policy was asked: the run began; a stage was over by the clock; a trial had made the reports that the policy wanted to see; nobody
+was left, or it wants to know of every end; an interrupted run went on.
 """
 
 
 class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
-    """The policy said who should run. `trial`: the one whose report or end made it be asked, if it was one; `new`: configurations it asked for."""
+    """The policy said who should run. `trial`: whose report or end made it be asked, if it was one's; `new`: configurations it asked for."""
 
     because: PlanCause
     trial: str | None
@@ -91,9 +91,9 @@ class Started(Beat, frozen=True, kw_only=True, tag="started"):
 
 
 StopCause = Literal["out", "resized", "moved", "displaced", "paused", "leaving", "node", "closing", "hard"]
-"""out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer instances are needed; displaced: its GPUs are for
-others, it waits; paused: the plan does not want it to run now; leaving: the cloud takes the instance away; node: its attempt has ended on another
-of its instances; closing: the run is being ended; hard: at once, as the person asked.
+"""out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer instances are needed; displaced: its GPUs
+are for others, it waits; paused: the plan does not want it to run now; leaving: the cloud takes the instance away; node: its attempt has ended on
+another of its instances; closing: the run is being ended; hard: at once, as the person asked.
 """
 
 
@@ -111,8 +111,8 @@ class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
 
 
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
-"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent could not
-start it; lost: its instance or agent was gone; lease: its agent stopped it since nobody had renewed the lease; silent: it ended without a report.
+"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent could
+not start it; lost: its instance or agent was gone; lease: its agent stopped it, nobody had renewed the lease; silent: it ended without a report.
 """
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 
@@ -141,8 +141,8 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
 # ------------------------------------------------------------ instances
 
 AskCause = Literal["plan", "replacement", "again", "room", "resumed"]
-"""plan: the wanted trials need them; replacement: others are gone or about to be; again: they had been refused before; room: there may be more now;
-resumed: a run went on.
+"""plan: the wanted trials need them; replacement: others are gone or about to be; again: they had been refused before; room: there may be more
+now; resumed: a run went on.
 """
 
 
@@ -220,8 +220,10 @@ class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
 
 # ------------------------------------------------------------ the run
 
-CloseCause = Literal["plan", "deadline", "budget", "person", "no-instance", "no-trial"]
-"""plan: the policy wants nothing more, or its last stage has come to the deadline; no-instance: none could be had; no-trial: no trial has reported."""
+CloseCause = Literal["plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial"]
+"""plan: the policy wants nothing more; last-stage: it was in its last one, as planned, when the deadline came near; deadline: it was not; person:
+asked for it; no-instance: none could be had; no-trial: none is left, and none has reported.
+"""
 
 
 class Closing(Beat, frozen=True, kw_only=True, tag="closing"):
@@ -250,8 +252,8 @@ class StopWanted(Beat, frozen=True, kw_only=True, tag="stop-wanted"):
 
 
 class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
-    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there any more; `silent_s`: how long nothing had been
-    written, by the run's clock; `reopened`: the run had been interrupted, and goes on.
+    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there any more; `silent_s`: how long nothing had
+    been written, by the run's clock; `reopened`: the run had been interrupted, and goes on.
     """
 
     alive: tuple[str, ...]

@@ -114,9 +114,7 @@ def _chapter_of(at_s: float, starts: Sequence[float]) -> int:
     return max(0, bisect_right(starts, at_s) - 1)
 
 
-def _held(
-    story: Story, starts: Sequence[float], now_s: float
-) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+def _held(story: Story, starts: Sequence[float], now_s: float) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """GPU-seconds for which attempts held GPUs, and of these until they trained; by chapter and instance."""
     held: list[dict[str, float]] = [{} for _ in starts]
     starting: list[dict[str, float]] = [{} for _ in starts]

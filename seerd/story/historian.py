@@ -34,14 +34,10 @@ from seerd.story import reasons_of_trials as trials
 from seerd.story.attempts import Attempts, gone
 from seerd.story.beats import (
     AnyBeat,
-    Ended,
     HeldBack,
-    Judged,
     Planned,
     Remark,
     Sized,
-    Started,
-    Stopped,
     StopWanted,
 )
 from seerd.story.before import Before
@@ -213,5 +209,3 @@ def _chapter(state: State) -> Chapter:
         return Chapter(None, state.now, None, ())
     groups = trials.sized(Counter(allocation.gpus for allocation in state.wanted.values()))
     return Chapter(state.plan.stage, state.now, state.outline.stages[state.plan.stage].end_s, groups)
-
-

@@ -92,9 +92,7 @@ def refused(event: LaunchRefused, state: State) -> Refused:
 def noticed(event: InstanceNoticed, trials: tuple[str, ...], state: State) -> Noticed:
     """An instance that the cloud will take away."""
     sure = event.what == "interruption"
-    return Noticed(
-        event=state.seq, at_s=state.now, instance=event.instance, sure=sure, by_s=event.by, trials=trials
-    )
+    return Noticed(event=state.seq, at_s=state.now, instance=event.instance, sure=sure, by_s=event.by, trials=trials)
 
 
 def lost(names: Sequence[str], before: Before, state: State) -> Iterator[Lost]:
@@ -116,7 +114,8 @@ def held_back(state: State) -> HeldBack | None:
     """What is wanted and not asked for now, and the limit that is why; None if there is nothing of that kind."""
     if state.phase is not RunPhase.RUNNING:
         return None
-    why, trials = _no_launch(state), ()
+    trials: tuple[str, ...] = ()
+    why = _no_launch(state)
     if why is None:
         why, trials = _no_start(state)
     if why is None:

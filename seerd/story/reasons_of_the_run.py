@@ -46,7 +46,7 @@ def _close_cause(before: Before, state: State) -> tuple[CloseCause, str]:
     if state.ending == "budget":
         return "budget", ""
     if state.ending == "done":
-        return "plan", ""
+        return "plan" if state.plan.done else "last-stage", ""
     if state.plan is not before.plan and state.plan.done:
         return "no-trial", ""
     whys = [i.why for i in state.instances.values() if i.phase is InstancePhase.REFUSED]
@@ -109,9 +109,7 @@ def _better_report(metric: float, state: State) -> tuple[str, float] | None:
 
 def not_usable(event: PublishFailed, command: Publish, state: State) -> NotUsable:
     """A chosen checkpoint that could not be fetched."""
-    return NotUsable(
-        event=state.seq, at_s=state.now, trial=command.trial, detail=event.why, damaged=event.damaged
-    )
+    return NotUsable(event=state.seq, at_s=state.now, trial=command.trial, detail=event.why, damaged=event.damaged)
 
 
 def over(command: Finish, state: State) -> Over:

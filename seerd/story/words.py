@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
-from seerd.plain import ENDINGS, printable
+from seerd.plain import ENDINGS, gpus_text, printable
 from seerd.story.beats import (
     Asked,
     Beat,
@@ -118,15 +118,9 @@ def _verdict(beat: Judged) -> str:
 
 @sentence.register
 def _(beat: Started, name: str) -> str:
-    on = " and ".join(f"{o.instance} GPU {_gpus(o.gpus)}" for o in beat.on)
+    on = " and ".join(f"{o.instance} GPU {gpus_text(o.gpus)}" for o in beat.on)
     since = f" from its checkpoint of report {beat.after_reports}" if beat.checkpoint else ""
     return f"{beat.trial} is started on {on}{since}"
-
-
-def _gpus(gpus: Sequence[int]) -> str:
-    from seerd.plain import gpus_text
-
-    return gpus_text(gpus)
 
 
 def stop_reason(beat: Stopped) -> str:
@@ -194,7 +188,11 @@ def _(beat: Asked, name: str) -> str:
 
 @sentence.register
 def _(beat: HeldBack, name: str) -> str:
-    what = f"{beat.trials[0]} is not started" if beat.trials else f"of {beat.needed} instances {beat.had} are there, no more are asked for"
+    what = (
+        f"{beat.trials[0]} is not started"
+        if beat.trials
+        else f"of {beat.needed} instances {beat.had} are there, no more are asked for"
+    )
     why = {
         "budget": "the budget could not pay for it and for giving everything back",
         "late": "it would come too late to be of use before the end",
@@ -217,7 +215,11 @@ def _(beat: Refused, name: str) -> str:
 @sentence.register
 def _(beat: Noticed, name: str) -> str:
     by = f" at {at(beat.by_s)}" if beat.by_s is not None else ""
-    on = f"; {names(beat.trials)} {'saves' if len(beat.trials) == 1 else 'save'} and go on elsewhere" if beat.trials else ""
+    on = (
+        f"; {names(beat.trials)} {'saves' if len(beat.trials) == 1 else 'save'} and go on elsewhere"
+        if beat.trials
+        else ""
+    )
     return f"the cloud {'takes' if beat.sure else 'will probably take'} {beat.instance} away{by}{on}"
 
 
@@ -243,7 +245,8 @@ def _(beat: Closing, name: str) -> str:
     budget = f"{beat.spent_gpu_min:.2f} of {beat.budget_gpu_min:.2f} GPU-min spent"
     last = f"it takes up to {at(beat.release_s)} until everything has saved and been given back"
     return {
-        "plan": f"the end: {ENDINGS['done']}",
+        "plan": "the end: the plan is carried out, its policy wants nothing more",
+        "last-stage": f"the end of the last stage: {last}, and the deadline allows no later beginning than {at(beat.close_at_s)}",
         "deadline": f"the end: {last}, and the deadline allows no later beginning than {at(beat.close_at_s)}",
         "budget": f"the end: {budget}, {beat.committed_gpu_min:.2f} when everything has been given back: {last}",
         "person": "the end: the person asked for it",

@@ -1,0 +1,337 @@
+"""A run's story, a trial's life and a moment, to be read on a terminal.
+
+The one rule: nothing is said here that `--json` does not say too; long lists are cut, and say by how much.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.ranking import standing
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+from seerd.plain import ENDINGS, config_text
+from seerd.story.beats import Judged, Started, StopCause, Stopped
+from seerd.story.costs import Cost, costs
+from seerd.story.gathering import lines_of
+from seerd.story.historian import Chapter, Story
+from seerd.story.words import at, count, names, ordinal, sentence, sizes
+from seerd.units import format_duration, format_gpu_time, format_money
+
+MOST_LINES = 30
+MOST_JUDGED = 16
+MOST_INSTANCES = 8
+
+STOPS: dict[StopCause, str] = {
+    "out": "out",
+    "resized": "moved to another number of GPUs",
+    "moved": "moved",
+    "displaced": "made to wait",
+    "paused": "paused",
+    "leaving": "moved off what the cloud takes away",
+    "node": "ended with another of their instances",
+    "closing": "saved at the end",
+    "hard": "killed at the end",
+}
+VERDICTS = {
+    "goes-on": "goes on",
+    "out": "out",
+    "paused": "waits",
+    "complete": "complete",
+    "finished": "finished",
+    "failed": "failed",
+}
+
+Json = dict[str, Any]
+
+
+def story_page(story: Story, state: State) -> RenderableType:
+    """The whole run, stage by stage."""
+    parts: list[RenderableType] = [_head(state)]
+    parts += [_wrapped(f"note: {told}") for told in state.outline.adjusted]
+    for chapter, cost in zip(story.chapters, costs(story, state, state.now), strict=True):
+        parts += [Text(), *_chapter(chapter, cost, state)]
+    return Group(*parts, Text())
+
+
+def _head(state: State) -> Text:
+    limits, book = state.facts.problem.limits, state.ledger
+    spent = book.spent_gpu_s(state.now)
+    price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
+    how = ENDINGS[state.ending] if state.ending and state.phase is RunPhase.OVER else "not over"
+    return Text(
+        f"{state.facts.run}: {state.facts.problem.params.name}, {count(len(state.trials), 'trial')}; {how}\n"
+        f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
+        f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
+    )
+
+
+def _chapter(chapter: Chapter, cost: Cost, state: State) -> list[RenderableType]:
+    parts: list[RenderableType] = [_title(chapter, state)]
+    judged = [beat for beat in chapter.beats if isinstance(beat, Judged)]
+    if judged:
+        parts.append(_judged(judged, state))
+        if _best_get_most(judged, state):
+            parts.append(_grid([("", "of those that go on, the best have the most GPUs")]))
+    parts.append(_lines(chapter, state))
+    return [*parts, *_cost(cost, state)]
+
+
+def _title(chapter: Chapter, state: State) -> RenderableType:
+    until = state.now if chapter.until_s is None else chapter.until_s
+    when = f"{at(chapter.start_s)} to {at(until)}"
+    if chapter.stage is None:
+        return _wrapped(f"the end, {when}", "bold")
+    last = chapter.planned_end_s
+    planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
+    title = f"stage {chapter.stage + 1} of {len(state.outline.stages)}, {when}{planned}: {sizes(chapter.groups)}"
+    return _wrapped(title, "bold")
+
+
+def _wrapped(text: str, style: str = "") -> Table:
+    """Text that is broken between words where the terminal ends."""
+    table = Table.grid()
+    table.add_column()
+    table.add_row(Text(text, style=style))
+    return table
+
+
+def _judged(judged: Sequence[Judged], state: State) -> RenderableType:
+    """Who was compared: each of them, or of many what it took to go on."""
+    if len(judged) > MOST_JUDGED:
+        return _grid([("", line) for line in _cuts(judged, state)])
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("  trial", "", state.facts.metric, "reports", "place", "GPUs"):
+        table.add_column(column, justify="right" if column in (state.facts.metric, "reports") else "left", no_wrap=True)
+    for beat in judged:
+        metric = "-" if beat.metric is None else f"{beat.metric:.6g}"
+        place = "" if beat.place is None else f"{ordinal(beat.place)} of {beat.of}"
+        best = f", {beat.best} go{'es' * (beat.best == 1)} on" if beat.best and place else ""
+        table.add_row(f"  {beat.trial}", VERDICTS[beat.verdict], metric, str(beat.reports), place + best, _gpus(beat))
+    return table
+
+
+def _best_get_most(judged: Sequence[Judged], state: State) -> bool:
+    """Whether that explains why some have other numbers of GPUs than before."""
+    on = [beat for beat in judged if beat.verdict == "goes-on" and beat.metric is not None and beat.gpus]
+    order = sorted(on, key=lambda beat: standing(beat.trial, beat.metric, state.facts.mode))
+    gpus = [beat.gpus for beat in order]
+    moved = any(beat.gpus_before not in (0, beat.gpus) for beat in on)
+    return moved and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+
+
+def _gpus(beat: Judged) -> str:
+    if not beat.gpus:
+        return ""
+    return str(beat.gpus) if beat.gpus_before in (0, beat.gpus) else f"{beat.gpus_before} -> {beat.gpus}"
+
+
+def _cuts(judged: Sequence[Judged], state: State) -> Iterator[str]:
+    """Of each bracket and number of reports that were compared at one moment: who just went on, and who just did not."""
+    rounds: dict[tuple[int, int, int], list[Judged]] = {}
+    together = Counter((beat.event, beat.bracket) for beat in judged)
+    for beat in judged:
+        # Trials that were compared one by one, as they came, are gathered by the number of reports.
+        alone = together[beat.event, beat.bracket] < beat.of
+        key = (-1, beat.bracket, beat.reports) if alone else (beat.event, beat.bracket, 0)
+        rounds.setdefault(key, []).append(beat)
+    for (event, bracket, reports), beats in rounds.items():
+        verdicts = Counter(VERDICTS[beat.verdict] for beat in beats)
+        told = ", ".join(f"{number} {word}" for word, number in verdicts.most_common())
+        where = f"bracket {bracket + 1}" + (f", report {reports}" if event < 0 else "")
+        on = [beat for beat in beats if beat.verdict == "goes-on" and beat.metric is not None]
+        off = [beat for beat in beats if beat.verdict in ("out", "paused") and beat.metric is not None]
+        cut = [f"best {_one(min(on, key=_place), state)}"] if on else []
+        cut += [f"last that went on {_one(max(on, key=_place))}"] if len(on) > 1 else []
+        cut += [f"first that did not {_one(min(off, key=_place))}"] if off else []
+        yield f"{where}: {told}" + (f"; {'; '.join(cut)}" if cut else "")
+
+
+def _place(beat: Judged) -> tuple[int, int]:
+    return beat.place or 0, beat.of
+
+
+def _one(beat: Judged, state: State | None = None) -> str:
+    name = f"{state.facts.metric} " if state is not None else ""
+    return f"{beat.trial} ({name}{beat.metric:.5g}, {ordinal(beat.place or 0)} of {beat.of})"
+
+
+def _lines(chapter: Chapter, state: State) -> RenderableType:
+    rows = [(at(seconds), text) for seconds, text in lines_of(chapter.beats, state.facts.metric)]
+    if len(rows) > MOST_LINES:
+        left_out = len(rows) - MOST_LINES
+        note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
+        rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
+    trials = _trials(chapter)
+    return _grid([*rows, *([("", trials)] if trials else [])])
+
+
+def _trials(chapter: Chapter) -> str:
+    """How many attempts were started and stopped, and why."""
+    started = [beat for beat in chapter.beats if isinstance(beat, Started)]
+    first = sum(beat.attempt == 1 for beat in started)
+    stops = Counter(beat.why for beat in chapter.beats if isinstance(beat, Stopped))
+    parts = [f"{count(first, 'trial')} started"] if first else []
+    parts += [f"{len(started) - first} started again"] if len(started) > first else []
+    parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
+    return ", ".join(parts)
+
+
+def _grid(rows: Sequence[tuple[str, str]]) -> Table:
+    """Moments and what happened then; the text keeps to its column however narrow the terminal is."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column()
+    for when, text in rows:
+        table.add_row(Text(when), Text(text))
+    return table
+
+
+def _cost(cost: Cost, state: State) -> list[RenderableType]:
+    billed = float(cost.billed)
+    if not billed:
+        return []
+    rented = state.facts.cluster.billing == "rented"
+    price = f", {format_money(state.ledger.usd(billed))}" if state.ledger.usd_per_gpu_h else ""
+    idle = f"{cost.idle / billed:.0%} idle (boot included), " if rented else ""
+    told = f"cost {billed / 60:.2f} GPU-min{price}; {idle}{cost.starting / billed:.0%} until trials trained"
+    if len(cost.instances) < 2:
+        return [_grid([("", told)])]
+    shown = sorted(cost.instances, key=lambda one: -one.billed)
+    rows = [("", told)]
+    for one in shown[:MOST_INSTANCES]:
+        part = float(one.billed)
+        usd = f", {format_money(state.ledger.usd(part))}" if state.ledger.usd_per_gpu_h else ""
+        share = f", {one.idle / part:.0%} idle" if rented and part else ""
+        rows.append(("", f"  {one.instance}: {part / 60:.2f} GPU-min{usd}{share}"))
+    rest = shown[MOST_INSTANCES:]
+    if rest:
+        rows.append(
+            ("", f"  {count(len(rest), 'more instance')}: {sum(float(o.billed) for o in rest) / 60:.2f} GPU-min")
+        )
+    return [_grid(rows)]
+
+
+def trial_page(told: Json, story: Story, state: State) -> RenderableType:
+    """The value of `replay --trial --json`, to be read."""
+    name = state.facts.metric
+    result = "; its model is the result" if told["handed_back"] else ""
+    heads = [_wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold")]
+    heads += [_grid([("why", told["why"]), ("config", config_text(told["config"]))])]
+    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
+    beats = [beat for beat in story.of_trial(told["trial"]) if not isinstance(beat, Started)]
+    lines = [(at(beat.at_s), _without_name(sentence(beat, name), told["trial"])) for beat in beats]
+    parts: list[RenderableType] = [*heads, Text()]
+    if rows:
+        spent = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+        parts += [Text(spent, style="bold"), _grid(rows), Text()]
+    if lines:
+        parts += [Text("what happened to it, and why", style="bold"), _grid(_shortened(lines)), Text()]
+    return Group(*parts)
+
+
+def _shortened(rows: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    if len(rows) <= 2 * MOST_LINES:
+        return rows
+    note = ("", f"... {len(rows) - 2 * MOST_LINES} lines left out; --json has them all")
+    return [*rows[:MOST_LINES], note, *rows[-MOST_LINES:]]
+
+
+def _without_name(text: str, trial: str) -> str:
+    return text.removeprefix(trial).removeprefix(":").strip()
+
+
+def _attempt(attempt: Json, name: str) -> str:
+    on = " and ".join(f"{on['instance']} GPU {','.join(map(str, on['gpus']))}" for on in attempt["on"])
+    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
+    if attempt["training_s"] is None:
+        told = f"on {on}: never trained"
+    else:
+        told = f"on {on}{since}: trained after {at(attempt['training_s'] - attempt['start_s'])}"
+    if attempt["reports"]:
+        first, last = attempt["first"], attempt["last"]
+        told += f", {count(attempt['reports'], 'report')}: {name} {_value(first)} to {_value(last)}"
+        if attempt["best"] is not None and attempt["best"]["report"] not in (first["report"], last["report"]):
+            told += f", best {_value(attempt['best'])} at report {attempt['best']['report']}"
+    if attempt["ended_s"] is None:
+        return f"{told}; still there"
+    return f"{told}; ended at {at(attempt['ended_s'])} ({attempt['how']})"
+
+
+def _value(report: Json) -> str:
+    return "not a finite number" if report["metric"] is None else f"{report['metric']:.6g}"
+
+
+NEXT = {
+    "deadline": "everything must be asked to stop, to keep the deadline",
+    "budget": "everything must be asked to stop, to keep the budget",
+    "plan": "the stage is over, the policy is asked",
+    "launch": "instances are asked for again",
+    "closed": "what has not saved by then is given back as it is",
+}
+
+
+def moment_page(told: Json, state: State) -> RenderableType:
+    """The value of `replay --at --json`, to be read."""
+    head = (
+        f"{told['run']} at {at(told['at_s'])} (after event {told['event']}): {told['phase']}, "
+        f"stage {told['stage']} of {told['stages']} (planned until {at(told['stage_end_s'])})"
+    )
+    parts: list[RenderableType] = [_wrapped(head), Text(), *_money(told, state), Text()]
+    wanted = " and ".join(f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"])
+    instances = f"{count(told['instances_needed'], 'instance')} needed, {told['instances_live']} there or on the way"
+    parts.append(_wrapped(f"wanted: {wanted or 'nobody'}; {instances}"))
+    parts += [_where(told), Text()]
+    if told["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
+        parts.append(_wrapped(f"waiting for GPUs: {waiting}"))
+    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
+    parts += [Text("under way", style="bold"), _grid(_shortened(under_way)), Text()] if under_way else []
+    if told["decided"]:
+        when = at(told["decided"][0]["at_s"])
+        parts.append(Text(f"decided last, at {when} (event {told['decided'][0]['event']})", style="bold"))
+        parts += [_grid(_shortened([("", one["text"]) for one in told["decided"]])), Text()]
+    return Group(*parts)
+
+
+def _money(told: Json, state: State) -> Iterator[RenderableType]:
+    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    yield _wrapped(
+        f"spent {told['spent_gpu_min']:.2f} GPU-min{price}, {told['committed_gpu_min']:.2f} if everything were given back now, "
+        f"left {told['left_gpu_min']:.2f} of {told['budget_gpu_min']:.2f}; {count(told['gpus_billed'], 'GPU')} billed"
+    )
+    if told["best"] is not None:
+        best = told["best"]
+        yield _wrapped(
+            f"best so far: {best['trial']}, {told['metric']['name']} {best['metric']:.6g} after {best['epoch']} reports"
+        )
+    if told["next"]:
+        rows = [
+            (at(due["at_s"]), NEXT[due["what"]] + (" (comes first)" if i == 0 else ""))
+            for i, due in enumerate(told["next"])
+        ]
+        yield Text("next", style="bold")
+        yield _grid(rows)
+
+
+def _where(told: Json) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("  instance", "state", "GPUs", "what runs there"):
+        table.add_column(column, no_wrap=column != "what runs there")
+    for instance in told["instances"]:
+        here = [
+            f"{one['trial']} ({one['phase']}, {count(one['reports'], 'report')}) on {len(on['gpus'])}"
+            for one in told["running"]
+            for on in one["on"]
+            if on["instance"] == instance["instance"]
+        ]
+        by = "" if instance["by_s"] is None else f" by {at(instance['by_s'])}"
+        busy = f"{instance['busy']} of {instance['gpus']}"
+        table.add_row(f"  {instance['instance']}", instance["phase"] + by, busy, ", ".join(here) or "nothing")
+    return table if told["instances"] else Text("  no instance")
