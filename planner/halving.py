@@ -159,7 +159,8 @@ class Halving:
             trial = view.trials[name]
             reports = min(until, trial.reports)
             metric = metric_at(trial, until) if trial.history else None
-            self._compared.append(Compared(name, metric, reports, place, len(ordered), best))
+            final = self._rung == len(self._rungs)
+            self._compared.append(Compared(name, metric, reports, place, len(ordered), best, final=final))
 
     def _next_bracket(self) -> tuple[NewTrial, ...]:
         rungs = self._first if not self._asked else next(self._brackets, None)

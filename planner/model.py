@@ -186,8 +186,9 @@ class Compared:
     """How one trial stood when it was decided who goes on. For people: what follows from it is in the plan.
 
     metric   what it was judged by, after `reports` reports; None: not finite, or there was none
-    place    1 is the best `of` all that were compared; `best`: so many of them may go on, 0 where a training is complete
+    place    1 is the best `of` all that were compared; `best`: so many of them may go on
     bracket  trials of different brackets are not compared
+    final    its training is complete: there is nowhere to go on to
     """
 
     trial: str
@@ -197,6 +198,7 @@ class Compared:
     of: int
     best: int
     bracket: int = 0
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,9 @@ class Ladders:
         for (trial, bracket, number), metric in judged.items():
             rungs = self._brackets[bracket]
             place, of = rungs[number].place_of(standing(trial, metric, mode))
-            best = int(of / self._eta) if number + 1 < len(rungs) else 0
-            found.append(Compared(trial, metric, rungs[number].reports, place, of, best, bracket))
+            final = number + 1 == len(rungs)
+            best = 0 if final else int(of / self._eta)
+            found.append(Compared(trial, metric, rungs[number].reports, place, of, best, bracket, final))
         return tuple(found)
 
     def _go_on(self, view: View, choose: Callable[[Rung], str | None]) -> bool:

@@ -42,7 +42,7 @@ was left, or it wants to know of every end; an interrupted run went on.
 
 
 class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
-    """The policy said who should run. `trial`: whose report or end made it be asked, if it was one's; `new`: configurations it asked for."""
+    """The policy said who should run. `trial`: whose report or end made it be asked, if it was one's; `stage`: from 1; `new`: new ones."""
 
     because: PlanCause
     trial: str | None
@@ -63,6 +63,8 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
     metric, reports   what it was judged by: the metric after so many reports; None if that was not finite, or if there was none
     gpus_before, gpus how many GPUs were wanted for it before and from then on
     place             None where the policy says only that it is out
+    cut, cut_metric   the last of the `best` ones, None where that is not known
+    bracket           from 1; trials of different brackets are not compared
     """
 
     trial: str
@@ -72,6 +74,8 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
     place: int | None
     of: int
     best: int
+    cut: str | None
+    cut_metric: float | None
     bracket: int
     gpus_before: int
     gpus: int
@@ -90,10 +94,11 @@ class Started(Beat, frozen=True, kw_only=True, tag="started"):
     after_reports: int
 
 
-StopCause = Literal["out", "resized", "moved", "displaced", "paused", "leaving", "node", "closing", "hard"]
+StopCause = Literal["out", "resized", "moved", "displaced", "reached", "paused", "leaving", "node", "closing", "hard"]
 """out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer instances are needed; displaced: its GPUs
-are for others, it waits; paused: the plan does not want it to run now; leaving: the cloud takes the instance away; node: its attempt has ended on
-another of its instances; closing: the run is being ended; hard: at once, as the person asked.
+are for others, it waits; reached: it has made the `until` reports after which it is compared with others; paused: the plan does not want it to
+run now; leaving: the cloud takes the instance away; node: its attempt has ended on another of its instances; closing: the run is being ended;
+hard: at once, as the person asked.
 """
 
 
@@ -107,12 +112,13 @@ class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
     grace_s: float
     gpus_before: int
     gpus: int
+    until: int | None
     others: tuple[str, ...]
 
 
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
-"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent could
-not start it; lost: its instance or agent was gone; lease: its agent stopped it, nobody had renewed the lease; silent: it ended without a report.
+"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent
+could not start it; lost: its instance or agent was gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
 """
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 
@@ -221,8 +227,8 @@ class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
 # ------------------------------------------------------------ the run
 
 CloseCause = Literal["plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial"]
-"""plan: the policy wants nothing more; last-stage: it was in its last one, as planned, when the deadline came near; deadline: it was not; person:
-asked for it; no-instance: none could be had; no-trial: none is left, and none has reported.
+"""plan: the policy wants nothing more; last-stage: it was in its last one, as planned, when the deadline came near; deadline: it was not;
+person: asked for it; no-instance: none could be had; no-trial: none is left, and none has reported.
 """
 
 

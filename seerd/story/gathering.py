@@ -20,7 +20,7 @@ from seerd.story.beats import (
 )
 from seerd.story.words import at, count, names, sentence, stop_reason
 
-QUIET_STOPS = ("out", "resized", "paused", "closing", "hard")
+QUIET_STOPS = ("out", "resized", "reached", "paused", "closing", "hard")
 """Those that the table of who was compared, or the end itself, explains."""
 QUIET_ENDS = ("saved", "killed")
 
@@ -32,17 +32,15 @@ def lines_of(beats: Sequence[AnyBeat], name: str) -> Iterator[tuple[float, str]]
     groups: dict[Key, list[AnyBeat]] = {}
     taken = {(b.event, trial) for b in beats if isinstance(b, Lost) for trial in b.trials}
     for place, beat in enumerate(beats):
-        if _shown(beat, place, taken):
+        if _shown(beat, taken):
             groups.setdefault(_key(beat, place), []).append(beat)
     for together in groups.values():
         yield together[0].at_s, _line(together, name)
 
 
-def _shown(beat: AnyBeat, place: int, taken: set[tuple[int, str]]) -> bool:
+def _shown(beat: AnyBeat, taken: set[tuple[int, str]]) -> bool:
     match beat:
-        case Planned():
-            return place == 0
-        case Judged() | Started():
+        case Planned() | Judged() | Started():
             return False
         case Stopped():
             return beat.why not in QUIET_STOPS

@@ -47,7 +47,8 @@ from seerd.story.before import Before
 class Chapter:
     """One stage as it went, or the end of the run (`stage` None): from `start_s` until the next one began (None: it is the last).
 
-    planned_end_s  until when the stage was planned
+    planned_end_s  until when the stage was planned, None if it began more than once
+    times          how many times it has begun: brackets that follow each other have the same stages, an interrupted one begins again
     groups         who was wanted when it began
     """
 
@@ -57,6 +58,7 @@ class Chapter:
     groups: tuple[Sized, ...]
     beats: list[AnyBeat] = field(default_factory=list)
     until_s: float | None = None
+    times: int = 1
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class Historian:
         for command in commands:
             match command:
                 case StopTrial():
-                    yield trials.stopped(command, state)
+                    yield trials.stopped(before, command, state)
                 case StartTrial():
                     started = trials.started(command, state)
                     self.story.attempts.start(started)
@@ -189,7 +191,7 @@ class Historian:
         if not chapters or _turns(before, state, chapters[-1]):
             if chapters:
                 chapters[-1].until_s = state.now
-            chapters.append(_chapter(state))
+            chapters.append(_chapter(state, chapters))
         chapters[-1].beats += beats
 
 
@@ -204,8 +206,11 @@ def _turns(before: Before, state: State, last: Chapter) -> bool:
     return state.plan.stage != last.stage or fresh
 
 
-def _chapter(state: State) -> Chapter:
-    if state.phase is not RunPhase.RUNNING:
-        return Chapter(None, state.now, None, ())
+def _chapter(state: State, earlier: Sequence[Chapter]) -> Chapter:
+    stage = state.plan.stage if state.phase is RunPhase.RUNNING else None
+    times = 1 + sum(chapter.stage == stage for chapter in earlier)
+    if stage is None:
+        return Chapter(None, state.now, None, (), times=times)
     groups = trials.sized(Counter(allocation.gpus for allocation in state.wanted.values()))
-    return Chapter(state.plan.stage, state.now, state.outline.stages[state.plan.stage].end_s, groups)
+    planned_end_s = state.outline.stages[stage].end_s if times == 1 else None
+    return Chapter(stage, state.now, planned_end_s, groups, times=times)

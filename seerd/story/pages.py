@@ -17,7 +17,7 @@ from planner.ranking import standing
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.plain import ENDINGS, config_text
-from seerd.story.beats import Judged, Started, StopCause, Stopped
+from seerd.story.beats import AnyBeat, Judged, Planned, Started, StopCause, Stopped, Verdict
 from seerd.story.costs import Cost, costs
 from seerd.story.gathering import lines_of
 from seerd.story.historian import Chapter, Story
@@ -28,18 +28,27 @@ MOST_LINES = 30
 MOST_JUDGED = 16
 MOST_INSTANCES = 8
 
+MANY: dict[Verdict, str] = {
+    "goes-on": "go on",
+    "out": "are out",
+    "paused": "wait",
+    "complete": "complete",
+    "finished": "finished by themselves",
+    "failed": "have failed",
+}
 STOPS: dict[StopCause, str] = {
     "out": "out",
     "resized": "moved to another number of GPUs",
     "moved": "moved",
     "displaced": "made to wait",
+    "reached": "stopped to be compared",
     "paused": "paused",
     "leaving": "moved off what the cloud takes away",
     "node": "ended with another of their instances",
     "closing": "saved at the end",
     "hard": "killed at the end",
 }
-VERDICTS = {
+VERDICTS: dict[Verdict, str] = {
     "goes-on": "goes on",
     "out": "out",
     "paused": "waits",
@@ -75,11 +84,15 @@ def _head(state: State) -> Text:
 def _chapter(chapter: Chapter, cost: Cost, state: State) -> list[RenderableType]:
     parts: list[RenderableType] = [_title(chapter, state)]
     judged = [beat for beat in chapter.beats if isinstance(beat, Judged)]
+    first, lines = chapter.beats[0], chapter.beats
+    if isinstance(first, Planned):
+        parts.append(_grid([(at(first.at_s), sentence(first, state.facts.metric))]))
+        lines = lines[1:]
     if judged:
         parts.append(_judged(judged, state))
         if _best_get_most(judged, state):
             parts.append(_grid([("", "of those that go on, the best have the most GPUs")]))
-    parts.append(_lines(chapter, state))
+    parts.append(_lines(lines, state))
     return [*parts, *_cost(cost, state)]
 
 
@@ -90,7 +103,8 @@ def _title(chapter: Chapter, state: State) -> RenderableType:
         return _wrapped(f"the end, {when}", "bold")
     last = chapter.planned_end_s
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
-    title = f"stage {chapter.stage + 1} of {len(state.outline.stages)}, {when}{planned}: {sizes(chapter.groups)}"
+    again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
+    title = f"stage {chapter.stage + 1} of {len(state.outline.stages)}{again}, {when}{planned}: {sizes(chapter.groups)}"
     return _wrapped(title, "bold")
 
 
@@ -119,9 +133,8 @@ def _judged(judged: Sequence[Judged], state: State) -> RenderableType:
 
 def _best_get_most(judged: Sequence[Judged], state: State) -> bool:
     """Whether that explains why some have other numbers of GPUs than before."""
-    on = [beat for beat in judged if beat.verdict == "goes-on" and beat.metric is not None and beat.gpus]
-    order = sorted(on, key=lambda beat: standing(beat.trial, beat.metric, state.facts.mode))
-    gpus = [beat.gpus for beat in order]
+    on = [beat for beat in judged if beat.verdict == "goes-on" and beat.gpus]
+    gpus = [beat.gpus for beat in _ordered(on, state)]
     moved = any(beat.gpus_before not in (0, beat.gpus) for beat in on)
     return moved and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
@@ -133,50 +146,57 @@ def _gpus(beat: Judged) -> str:
 
 
 def _cuts(judged: Sequence[Judged], state: State) -> Iterator[str]:
-    """Of each bracket and number of reports that were compared at one moment: who just went on, and who just did not."""
-    rounds: dict[tuple[int, int, int], list[Judged]] = {}
-    together = Counter((beat.event, beat.bracket) for beat in judged)
+    """Of many trials: who just went on and who just did not, or, if they were compared as they came, how many did."""
+    as_they_came = len({beat.event for beat in judged}) > 1
+    rounds: dict[tuple[int, int], list[Judged]] = {}
     for beat in judged:
-        # Trials that were compared one by one, as they came, are gathered by the number of reports.
-        alone = together[beat.event, beat.bracket] < beat.of
-        key = (-1, beat.bracket, beat.reports) if alone else (beat.event, beat.bracket, 0)
-        rounds.setdefault(key, []).append(beat)
-    for (event, bracket, reports), beats in rounds.items():
-        verdicts = Counter(VERDICTS[beat.verdict] for beat in beats)
-        told = ", ".join(f"{number} {word}" for word, number in verdicts.most_common())
-        where = f"bracket {bracket + 1}" + (f", report {reports}" if event < 0 else "")
-        on = [beat for beat in beats if beat.verdict == "goes-on" and beat.metric is not None]
-        off = [beat for beat in beats if beat.verdict in ("out", "paused") and beat.metric is not None]
-        cut = [f"best {_one(min(on, key=_place), state)}"] if on else []
-        cut += [f"last that went on {_one(max(on, key=_place))}"] if len(on) > 1 else []
-        cut += [f"first that did not {_one(min(off, key=_place))}"] if off else []
-        yield f"{where}: {told}" + (f"; {'; '.join(cut)}" if cut else "")
+        rounds.setdefault((beat.bracket, beat.reports if as_they_came else 0), []).append(beat)
+    for (bracket, reports), beats in sorted(rounds.items()):
+        if as_they_came:
+            yield f"bracket {bracket}, report {reports}: {_came(beats, state)}"
+        else:
+            yield f"bracket {bracket}: {_cut(beats, state)}"
 
 
-def _place(beat: Judged) -> tuple[int, int]:
-    return beat.place or 0, beat.of
+def _came(beats: Sequence[Judged], state: State) -> str:
+    on = {beat.trial for beat in beats if beat.verdict == "goes-on"}
+    trials = {beat.trial for beat in beats}
+    last = all(beat.verdict == "complete" for beat in beats)
+    told = f"{count(len(trials), 'trial')} came there" + ("" if last else f", {len(on)} went on")
+    best = _ordered(beats, state)[:1]
+    return told + "".join(f"; best {beat.trial} with {state.facts.metric} {beat.metric:.6g}" for beat in best)
 
 
-def _one(beat: Judged, state: State | None = None) -> str:
-    name = f"{state.facts.metric} " if state is not None else ""
-    return f"{beat.trial} ({name}{beat.metric:.5g}, {ordinal(beat.place or 0)} of {beat.of})"
+def _cut(beats: Sequence[Judged], state: State) -> str:
+    counts = Counter(beat.verdict for beat in beats)
+    told = ", ".join(f"{number} {MANY[verdict]}" for verdict, number in counts.items())
+    ordered, best = _ordered(beats, state), beats[0].best
+    named = [("best", 0), ("last that goes on", best - 1), ("first that does not", best)]
+    cuts = [f"{what} {ordered[i].trial} with {ordered[i].metric:.6g}" for what, i in named if 0 <= i < len(ordered)]
+    return f"{told} of {beats[0].of} by {state.facts.metric}; {', '.join(cuts)}"
 
 
-def _lines(chapter: Chapter, state: State) -> RenderableType:
-    rows = [(at(seconds), text) for seconds, text in lines_of(chapter.beats, state.facts.metric)]
+def _ordered(beats: Sequence[Judged], state: State) -> list[Judged]:
+    """Those with a finite metric, best first."""
+    finite = [beat for beat in beats if beat.metric is not None]
+    return sorted(finite, key=lambda beat: standing(beat.trial, beat.metric, state.facts.mode))
+
+
+def _lines(beats: Sequence[AnyBeat], state: State) -> RenderableType:
+    rows = [(at(seconds), text) for seconds, text in lines_of(beats, state.facts.metric)]
     if len(rows) > MOST_LINES:
         left_out = len(rows) - MOST_LINES
         note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
         rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
-    trials = _trials(chapter)
+    trials = _trials(beats)
     return _grid([*rows, *([("", trials)] if trials else [])])
 
 
-def _trials(chapter: Chapter) -> str:
+def _trials(beats: Sequence[AnyBeat]) -> str:
     """How many attempts were started and stopped, and why."""
-    started = [beat for beat in chapter.beats if isinstance(beat, Started)]
+    started = [beat for beat in beats if isinstance(beat, Started)]
     first = sum(beat.attempt == 1 for beat in started)
-    stops = Counter(beat.why for beat in chapter.beats if isinstance(beat, Stopped))
+    stops = Counter(beat.why for beat in beats if isinstance(beat, Stopped))
     parts = [f"{count(first, 'trial')} started"] if first else []
     parts += [f"{len(started) - first} started again"] if len(started) > first else []
     parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
@@ -198,16 +218,16 @@ def _cost(cost: Cost, state: State) -> list[RenderableType]:
     if not billed:
         return []
     rented = state.facts.cluster.billing == "rented"
-    price = f", {format_money(state.ledger.usd(billed))}" if state.ledger.usd_per_gpu_h else ""
+    price = _usd(billed, state)
     idle = f"{cost.idle / billed:.0%} idle (boot included), " if rented else ""
-    told = f"cost {billed / 60:.2f} GPU-min{price}; {idle}{cost.starting / billed:.0%} until trials trained"
+    told = f"cost {billed / 60:.2f} GPU-min{price}; {idle}{cost.starting / billed:.0%} starting trials"
     if len(cost.instances) < 2:
         return [_grid([("", told)])]
     shown = sorted(cost.instances, key=lambda one: -one.billed)
     rows = [("", told)]
     for one in shown[:MOST_INSTANCES]:
         part = float(one.billed)
-        usd = f", {format_money(state.ledger.usd(part))}" if state.ledger.usd_per_gpu_h else ""
+        usd = _usd(part, state)
         share = f", {one.idle / part:.0%} idle" if rented and part else ""
         rows.append(("", f"  {one.instance}: {part / 60:.2f} GPU-min{usd}{share}"))
     rest = shown[MOST_INSTANCES:]
@@ -216,6 +236,11 @@ def _cost(cost: Cost, state: State) -> list[RenderableType]:
             ("", f"  {count(len(rest), 'more instance')}: {sum(float(o.billed) for o in rest) / 60:.2f} GPU-min")
         )
     return [_grid(rows)]
+
+
+def _usd(gpu_s: float, state: State) -> str:
+    """Parts are told to a tenth of a cent, so that they add up."""
+    return f", ${state.ledger.usd(gpu_s):.3f}" if state.ledger.usd_per_gpu_h else ""
 
 
 def trial_page(told: Json, story: Story, state: State) -> RenderableType:
@@ -309,7 +334,7 @@ def _money(told: Json, state: State) -> Iterator[RenderableType]:
     if told["best"] is not None:
         best = told["best"]
         yield _wrapped(
-            f"best so far: {best['trial']}, {told['metric']['name']} {best['metric']:.6g} after {best['epoch']} reports"
+            f"best so far: {best['trial']}, {told['metric']['name']} {best['metric']:.6g} after {count(best['epoch'], 'report')}"
         )
     if told["next"]:
         rows = [

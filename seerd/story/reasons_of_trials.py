@@ -65,7 +65,13 @@ def planned(before: Before, event: AnyEvent, state: State) -> Planned:
     groups = sized(Counter(allocation.gpus for allocation in state.wanted.values()))
     new = len(state.plan.new)
     return Planned(
-        event=state.seq, at_s=state.now, because=because, trial=trial, stage=state.plan.stage, groups=groups, new=new
+        event=state.seq,
+        at_s=state.now,
+        because=because,
+        trial=trial,
+        stage=state.plan.stage + 1,
+        groups=groups,
+        new=new,
     )
 
 
@@ -73,16 +79,17 @@ def judged(before: Before, state: State) -> Iterator[Judged]:
     """Everyone that the new plan has compared, and those that are out without having been."""
     plan = state.plan
     known = set()
+    cuts = {(one.bracket, one.of): one for one in plan.compared if one.place == one.best}
     for one in plan.compared:
         known.add(one.trial)
-        yield _judged(one, one.place, before, state)
+        yield _judged(one, cuts.get((one.bracket, one.of)), before, state)
     for name in plan.eliminated:
         if name not in known:
             trial = state.trials[name]
             yield _judged(Compared(name, trial.metric, trial.reports, 0, 0, 0, trial.bracket), None, before, state)
 
 
-def _judged(one: Compared, place: int | None, before: Before, state: State) -> Judged:
+def _judged(one: Compared, cut: Compared | None, before: Before, state: State) -> Judged:
     was = before.wanted.get(one.trial)
     return Judged(
         event=state.seq,
@@ -91,10 +98,12 @@ def _judged(one: Compared, place: int | None, before: Before, state: State) -> J
         verdict=_verdict(one, state.trials[one.trial], state),
         metric=one.metric,
         reports=one.reports,
-        place=place,
+        place=one.place or None,
         of=one.of,
         best=one.best,
-        bracket=one.bracket,
+        cut=None if cut is None else cut.trial,
+        cut_metric=None if cut is None else cut.metric,
+        bracket=one.bracket + 1,
         gpus_before=0 if was is None else was.gpus,
         gpus=state.trials[one.trial].gpus,
     )
@@ -109,7 +118,7 @@ def _verdict(one: Compared, trial: Trial, state: State) -> Verdict:
         return "goes-on"
     if trial.phase is TrialPhase.FINISHED:
         return "finished"
-    return "complete" if one.best == 0 else "paused"
+    return "complete" if one.final else "paused"
 
 
 def started(command: StartTrial, state: State) -> Started:
@@ -127,11 +136,13 @@ def started(command: StartTrial, state: State) -> Started:
     )
 
 
-def stopped(command: StopTrial, state: State) -> Stopped:
+def stopped(before: Before, command: StopTrial, state: State) -> Stopped:
     """An attempt that was asked to end, or killed."""
     trial = state.trials[command.trial]
     held = sum(len(slots.gpus) for slots in trial.held or ())
-    why = _stop_cause(trial, held, state)
+    was = before.wanted.get(trial.id)
+    until = None if was is None or was.until is None or trial.reports < was.until else was.until
+    why = _stop_cause(trial, held, until, state)
     return Stopped(
         event=state.seq,
         at_s=state.now,
@@ -142,11 +153,12 @@ def stopped(command: StopTrial, state: State) -> Stopped:
         grace_s=round(command.grace_s, 3),
         gpus_before=held,
         gpus=trial.gpus,
+        until=until if why == "reached" else None,
         others=_heirs(trial, state) if why in ("displaced", "moved") else (),
     )
 
 
-def _stop_cause(trial: Trial, held: int, state: State) -> StopCause:
+def _stop_cause(trial: Trial, held: int, until: int | None, state: State) -> StopCause:
     if state.hard:
         return "hard"
     if trial.out:
@@ -158,7 +170,7 @@ def _stop_cause(trial: Trial, held: int, state: State) -> StopCause:
     if any(state.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left):
         return "leaving"
     if trial.gpus == 0:
-        return "paused"
+        return "paused" if until is None else "reached"
     if trial.gpus != held:
         return "resized"
     return "displaced" if trial.target is None else "moved"

@@ -40,6 +40,7 @@ def chapter_json(chapter: Chapter, cost: Cost, state: State) -> Json:
     gpu_s = float(cost.billed)
     return {
         "stage": None if chapter.stage is None else chapter.stage + 1,
+        "times": chapter.times,
         "start_s": chapter.start_s,
         "until_s": state.now if chapter.until_s is None else chapter.until_s,
         "planned_end_s": chapter.planned_end_s,

@@ -96,12 +96,16 @@ def _(beat: Judged, name: str) -> str:
     told = metric(name, beat.metric, beat.reports)
     if beat.place is not None:
         best = f"; the {'best one goes' if beat.best == 1 else f'{beat.best} best go'} on" if beat.best else ""
-        told += f" was {ordinal(beat.place)} of {beat.of}{best}"
+        best = best or ("" if beat.verdict == "complete" else "; nobody goes on yet")
+        beyond = beat.place > beat.best and beat.cut_metric is not None
+        cut = f" (the last of them {beat.cut} with {beat.cut_metric:.6g})" if beyond and beat.best > 1 else ""
+        cut = f" ({beat.cut} with {beat.cut_metric:.6g})" if beyond and beat.best == 1 else cut
+        told += f" was {ordinal(beat.place)} of {beat.of}{best}{cut}"
     return f"{beat.trial}: {told}: {_verdict(beat)}"
 
 
 def _verdict(beat: Judged) -> str:
-    late = beat.place is not None and beat.place > beat.best
+    late = beat.place is None or beat.place > beat.best
     gpus = count(beat.gpus, "GPU")
     before = f" instead of {beat.gpus_before}" if beat.gpus_before not in (0, beat.gpus) else ""
     if beat.verdict == "goes-on":
@@ -109,7 +113,9 @@ def _verdict(beat: Judged) -> str:
         return f"it goes on{all_the_same}, with {gpus}{before}" if beat.gpus else f"it goes on{all_the_same}"
     return {
         "out": "it is out",
-        "paused": "it waits" if late or not beat.best else "it waits for a free place",
+        "paused": "it waits, to go on if it is among the best when more have come there"
+        if late
+        else "it waits for a free place",
         "complete": "its training is complete",
         "finished": "its script had come to its end, its model counts",
         "failed": "it had failed",
@@ -131,6 +137,7 @@ def stop_reason(beat: Stopped) -> str:
         "resized": f"to go on with {count(beat.gpus, 'GPU')} instead of {beat.gpus_before}",
         "moved": f"to go on elsewhere{heirs or ', so that fewer instances are needed'}",
         "displaced": f"to wait{heirs or ': there is no room for it any more'}",
+        "reached": f"after report {beat.until}, where it is compared with others",
         "paused": "to wait: the plan does not want it to train on now",
         "leaving": "to go on elsewhere: the cloud takes its instance away",
         "node": "since it has ended on another of its instances",
