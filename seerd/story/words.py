@@ -203,7 +203,7 @@ def _(beat: HeldBack, name: str) -> str:
     why = {
         "budget": "the budget could not pay for it and for giving everything back",
         "late": "it would come too late to be of use before the end",
-        "most": "no more may be there at one moment",
+        "most": "no more may be there at one moment, and what the cloud takes away counts until it is gone",
     }[beat.why]
     return f"{what}: {why}"
 
