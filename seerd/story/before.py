@@ -47,7 +47,7 @@ class Before:
     wanted: dict[str, Allocation]
     live: int
     needed: int
-    refusals: int
+    launch_at_s: float
     trials: dict[str, TrialBefore]
     there: tuple[str, ...]
     leaving: tuple[str, ...]
@@ -63,7 +63,7 @@ class Before:
             state.wanted,
             state.live,
             state.needed,
-            state.refusals,
+            state.launch_at,
             {trial.id: _trial(state, trial) for trial in _concerned(state, event)},
             tuple(i.id for i in state.instances.values() if i.phase in THERE) if resumed else (),
             _leaving(state) if state.leaving else (),

@@ -48,7 +48,7 @@ def _ask_cause(before: Before, event: AnyEvent, state: State) -> AskCause:
         return "resumed"
     if isinstance(event, InstanceLost | InstanceNoticed):
         return "replacement"
-    if isinstance(event, TimerFired | LaunchRefused) and before.refusals:
+    if isinstance(event, TimerFired) and -math.inf < before.launch_at_s <= state.now:
         return "again"
     return "room"
 
