@@ -13,6 +13,7 @@ from seerd.story.beats import (
     Ended,
     Judged,
     Lost,
+    Noticed,
     Planned,
     Refused,
     Started,
@@ -30,7 +31,7 @@ Key = tuple[object, ...]
 def lines_of(beats: Sequence[AnyBeat], name: str) -> Iterator[tuple[float, str]]:
     """(when, what); `name`: what the metric is called."""
     groups: dict[Key, list[AnyBeat]] = {}
-    taken = {(b.event, trial) for b in beats if isinstance(b, Lost) for trial in b.trials}
+    taken = {(b.event, trial) for b in beats if isinstance(b, Lost | Noticed) for trial in b.trials}
     for place, beat in enumerate(beats):
         if _shown(beat, taken):
             groups.setdefault(_key(beat, place), []).append(beat)
@@ -43,7 +44,8 @@ def _shown(beat: AnyBeat, taken: set[tuple[int, str]]) -> bool:
         case Planned() | Judged() | Started():
             return False
         case Stopped():
-            return beat.why not in QUIET_STOPS
+            noticed = beat.why == "leaving" and (beat.event, beat.trial) in taken
+            return beat.why not in QUIET_STOPS and not noticed
         case Ended():
             alone = beat.how != "lost" or (beat.event, beat.trial) not in taken or beat.then == "failed"
             return beat.how not in QUIET_ENDS and alone

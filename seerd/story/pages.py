@@ -121,13 +121,15 @@ def _judged(judged: Sequence[Judged], state: State) -> RenderableType:
     if len(judged) > MOST_JUDGED:
         return _grid([("", line) for line in _cuts(judged, state)])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("  trial", "", state.facts.metric, "reports", "place", "GPUs"):
+    several = len({beat.bracket for beat in judged}) > 1
+    for column in ("  trial", "", state.facts.metric, "reports", "place", "GPUs", *["bracket"] * several):
         table.add_column(column, justify="right" if column in (state.facts.metric, "reports") else "left", no_wrap=True)
     for beat in judged:
         metric = "-" if beat.metric is None else f"{beat.metric:.6g}"
         place = "" if beat.place is None else f"{ordinal(beat.place)} of {beat.of}"
         best = f", {beat.best} go{'es' * (beat.best == 1)} on" if beat.best and place else ""
-        table.add_row(f"  {beat.trial}", VERDICTS[beat.verdict], metric, str(beat.reports), place + best, _gpus(beat))
+        row = [f"  {beat.trial}", VERDICTS[beat.verdict], metric, str(beat.reports), place + best, _gpus(beat)]
+        table.add_row(*row, *[str(beat.bracket)] * several)
     return table
 
 

@@ -210,3 +210,10 @@ def test_help_teaches(home: Path) -> None:
     text = re.sub(r"\s+", " ", done.stdout)
     for part in ("stage by stage", "`--trial t3`", "`--at 12m`", "@57", "why it was stopped"):
         assert part in text
+
+
+def test_the_example_in_the_document_is_what_is_printed(home: Path) -> None:
+    document = (Path(__file__).parent.parent.parent / "docs" / "replay.md").read_text()
+    for page in (told(home).page, told(home, trial="t3").page, told(home, at="90s").page):
+        shown = "\n".join(line.rstrip() for line in printed(page, width=100).splitlines())
+        assert shown in document, f"docs/replay.md shows something else than\n{shown}"
