@@ -19,8 +19,10 @@ from seerd.shell.journal import Entry, Journal
 from seerd.show import status_of
 from seerd.story.historian import Historian, Story
 from seerd.story.moment import moment_json
-from seerd.story.pages import moment_page, story_page, trial_page
+from seerd.story.moment_page import moment_page
+from seerd.story.pages import story_page
 from seerd.story.told import story_json, trial_json
+from seerd.story.trial_page import trial_page
 from seerd.story.words import at, count
 from seerd.units import parse_duration
 

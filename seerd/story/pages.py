@@ -1,4 +1,4 @@
-"""A run's story, a trial's life and a moment, to be read on a terminal.
+"""A run's story, stage by stage, to be read on a terminal.
 
 The one rule: nothing is said here that `--json` does not say too; long lists are cut, and say by how much.
 """
@@ -16,15 +16,15 @@ from rich.text import Text
 from planner.ranking import standing
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.plain import ENDINGS, config_text
+from seerd.plain import ENDINGS
 from seerd.story.beats import AnyBeat, Judged, Planned, Started, StopCause, Stopped, Verdict
 from seerd.story.costs import Cost, costs
 from seerd.story.gathering import lines_of
 from seerd.story.historian import Chapter, Story
-from seerd.story.words import at, count, names, ordinal, sentence, sizes
+from seerd.story.layout import MOST_LINES, grid, wrapped
+from seerd.story.words import at, count, ordinal, sentence, sizes
 from seerd.units import format_duration, format_gpu_time, format_money
 
-MOST_LINES = 30
 MOST_JUDGED = 16
 MOST_INSTANCES = 8
 
@@ -63,7 +63,7 @@ Json = dict[str, Any]
 def story_page(story: Story, state: State) -> RenderableType:
     """The whole run, stage by stage."""
     parts: list[RenderableType] = [_head(state)]
-    parts += [_wrapped(f"note: {told}") for told in state.outline.adjusted]
+    parts += [wrapped(f"note: {told}") for told in state.outline.adjusted]
     for chapter, cost in zip(story.chapters, costs(story, state, state.now), strict=True):
         parts += [Text(), *_chapter(chapter, cost, state)]
     return Group(*parts, Text())
@@ -86,12 +86,12 @@ def _chapter(chapter: Chapter, cost: Cost, state: State) -> list[RenderableType]
     judged = [beat for beat in chapter.beats if isinstance(beat, Judged)]
     first, lines = chapter.beats[0], chapter.beats
     if isinstance(first, Planned):
-        parts.append(_grid([(at(first.at_s), sentence(first, state.facts.metric))]))
+        parts.append(grid([(at(first.at_s), sentence(first, state.facts.metric))]))
         lines = lines[1:]
     if judged:
         parts.append(_judged(judged, state))
         if _best_get_most(judged, state):
-            parts.append(_grid([("", "of those that go on, the best have the most GPUs")]))
+            parts.append(grid([("", "of those that go on, the best have the most GPUs")]))
     parts.append(_lines(lines, state))
     return [*parts, *_cost(cost, state)]
 
@@ -100,26 +100,18 @@ def _title(chapter: Chapter, state: State) -> RenderableType:
     until = state.now if chapter.until_s is None else chapter.until_s
     when = f"{at(chapter.start_s)} to {at(until)}"
     if chapter.stage is None:
-        return _wrapped(f"the end, {when}", "bold")
+        return wrapped(f"the end, {when}", "bold")
     last = chapter.planned_end_s
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
     again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
     title = f"stage {chapter.stage + 1} of {len(state.outline.stages)}{again}, {when}{planned}: {sizes(chapter.groups)}"
-    return _wrapped(title, "bold")
-
-
-def _wrapped(text: str, style: str = "") -> Table:
-    """Text that is broken between words where the terminal ends."""
-    table = Table.grid()
-    table.add_column()
-    table.add_row(Text(text, style=style))
-    return table
+    return wrapped(title, "bold")
 
 
 def _judged(judged: Sequence[Judged], state: State) -> RenderableType:
     """Who was compared: each of them, or of many what it took to go on."""
     if len(judged) > MOST_JUDGED:
-        return _grid([("", line) for line in _cuts(judged, state)])
+        return grid([("", line) for line in _cuts(judged, state)])
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     several = len({beat.bracket for beat in judged}) > 1
     for column in ("  trial", "", state.facts.metric, "reports", "place", "GPUs", *["bracket"] * several):
@@ -191,7 +183,7 @@ def _lines(beats: Sequence[AnyBeat], state: State) -> RenderableType:
         note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
         rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
     trials = _trials(beats)
-    return _grid([*rows, *([("", trials)] if trials else [])])
+    return grid([*rows, *([("", trials)] if trials else [])])
 
 
 def _trials(beats: Sequence[AnyBeat]) -> str:
@@ -205,16 +197,6 @@ def _trials(beats: Sequence[AnyBeat]) -> str:
     return ", ".join(parts)
 
 
-def _grid(rows: Sequence[tuple[str, str]]) -> Table:
-    """Moments and what happened then; the text keeps to its column however narrow the terminal is."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(justify="right", no_wrap=True, min_width=9)
-    table.add_column()
-    for when, text in rows:
-        table.add_row(Text(when), Text(text))
-    return table
-
-
 def _cost(cost: Cost, state: State) -> list[RenderableType]:
     billed = float(cost.billed)
     if not billed:
@@ -224,7 +206,7 @@ def _cost(cost: Cost, state: State) -> list[RenderableType]:
     idle = f"{cost.idle / billed:.0%} idle (boot included), " if rented else ""
     told = f"cost {billed / 60:.2f} GPU-min{price}; {idle}{cost.starting / billed:.0%} starting trials"
     if len(cost.instances) < 2:
-        return [_grid([("", told)])]
+        return [grid([("", told)])]
     shown = sorted(cost.instances, key=lambda one: -one.billed)
     rows = [("", told)]
     for one in shown[:MOST_INSTANCES]:
@@ -237,128 +219,9 @@ def _cost(cost: Cost, state: State) -> list[RenderableType]:
         rows.append(
             ("", f"  {count(len(rest), 'more instance')}: {sum(float(o.billed) for o in rest) / 60:.2f} GPU-min")
         )
-    return [_grid(rows)]
+    return [grid(rows)]
 
 
 def _usd(gpu_s: float, state: State) -> str:
     """Parts are told to a tenth of a cent, so that they add up."""
     return f", ${state.ledger.usd(gpu_s):.3f}" if state.ledger.usd_per_gpu_h else ""
-
-
-def trial_page(told: Json, story: Story, state: State) -> RenderableType:
-    """The value of `replay --trial --json`, to be read."""
-    name = state.facts.metric
-    result = "; its model is the result" if told["handed_back"] else ""
-    heads = [_wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold")]
-    heads += [_grid([("why", told["why"]), ("config", config_text(told["config"]))])]
-    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
-    beats = [beat for beat in story.of_trial(told["trial"]) if not isinstance(beat, Started)]
-    lines = [(at(beat.at_s), _without_name(sentence(beat, name), told["trial"])) for beat in beats]
-    parts: list[RenderableType] = [*heads, Text()]
-    if rows:
-        spent = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
-        parts += [Text(spent, style="bold"), _grid(rows), Text()]
-    if lines:
-        parts += [Text("what happened to it, and why", style="bold"), _grid(_shortened(lines)), Text()]
-    return Group(*parts)
-
-
-def _shortened(rows: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    if len(rows) <= 2 * MOST_LINES:
-        return rows
-    note = ("", f"... {len(rows) - 2 * MOST_LINES} lines left out; --json has them all")
-    return [*rows[:MOST_LINES], note, *rows[-MOST_LINES:]]
-
-
-def _without_name(text: str, trial: str) -> str:
-    return text.removeprefix(trial).removeprefix(":").strip()
-
-
-def _attempt(attempt: Json, name: str) -> str:
-    on = " and ".join(f"{on['instance']} GPU {','.join(map(str, on['gpus']))}" for on in attempt["on"])
-    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
-    if attempt["training_s"] is None:
-        told = f"on {on}: never trained"
-    else:
-        told = f"on {on}{since}: trained after {at(attempt['training_s'] - attempt['start_s'])}"
-    if attempt["reports"]:
-        first, last = attempt["first"], attempt["last"]
-        told += f", {count(attempt['reports'], 'report')}: {name} {_value(first)} to {_value(last)}"
-        if attempt["best"] is not None and attempt["best"]["report"] not in (first["report"], last["report"]):
-            told += f", best {_value(attempt['best'])} at report {attempt['best']['report']}"
-    if attempt["ended_s"] is None:
-        return f"{told}; still there"
-    return f"{told}; ended at {at(attempt['ended_s'])} ({attempt['how']})"
-
-
-def _value(report: Json) -> str:
-    return "not a finite number" if report["metric"] is None else f"{report['metric']:.6g}"
-
-
-NEXT = {
-    "deadline": "everything must be asked to stop, to keep the deadline",
-    "budget": "everything must be asked to stop, to keep the budget",
-    "plan": "the stage is over, the policy is asked",
-    "launch": "instances are asked for again",
-    "closed": "what has not saved by then is given back as it is",
-}
-
-
-def moment_page(told: Json, state: State) -> RenderableType:
-    """The value of `replay --at --json`, to be read."""
-    head = (
-        f"{told['run']} at {at(told['at_s'])} (after event {told['event']}): {told['phase']}, "
-        f"stage {told['stage']} of {told['stages']} (planned until {at(told['stage_end_s'])})"
-    )
-    parts: list[RenderableType] = [_wrapped(head), Text(), *_money(told, state), Text()]
-    wanted = " and ".join(f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"])
-    instances = f"{count(told['instances_needed'], 'instance')} needed, {told['instances_live']} there or on the way"
-    parts.append(_wrapped(f"wanted: {wanted or 'nobody'}; {instances}"))
-    parts += [_where(told), Text()]
-    if told["waiting"]:
-        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
-        parts.append(_wrapped(f"waiting for GPUs: {waiting}"))
-    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
-    parts += [Text("under way", style="bold"), _grid(_shortened(under_way)), Text()] if under_way else []
-    if told["decided"]:
-        when = at(told["decided"][0]["at_s"])
-        parts.append(Text(f"decided last, at {when} (event {told['decided'][0]['event']})", style="bold"))
-        parts += [_grid(_shortened([("", one["text"]) for one in told["decided"]])), Text()]
-    return Group(*parts)
-
-
-def _money(told: Json, state: State) -> Iterator[RenderableType]:
-    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
-    yield _wrapped(
-        f"spent {told['spent_gpu_min']:.2f} GPU-min{price}, {told['committed_gpu_min']:.2f} if everything were given back now, "
-        f"left {told['left_gpu_min']:.2f} of {told['budget_gpu_min']:.2f}; {count(told['gpus_billed'], 'GPU')} billed"
-    )
-    if told["best"] is not None:
-        best = told["best"]
-        yield _wrapped(
-            f"best so far: {best['trial']}, {told['metric']['name']} {best['metric']:.6g} after {count(best['epoch'], 'report')}"
-        )
-    if told["next"]:
-        rows = [
-            (at(due["at_s"]), NEXT[due["what"]] + (" (comes first)" if i == 0 else ""))
-            for i, due in enumerate(told["next"])
-        ]
-        yield Text("next", style="bold")
-        yield _grid(rows)
-
-
-def _where(told: Json) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("  instance", "state", "GPUs", "what runs there"):
-        table.add_column(column, no_wrap=column != "what runs there")
-    for instance in told["instances"]:
-        here = [
-            f"{one['trial']} ({one['phase']}, {count(one['reports'], 'report')}) on {len(on['gpus'])}"
-            for one in told["running"]
-            for on in one["on"]
-            if on["instance"] == instance["instance"]
-        ]
-        by = "" if instance["by_s"] is None else f" by {at(instance['by_s'])}"
-        busy = f"{instance['busy']} of {instance['gpus']}"
-        table.add_row(f"  {instance['instance']}", instance["phase"] + by, busy, ", ".join(here) or "nothing")
-    return table if told["instances"] else Text("  no instance")

@@ -15,8 +15,10 @@ from seerd.story.beats import Closing, Over
 from seerd.story.costs import costs
 from seerd.story.fates import fate
 from seerd.story.moment import moment_json
-from seerd.story.pages import moment_page, story_page, trial_page
+from seerd.story.moment_page import moment_page
+from seerd.story.pages import story_page
 from seerd.story.told import story_json, trial_json
+from seerd.story.trial_page import trial_page
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
 from tests.story.retold import beats_of, printed, story_of
