@@ -176,8 +176,15 @@ def test_a_killed_daemon_is_told_with_how_long_nothing_was_written(facts: MakeFa
     (resumed,) = beats_of(story, Resumed)
     assert not resumed.reopened
     assert resumed.silent_s == pytest.approx(6.0, abs=1.0)
+
+
+def test_orders_that_are_given_again_under_their_old_ids_are_told_once(facts: MakeFacts) -> None:
+    world = SCENARIOS["plain"](facts)
+    world = World(world.facts, world.fleet.behaviour, kill_after=frozenset({2}))
+    _, story = story_of(world)
+    assert beats_of(story, Resumed)
     starts = [(beat.trial, beat.attempt) for beat in beats_of(story, Started)]
-    assert len(starts) == len(set(starts)), "orders that are given again under their old ids are told once"
+    assert len(starts) == len(set(starts))
 
 
 def test_an_agent_alone_ends_its_trials_when_its_lease_is_over(facts: MakeFacts) -> None:
