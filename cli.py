@@ -322,14 +322,27 @@ def stop(run: o.RunArg, home: o.HomeOpt = None) -> None:
 
 
 @app.command()
-def replay(run: o.RunArg, home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
-    """Rebuild a run from its journal and check that the same decisions come out."""
-    from seerd import runs
+def replay(
+    run: o.RunArg = "last",
+    trial: o.TrialOpt = None,
+    at: o.AtOpt = None,
+    home: o.HomeOpt = None,
+    json: o.JsonOpt = False,
+) -> None:
+    """Rebuild a run from its journal, check that the same decisions come out, and tell why it went as it did.
 
+    Without options, stage by stage: who was compared with whom and went on, why instances came and went, what it cost. `--trial t3`: the life of
+    one trial, and why it was stopped. `--at 12m`: what ran, was wanted, under way and paid then, and what had been decided last. With both, the
+    trial's life until then. Nothing is started or written; a run that still goes on can be replayed too.
+    """
+    from seerd import retelling
+    from seerd.shell.journal import Journal
+
+    until = retelling.moment_of(at) if at is not None else None
     folder = c.home(home).find(run)
-    state = runs.read(folder)
-    told = {"run": folder.run, "events": state.seq, "same": True}
-    c.tell(told, None if json else f"{folder.run}: {state.seq} events, every decision came out the same")
+    with c.quickly(), Journal.open(folder.journal, read_only=True) as journal:
+        retold = retelling.retell(journal, trial, until, alive=folder.owner() is not None)
+    c.tell(retold.told, None if json else retold.page)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from planner.fixed import FixedCluster, fixed_cluster
 from planner.model import (
     Allocation,
     Bracket,
+    Compared,
     Group,
     Impossible,
     Mode,
@@ -168,6 +169,10 @@ class Search:
         self._tell(view.mode)
         return went
 
+    def take_compared(self, view: View) -> tuple[Compared, ...]:
+        """How those stand who have come to a rung, or gone on from one, since the plan before."""
+        return self._ladders.take_compared(view.mode)
+
     def _draw(self) -> NewTrial:
         bracket = next_bracket(self._drawn, self._shares)
         self._drawn[bracket] += 1
@@ -212,11 +217,12 @@ class Asha:
         self._search.settle(view)
         new = self._search.fill(view)
         jobs = sorted(self._search.running.values(), key=lambda job: -job.until)
+        judged = self._search.take_compared(view)
         if not jobs:
-            return Plan(new=new, done=True)
+            return Plan(new=new, done=True, compared=judged)
         gpus = self._size(cluster, len(jobs))
         allocations = tuple(Allocation(job.trial, gpus, job.bracket, job.until) for job in jobs)
-        return Plan(allocations, new, ask_at_s=cluster.end_s)
+        return Plan(allocations, new, ask_at_s=cluster.end_s, compared=judged)
 
     def _size(self, cluster: FixedCluster, trials: int) -> int:
         """GPUs per trial: the most that all can have, if there is nobody else to give them to."""

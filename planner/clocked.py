@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.model import (
     Allocation,
     Bracket,
+    Compared,
     Group,
     Impossible,
     NewTrial,
@@ -22,7 +23,7 @@ from planner.model import (
     View,
 )
 from planner.names import trial_name
-from planner.ranking import rank
+from planner.ranking import compared, rank
 from planner.space import Config
 
 
@@ -67,6 +68,7 @@ class Clocked:
         self._sampler = sampler
         self._members: list[list[str]] = []
         self._round: list[int] = []
+        self._compared: list[Compared] = []
 
     def outline(self) -> Outline | Impossible:
         """The stages between any two moments at which something changes."""
@@ -87,6 +89,7 @@ class Clocked:
         new = self._begin(self._tracks) if not self._members else ()
         view = view.with_new(new)
         out: list[str] = []
+        self._compared = []
         for number, track in enumerate(self._tracks):
             out += self._advance(number, track, view)
         running = tuple(a for a in self._allocations(self._tracks, view) if view.trials[a.trial].status == "live")
@@ -94,9 +97,10 @@ class Clocked:
         after = [end for end in ends if end > view.now_s]
         stage = min(len(ends) - len(after), len(ends) - 1)
         if not after:
-            return Plan(new=new, eliminated=tuple(out), stage=stage, done=True)
+            return Plan(new=new, eliminated=tuple(out), stage=stage, done=True, compared=tuple(self._compared))
         done = not running and not self._more(view.now_s)
-        return Plan(running, new, tuple(out), stage, after[0], ask_on_end=False, done=done)
+        plan = Plan(running, new, tuple(out), stage, after[0], ask_on_end=False, done=done)
+        return replace(plan, compared=tuple(self._compared))
 
     def _begin(self, tracks: Sequence[Track]) -> tuple[NewTrial, ...]:
         rng = random.Random(self._problem.params.seed)
@@ -115,8 +119,10 @@ class Clocked:
             self._round[number] += 1
             if self._round[number] == len(track.rounds):
                 break
-            ordered = [t.id for t in rank((view.trials[name] for name in self._members[number]), view.mode)]
+            ranked = rank((view.trials[name] for name in self._members[number]), view.mode)
+            ordered = [trial.id for trial in ranked]
             places = track.rounds[self._round[number]].trials
+            self._compared += compared(ranked, places, number)
             self._members[number] = ordered[:places]
             out += ordered[places:]
         return out

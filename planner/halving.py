@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from planner.fixed import FixedCluster, fixed_cluster
 from planner.model import (
     Allocation,
     Bracket,
+    Compared,
     Group,
     Impossible,
     NewTrial,
@@ -27,7 +28,7 @@ from planner.model import (
     View,
 )
 from planner.names import trial_name
-from planner.ranking import Standing, standing_at
+from planner.ranking import Standing, metric_at, standing_at
 from planner.rungs import MAX_REPORTS, RUNGS
 from planner.stages import halving_rungs, share
 
@@ -71,6 +72,7 @@ class Halving:
         self._waiting: deque[str] = deque()
         self._running: dict[str, None] = {}
         self._standings: list[Standing] = []
+        self._compared: list[Compared] = []
 
     def outline(self) -> Outline | Impossible:
         """The first bracket's rungs as stages, each as long as was planned, or with the share of the time that its reports have."""
@@ -87,15 +89,17 @@ class Halving:
         stage = max(0, min(self._rung, len(self._first) - 1))
         if view.now_s >= self._cluster.end_s:
             return Plan(stage=stage, done=True)
+        self._compared = []
         self._collect(view)
         new, out = self._advance(view)
         if self._rung < 0:
-            return Plan(new=new, eliminated=out, stage=stage, done=True)
+            return Plan(new=new, eliminated=out, stage=stage, done=True, compared=tuple(self._compared))
         rung = self._rungs[self._rung]
         gpus = _share(self._problem, rung)[1]
         running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
         stage = min(self._rung, len(self._first) - 1)
-        return Plan(running, new, out, stage, self._cluster.end_s, hold_gpus=self._next_gpus())
+        plan = Plan(running, new, out, stage, self._cluster.end_s, hold_gpus=self._next_gpus())
+        return replace(plan, compared=tuple(self._compared))
 
     def _next_gpus(self) -> int:
         """GPUs of the next rung: its instances are there already, and must not be rented a second time."""
@@ -135,16 +139,28 @@ class Halving:
             self._rung += 1
             if self._rung == len(self._rungs) or (self._rung and not alive):
                 kept: list[str] = []
+                self._compare(ordered, 0, view)
                 new += self._next_bracket()
                 self._waiting.extend(trial.id for trial in new)
             else:
                 kept = alive[: self._rungs[self._rung].trials]
+                self._compare(ordered, self._rungs[self._rung].trials, view)
                 self._waiting.extend(kept)
             if self._rung < 0:
                 break
             out += [name for name in ordered if name not in kept] if kept else []
             self._collect(view)
         return new, tuple(out)
+
+    def _compare(self, ordered: list[str], best: int, view: View) -> None:
+        """Write down how the trials of the rung that has ended stand, for people."""
+        until = self._rungs[self._rung - 1].until if ordered else 0
+        for place, name in enumerate(ordered, 1):
+            trial = view.trials[name]
+            reports = min(until, trial.reports)
+            metric = metric_at(trial, until) if trial.history else None
+            final = self._rung == len(self._rungs)
+            self._compared.append(Compared(name, metric, reports, place, len(ordered), best, final=final))
 
     def _next_bracket(self) -> tuple[NewTrial, ...]:
         rungs = self._first if not self._asked else next(self._brackets, None)

@@ -210,9 +210,10 @@ class HyperSched:
         left_s = cluster.end_s - max(view.now_s, cluster.start_s)
         new = self._next(view, left_s)
         self._end_runs(view.now_s)
+        judged = self._search.take_compared(view)
         if not self._search.running:
-            return Plan(new=new, done=True)
-        return Plan(tuple(self._allocations(view, cluster, left_s)), new, ask_at_s=cluster.end_s)
+            return Plan(new=new, done=True, compared=judged)
+        return Plan(tuple(self._allocations(view, cluster, left_s)), new, ask_at_s=cluster.end_s, compared=judged)
 
     def _next(self, view: View, left_s: float) -> tuple[NewTrial, ...]:
         """Who runs on, resumes or starts."""

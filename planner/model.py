@@ -182,6 +182,26 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """How one trial stood when it was decided who goes on. For people: what follows from it is in the plan.
+
+    metric   what it was judged by, after `reports` reports; None: not finite, or there was none
+    place    1 is the best `of` all that were compared; `best`: so many of them may go on
+    bracket  trials of different brackets are not compared
+    final    its training is complete: there is nowhere to go on to
+    """
+
+    trial: str
+    metric: float | None
+    reports: int
+    place: int
+    of: int
+    best: int
+    bracket: int = 0
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What is wanted from now until `ask_at_s`.
 
@@ -192,6 +212,7 @@ class Plan:
     hold_gpus    instances for so many GPUs will be needed again soon: rented ones that are there are not given back
     ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more until then
     done         nothing more is wanted: choose the best model and end
+    compared     who was compared with whom since the plan before: what `allocations` and `eliminated` follow from
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -202,6 +223,7 @@ class Plan:
     hold_gpus: int = 0
     ask_on_end: bool = True
     done: bool = False
+    compared: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,20 @@ and a failed one last of all; ties go to the smaller id, so that a run can be re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from planner.model import Mode, TrialView
+from planner.model import Compared, Mode, TrialView
 
 
 def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
     """The trials, best first."""
     return sorted(trials, key=lambda trial: _key(trial, mode))
+
+
+def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Compared]:
+    """How each of them stands, best first, each with its last report; so many may go on."""
+    of = len(ordered)
+    return [Compared(t.id, t.metric, t.reports, place, of, best, bracket) for place, t in enumerate(ordered, 1)]
 
 
 Standing = tuple[int, float, str]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.model import Mode, PolicyParams, TrialView, View
+from planner.model import Compared, Mode, PolicyParams, TrialView, View
 from planner.ranking import Standing, metric_at, standing
 
 MAX_REPORTS = 256
@@ -62,6 +62,10 @@ class Rung:
         """Whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
+    def place_of(self, place: Standing) -> tuple[int, int]:
+        """1 for the best, and of how many that have arrived."""
+        return bisect_left(self._arrived, place) + 1, len(self._arrived)
+
     def promotable(self, eta: Fraction) -> str | None:
         """The best that waits, if it is among the best 1/eta of those that have arrived."""
         name = self.best_waiting()
@@ -107,6 +111,7 @@ class Ladders:
         self._highest_first = sorted(rungs, key=lambda at: -self._brackets[at[0]][at[1] + 1].reports)
         self._arrivals: list[Arrival] = []
         self._lost: list[str] = []
+        self._judged: dict[tuple[str, int, int], float | None] = {}
 
     def enter(self, trial: str, bracket: int) -> None:
         """A new trial is on its way to the lowest rung of a bracket."""
@@ -146,6 +151,18 @@ class Ladders:
         self._arrivals, self._lost = [], []
         return news
 
+    def take_compared(self, mode: Mode) -> tuple[Compared, ...]:
+        """How those stand now who have come to a rung, or gone on from one, since this was last asked."""
+        judged, self._judged = self._judged, {}
+        found = []
+        for (trial, bracket, number), metric in judged.items():
+            rungs = self._brackets[bracket]
+            place, of = rungs[number].place_of(standing(trial, metric, mode))
+            final = number + 1 == len(rungs)
+            best = 0 if final else int(of / self._eta)
+            found.append(Compared(trial, metric, rungs[number].reports, place, of, best, bracket, final))
+        return tuple(found)
+
     def _go_on(self, view: View, choose: Callable[[Rung], str | None]) -> bool:
         for bracket, number in self._highest_first:
             rung = self._brackets[bracket][number]
@@ -160,6 +177,8 @@ class Ladders:
         job = Job(name, bracket, number, self._brackets[bracket][number].reports)
         self.running[name] = job
         trial = view.trials[name]
+        before = self._brackets[bracket][number - 1].reports
+        self._judged[name, bracket, number - 1] = metric_at(trial, before)
         if trial.reports >= job.until:
             self._settle(job, trial, view.mode)
 
@@ -169,5 +188,6 @@ class Ladders:
             self._lost.append(job.trial)
             return
         metric = metric_at(trial, job.until)
+        self._judged[job.trial, job.bracket, job.rung] = metric
         self._brackets[job.bracket][job.rung].arrive(job.trial, metric, mode, waits=trial.status == "live")
         self._arrivals.append(Arrival(job, metric))

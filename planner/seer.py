@@ -20,6 +20,7 @@ from itertools import accumulate
 from planner.model import (
     Allocation,
     Bracket,
+    Compared,
     Group,
     Impossible,
     Limits,
@@ -32,7 +33,7 @@ from planner.model import (
     View,
 )
 from planner.names import trial_name
-from planner.ranking import rank
+from planner.ranking import compared, rank
 
 MOST_ROUNDS = 64
 
@@ -256,6 +257,7 @@ class Seer:
         self._stage = -1
         self._members: list[list[str]] = []
         self._order: list[str] = []
+        self._compared: list[Compared] = []
 
     def outline(self) -> Outline | Impossible:
         """The stages as they would be if nothing failed."""
@@ -280,13 +282,15 @@ class Seer:
         new = self._begin(made) if self._stage < 0 else ()
         view = view.with_new(new)
         eliminated: list[str] = []
+        self._compared = []
         while self._stage < made.rounds and view.now_s >= float(made.ends[self._stage]):
             eliminated += self._next_stage(made, view)
         running = tuple(a for a in self._allocations(made) if view.trials[a.trial].status == "live")
         stage = min(self._stage, made.rounds - 1)
         if self._stage == made.rounds or not running:
-            return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True)
-        return Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]), ask_on_end=False)
+            return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True, compared=tuple(self._compared))
+        plan = Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]), ask_on_end=False)
+        return replace(plan, compared=tuple(self._compared))
 
     def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:
         """Lines 1 and 2: sample all trials; their order is that of their ids."""
@@ -306,8 +310,11 @@ class Seer:
         kept: list[str] = []
         out: list[str] = []
         for bracket, members in enumerate(self._members):
-            ordered = [trial.id for trial in rank((view.trials[name] for name in members), view.mode)]
+            ranked = rank((view.trials[name] for name in members), view.mode)
+            ordered = [trial.id for trial in ranked]
             places = made.members(bracket, self._stage + 1)
+            if self._stage + 1 < made.rounds:
+                self._compared += compared(ranked, places, bracket)
             failed = {name for name in ordered if view.trials[name].status == "failed"}
             kept += [name for name in ordered[:places] if name not in failed]
             out += [name for place, name in enumerate(ordered) if place >= places or name in failed]

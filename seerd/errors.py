@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from seerd.units import format_duration, format_gpu_time
@@ -23,13 +24,29 @@ class JournalError(SeerdError):
 
 
 class ReplayError(JournalError):
-    """The same events gave other commands than were recorded: another version of seerd, or a bug."""
+    """The same events gave other commands than were recorded: another version of seerd, or a bug. `seq`: the number of the first such event."""
 
     def __init__(self, seq: int, event: Any, recorded: Sequence[Any], found: Sequence[Any]) -> None:
+        self.seq = seq
+        pairs = zip_longest(recorded, found)
+        then, now = next(pair for pair in pairs if pair[0] != pair[1] or type(pair[0]) is not type(pair[1]))
+        nothing = "nothing"
         super().__init__(
-            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) asks for other commands now than when it happened.\n"
-            f"  then: {list(recorded)}\n  now:  {list(found)}\n"
-            f"The run was made by another version of seerd; read it with that version."
+            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) asks for other commands now than when it happened: "
+            f"{len(recorded)} were recorded, {len(found)} come out now. The first that differs:\n"
+            f"  recorded: {nothing if then is None else then}\n  now:      {nothing if now is None else now}\n"
+            f"The run was made by another version of seerd, or its journal was changed; read it with the version that made it."
+        )
+
+
+class ImpossibleEventError(JournalError):
+    """An event that cannot have happened in this run. `seq`: its number."""
+
+    def __init__(self, seq: int, event: Any, error: Exception) -> None:
+        self.seq = seq
+        super().__init__(
+            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) cannot have happened in this run: {type(error).__name__}: {error}.\n"
+            f"The run was made by another version of seerd, or its journal was changed; the {seq - 1} events before it can be replayed."
         )
 
 

@@ -85,3 +85,12 @@ OlderThanOpt = Annotated[
     typer.Option(help="End also what is older, unless a process of this machine runs it, e.g. 2h.", metavar="TIME"),
 ]
 RegionOpt = Annotated[str | None, typer.Option(help="AWS region.", metavar="NAME", show_default="as for any AWS tool")]
+TrialOpt = Annotated[str | None, typer.Option("--trial", help="Tell of one trial, e.g. t3.", metavar="TRIAL")]
+AtOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an event, e.g. @57.",
+        metavar="TIME",
+    ),
+]

@@ -140,10 +140,26 @@ def test_a_run_from_start_to_result(seerd: Seerd) -> None:
     copied = seerd.json("best", "last", "--to", str(seerd.folder / "model"))
     assert Path(copied["checkpoint"]).parent == seerd.folder / "model"
     assert "training from 0" in seerd("logs", "last", "t0001")
-    assert seerd.json("replay", "last")["same"]
+    assert_told(seerd, told)
     assert "best: t" in seerd("show", told["run"][:8])
     assert "spent" in seerd("ledger", "last")
     assert told["run"] in seerd("list")
+
+
+def assert_told(seerd: Seerd, result: dict) -> None:
+    """The run's story: every trial that is out was compared with others, the model is the chosen one, the stages cost what the run did."""
+    story = seerd.json("replay", "last")
+    assert story["same"]
+    assert [chapter["stage"] for chapter in story["chapters"]][-2:] == [2, None]
+    assert sum(chapter["gpu_min"] for chapter in story["chapters"]) == pytest.approx(result["gpu_min"], abs=0.001)
+    beats = [beat for chapter in story["chapters"] for beat in chapter["beats"]]
+    out = [beat for beat in beats if beat["kind"] == "judged" and beat["verdict"] == "out"]
+    assert len(out) == 3
+    assert all(beat["place"] > beat["best"] for beat in out)
+    (chosen,) = (beat for beat in beats if beat["kind"] == "chosen")
+    assert (chosen["trial"], chosen["metric"]) == (result["best"]["trial"], result["best"]["metric"])
+    assert seerd.json("replay", "last", "--trial", result["best"]["trial"])["handed_back"]
+    assert "decided last" in seerd("replay", "last", "--at", "@3")
 
 
 def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:

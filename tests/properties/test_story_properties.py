@@ -1,0 +1,56 @@
+"""Whatever goes wrong in a run, its story can be told: nothing raises, the stages cost what the ledger says, every trial has its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.policy import POLICIES
+from seerd.core.events import RunFacts
+from seerd.core.lifecycle import TrialPhase
+from seerd.story.beats import Closing, Over
+from seerd.story.costs import costs
+from seerd.story.fates import fate
+from seerd.story.moment import moment_json
+from seerd.story.moment_page import moment_page
+from seerd.story.pages import story_page
+from seerd.story.told import story_json, trial_json
+from seerd.story.trial_page import trial_page
+from tests.conftest import small_facts
+from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
+from tests.story.retold import beats_of, printed, story_of
+
+MakeFacts = Callable[..., RunFacts]
+ENDS = {TrialPhase.FINISHED: "finished", TrialPhase.ELIMINATED: "eliminated", TrialPhase.FAILED: "failed"}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 10**9), st.sampled_from(ALL_BUT_BOHB))
+def test_every_run_can_be_told(seed: int, policy: str) -> None:
+    assert policy in POLICIES
+    state, story = story_of(faulty_world(seed, small_facts, [policy]))
+    told = costs(story, state, state.now)
+    assert float(sum(part.billed for part in told)) == pytest.approx(state.ledger.spent_gpu_s(state.now), abs=1e-6)
+    for one in (one for part in told for one in part.instances):
+        assert one.billed >= 0
+        assert one.starting <= one.held + 1e-6
+        assert one.held <= float(one.billed) + 1e-6, "no trial holds what is not billed"
+    assert len(beats_of(story, Closing)) == 1 + sum(c.stage is None and c.times > 1 for c in story.chapters)
+    assert beats_of(story, Over)
+    for trial in state.trials.values():
+        became = fate(trial, story, state)
+        assert became.why
+        assert trial.phase not in ENDS or became.kind == ENDS[trial.phase]
+    for attempt in story.attempts.all:
+        assert attempt.ended is not None
+        assert attempt.ended_s is not None
+        assert attempt.started.at_s <= attempt.ended_s <= state.now
+    printed(story_page(story, state))
+    story_json(story, state, "done")
+    for trial in list(state.trials.values())[:5]:
+        life = trial_json(trial, story, state)
+        printed(trial_page(life, story, state))
+    printed(moment_page(moment_json(state.now, story, state), state))
