@@ -27,6 +27,7 @@ from seerd.sim.setting import Faults, Setting, behaviour_of
 from seerd.sim.synthetic import synthetic
 
 MOST_GPUS = 32
+PLENTY = 1_000_000
 TYPES = ("g5.xlarge", "p3.2xlarge", "p3.8xlarge", "g5.12xlarge", "p3.16xlarge", "p4d.24xlarge")
 DEADLINE_S = (600.0, 14400.0)
 TIGHT = {"barely": (0.1, 0.5), "tight": (0.5, 1.0), "normal": (1.0, 4.0), "generous": (4.0, 16.0)}
@@ -49,7 +50,7 @@ class Phases:
     def __call__(self, now_s: float) -> int:
         """At this moment."""
         place = bisect_right(self.since_s, now_s) - 1
-        return self.most[place] if place >= 0 else 1_000_000
+        return self.most[place] if place >= 0 else PLENTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def draw(number: int, seed: int, policies: Sequence[str]) -> Drawn:
     behaviour = replace(
         behaviour_of(setting),
         unit_s=_UnitTime(truth.job),
-        capacity=_capacity(rng, deadline_s) if rng.random() < 0.3 else None,
+        capacity=_capacity(rng, deadline_s) if rng.random() < 0.25 else None,
         deaf=rng.random() < 0.02,
     )
     return Drawn(number, tightness, setting, _params(rng, policies, setting), believed, behaviour)
@@ -160,11 +161,13 @@ def _faults(rng: random.Random) -> Faults:
 
 
 def _capacity(rng: random.Random, deadline_s: float) -> Phases:
-    """A few times in which there is little or nothing to be had, and times between them in which there is."""
-    moments = sorted(rng.uniform(0, deadline_s) for _ in range(2 * rng.randint(1, 3)))
+    """A few times of one to thirty minutes in which there is little or nothing to be had; in half of all runs one is when it begins."""
+    begins = sorted(rng.uniform(0, deadline_s) for _ in range(rng.randint(1, 3)))
     if rng.random() < 0.5:
-        moments[0] = 0.0
-    return Phases(moments, [rng.choice([0, 1, 2]) if i % 2 == 0 else 1_000_000 for i in range(len(moments))])
+        begins[0] = 0.0
+    ends = [since_s + _log(rng, 60, 1800) for since_s in begins]
+    phases = [(since_s, rng.choice([0, 1, 2])) for since_s in begins] + [(end_s, PLENTY) for end_s in ends]
+    return Phases(*zip(*sorted(phases), strict=True))
 
 
 @cache
