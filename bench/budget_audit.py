@@ -1,7 +1,8 @@
 """Whether the budget is ever exceeded, and how much of it is left unused: many runs as people have them on EC2, drawn from a seed.
 
-`python bench/budget_audit.py [--runs 10000] [--jobs 2] [--seed 0] [--first 0]` prints one JSON object, the same to the bit on any number of cores. What a run is,
-`seerd/sim/drawn.py` says; where its budget went, `seerd/sim/account.py`. The bill is the simulated cloud's own; the run's ledger must agree.
+`python bench/budget_audit.py [--runs 10000] [--jobs 2] [--seed 0]` prints one JSON object, the same to the bit on any number of cores.
+What a run is, `seerd/sim/drawn.py` says; where its budget went, `seerd/sim/account.py`. The bill is the simulated cloud's own; the run's ledger
+must agree. `--first N` begins with run N, to look at one; `--worst N` adds the runs that used the least.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ class Clocked:
     def _advance(self, number: int, track: Track, view: View) -> list[str]:
         """Rounds that have ended: who is out."""
         out: list[str] = []
-        while self._round[number] < len(track.rounds) and self._over(track.rounds[self._round[number]].end_s, view.now_s):
+        while self._round[number] < len(track.rounds) and self._over(
+            track.rounds[self._round[number]].end_s, view.now_s
+        ):
             self._round[number] += 1
             if self._round[number] == len(track.rounds):
                 break

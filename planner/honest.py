@@ -50,7 +50,11 @@ def honest(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | I
     for candidate in _smaller(problem, terms):
         found = _tried(candidate, terms, outline_of)
         if found is True:
-            return candidate if candidate.planned.budget_gpu_s >= allowed else _most_of(problem, candidate, terms, outline_of)
+            return (
+                candidate
+                if candidate.planned.budget_gpu_s >= allowed
+                else _most_of(problem, candidate, terms, outline_of)
+            )
         if isinstance(found, Impossible):
             first = first or found
     return _nothing_fits(problem, terms, first)
@@ -117,9 +121,12 @@ def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
     left_s = limits.deadline_s - boot_s - terms.closing_s
     if limits.max_gpus == 0 or left_s < problem.params.t_min_s:
         return _nothing_fits(problem, terms, None)
-    note = f"stages begin after {boot_s:.0f}s, when instances are ready, and end {terms.closing_s:.0f}s before the deadline"
+    notes = (
+        f"stages begin after {boot_s:.0f}s, when instances are ready, and end {terms.closing_s:.0f}s before the deadline",
+        "what the plan has left at the end of its last stage is used too: it goes on as long as deadline and budget allow",
+    )
     return replace(
-        problem, within=replace(limits, deadline_s=left_s), start_s=boot_s, adjusted=(*problem.adjusted, note)
+        problem, within=replace(limits, deadline_s=left_s), start_s=boot_s, adjusted=(*problem.adjusted, *notes)
     )
 
 

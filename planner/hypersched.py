@@ -226,7 +226,7 @@ class HyperSched:
         return () if self._search.running else self._search.fill(view)
 
     def _idle(self, left_s: float) -> bool:
-        """Whether there is nobody that GPUs could go to; where whole instances are paid, also if some are beyond all that running trials can use."""
+        """Whether there is nobody that GPUs could go to; where whole instances are paid, also if there are more than running trials can use."""
         running = self._search.running
         if not running or not self._problem.whole:
             return not running
@@ -241,7 +241,9 @@ class HyperSched:
         run = self._runs.get(name)
         if run is None:
             return self._sizes[0]
-        return max((size for size in self._sizes if size > run.gpus and self._worth(run, size, left_s)), default=run.gpus)
+        return max(
+            (size for size in self._sizes if size > run.gpus and self._worth(run, size, left_s)), default=run.gpus
+        )
 
     def _longest(self, now_s: float) -> float:
         """Seconds that the longest trial has run in all."""

@@ -67,7 +67,8 @@ class Schedule:
     def gpu_s(self) -> Fraction:
         """What all rounds take."""
         sizes = [
-            sum(self.members(i, stage) * p for i, p in enumerate(self.gpus)) * self.eta**stage for stage in range(self.rounds)
+            sum(self.members(i, stage) * p for i, p in enumerate(self.gpus)) * self.eta**stage
+            for stage in range(self.rounds)
         ]
         return sum(sizes, Fraction(0)) * self.first_round
 
@@ -193,9 +194,11 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
     able = replace(limits, budget_gpu_s=float(usable))
     notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
-    fitting = [longer for longer in _longer_rounds(able, params, made.rounds) if _proper(longer, most_gpus)]
-    enough = WORTH_ROUNDS * max((longer.gpu_s for longer in fitting), default=Fraction(0)) if whole else 0
-    found = next((longer for longer in fitting if longer.gpu_s >= enough), None) or _with_less(able, params, made.rounds) or _one_round(able, params)
+    longer = [one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus)]
+    less = [*_with_less(able, params, made.rounds)] if whole or not longer else []
+    fitting = sorted([*longer, *less], key=lambda one: -one.rounds) if whole else [*longer, *less]
+    enough = WORTH_ROUNDS * max((one.gpu_s for one in fitting), default=Fraction(0)) if whole else 0
+    found = next((one for one in fitting if one.gpu_s >= enough), None) or _one_round(able, params)
     return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
 
 
@@ -208,16 +211,18 @@ def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Sc
             yield _brackets(able, params, rounds, first_round)
 
 
-def _with_less(able: Limits, params: PolicyParams, most: int) -> Schedule | None:
-    """With so much of the budget that more than one round of all GPUs fits; in one bracket, if there are too few trials for several."""
+def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """From the most rounds to two, each with so much of the budget that more than one round of all GPUs fits.
+
+    In one bracket, if there are too few trials for several.
+    """
     for rounds in range(most, 1, -1):
         longest = _longest_first_round(able, params, rounds)
         less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
         for p_max in (params.p_max, params.p_min):
             made = _brackets(replace(able, budget_gpu_s=float(less)), replace(params, p_max=p_max), rounds, longest)
             if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
-                return made
-    return None
+                yield made
 
 
 def _one_round(able: Limits, params: PolicyParams) -> Schedule:

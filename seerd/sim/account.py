@@ -20,11 +20,12 @@ from seerd.sim.world import World
 TIMERS_S = 0.05
 """A limit counts as the cause of an end so shortly before it."""
 
-CAUSES = ("deadline", "plan", "margin", "cloud", "finished", "early", "closing")
+CAUSES = ("deadline", "peak", "plan", "margin", "cloud", "finished", "early", "closing")
 """Why budget was left.
 
 deadline  so many GPUs as there may be cannot use more by the deadline
-plan      the plan takes less, whatever happens: the paper's rounding to whole rounds and trials
+peak      the plan has all those GPUs in its first round, and by its paper fewer and fewer afterwards
+plan      the plan takes less, whatever happens: whole rounds, whole trainings, `p_max` GPUs per trial at most
 margin    the plan would take more in the worst of twenty cases
 cloud     it had no instances, took them away, or had them late
 finished  the policy had nothing more to do before its plan's end: the space or the trainings were exhausted
@@ -104,7 +105,14 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     plan_end_s = outline.stages[-1].end_s
     run = "cloud" if refused or lost else "finished" if closing.at_s < plan_end_s - TIMERS_S else "early"
     committed = closing.committed_gpu_s if closing.by_limit else billed
-    levels = (("closing", committed), (run, forecast.mean), ("margin", forecast.p95), ("plan", usable), ("deadline", allowed))
+    plan = "peak" if _all_at_once(outline, limits, cluster.gpus_per_instance) else "plan"
+    levels = (
+        ("closing", committed),
+        (run, forecast.mean),
+        ("margin", forecast.p95),
+        (plan, usable),
+        ("deadline", allowed),
+    )
     return Account(
         number=drawn.number,
         policy=problem.params.name,
@@ -143,6 +151,12 @@ def usable_gpu_s(limits: Limits, allowed: float, size: int) -> float:
     if limits.max_gpus is None:
         return allowed
     return min(allowed, limits.max_gpus // size * size * limits.deadline_s)
+
+
+def _all_at_once(outline: Outline, limits: Limits, size: int) -> bool:
+    """Whether one stage takes all GPUs that there may be, and the others do not."""
+    most = None if limits.max_gpus is None else limits.max_gpus // size * size
+    return most is not None and outline.peak_gpus > most - size and min(stage.gpus for stage in outline.stages) < most
 
 
 def _run_until_closing(world: World) -> _Closing:

@@ -20,13 +20,13 @@ from planner.clouds import INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
 from planner.model import ClusterFacts, Limits, PolicyParams
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import BUNDLED
-from planner.space import Parameter, Space
+from planner.space import Config, Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Faults, Setting, behaviour_of
 from seerd.sim.synthetic import synthetic
 
-MOST_GPUS = 32
+MOST_GPUS = 24
 PLENTY = 1_000_000
 TYPES = ("g5.xlarge", "p3.2xlarge", "p3.8xlarge", "g5.12xlarge", "p3.16xlarge", "p4d.24xlarge")
 DEADLINE_S = (600.0, 14400.0)
@@ -100,8 +100,8 @@ def _log(rng: random.Random, low: float, high: float) -> float:
 
 
 def _profile(rng: random.Random, deadline_s: float) -> Profile:
-    """A unit of work takes from a two hundredth to a twentieth of the deadline; saving and starting up to a minute."""
-    report_s = deadline_s / _log(rng, 20, 200)
+    """A unit of work takes from a hundredth to a twentieth of the deadline; saving and starting up to a minute."""
+    report_s = deadline_s / _log(rng, 20, 100)
     save_s, start_s = _log(rng, 1, 30), _log(rng, 5, 60)
     job = JobProfile(
         Latency(report_s, report_s * 1.1),
@@ -123,7 +123,9 @@ def _limits(rng: random.Random, deadline_s: float, tightness: str, cluster: Clus
     size = cluster.gpus_per_instance
     wide = min(_log(rng, *TIGHT[tightness]) * size, MOST_GPUS)
     budget_gpu_s = wide * deadline_s
-    max_gpus = None if rng.random() < 0.5 else max(size, min(MOST_GPUS, round(wide * rng.uniform(0.7, 3)) // size * size))
+    max_gpus = (
+        None if rng.random() < 0.5 else max(size, min(MOST_GPUS, round(wide * rng.uniform(0.7, 3)) // size * size))
+    )
     paid_usd = budget_gpu_s / 3600 * cluster.usd_per_gpu_h
     match rng.choice(["time", "money", "both"]):
         case "time":
@@ -181,5 +183,5 @@ class _UnitTime:
 
     job: JobProfile
 
-    def __call__(self, config: object, epoch: int, gpus: int) -> float:
+    def __call__(self, config: Config, epoch: int, gpus: int) -> float:  # noqa: ARG002
         return self.job.report.p50_s / self.job.scaling.speed(gpus)
