@@ -194,12 +194,20 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
     able = replace(limits, budget_gpu_s=float(usable))
     notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
-    longer = [one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus)]
-    less = [*_with_less(able, params, made.rounds)] if whole or not longer else []
-    fitting = sorted([*longer, *less], key=lambda one: -one.rounds) if whole else [*longer, *less]
-    enough = WORTH_ROUNDS * max((one.gpu_s for one in fitting), default=Fraction(0)) if whole else 0
-    found = next((one for one in fitting if one.gpu_s >= enough), None) or _one_round(able, params)
+    longer = (one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus))
+    less = _with_less(able, params, made.rounds)
+    found = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
+    found = found or _one_round(able, params)
     return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
+
+
+def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
+    """The first for each number of rounds; of those the one with the most rounds that uses nearly as much as any."""
+    first: dict[int, Schedule] = {}
+    for one in (*longer, *less):
+        first.setdefault(one.rounds, one)
+    enough = WORTH_ROUNDS * max((one.gpu_s for one in first.values()), default=Fraction(0))
+    return next((first[rounds] for rounds in sorted(first, reverse=True) if first[rounds].gpu_s >= enough), None)
 
 
 def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
