@@ -241,9 +241,8 @@ class HyperSched:
         run = self._runs.get(name)
         if run is None:
             return self._sizes[0]
-        return max(
-            (size for size in self._sizes if size > run.gpus and self._worth(run, size, left_s)), default=run.gpus
-        )
+        gpus = run.gpus
+        return max([gpus, *(size for size in self._sizes if size > gpus and self._worth(run, size, left_s))])
 
     def _longest(self, now_s: float) -> float:
         """Seconds that the longest trial has run in all."""
