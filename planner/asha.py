@@ -212,7 +212,7 @@ class Asha:
         cluster = self._cluster
         if isinstance(cluster, Impossible):
             raise ValueError(cluster.reason)
-        if view.now_s >= cluster.end_s:
+        if cluster.over(view.now_s):
             return Plan(done=True)
         self._search.settle(view)
         new = self._search.fill(view)
@@ -222,7 +222,7 @@ class Asha:
             return Plan(new=new, done=True, compared=judged)
         gpus = self._size(cluster, len(jobs))
         allocations = tuple(Allocation(job.trial, gpus, job.bracket, job.until) for job in jobs)
-        return Plan(allocations, new, ask_at_s=cluster.end_s, compared=judged)
+        return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
 
     def _size(self, cluster: FixedCluster, trials: int) -> int:
         """GPUs per trial: the most that all can have, if there is nobody else to give them to."""

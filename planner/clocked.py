@@ -69,6 +69,9 @@ class Clocked:
         self._members: list[list[str]] = []
         self._round: list[int] = []
         self._compared: list[Compared] = []
+        self._ends: list[float] = []
+        if not isinstance(tracks, Impossible):
+            self._ends = sorted({r.end_s for track in tracks for r in track.rounds})
 
     def outline(self) -> Outline | Impossible:
         """The stages between any two moments at which something changes."""
@@ -93,14 +96,18 @@ class Clocked:
         for number, track in enumerate(self._tracks):
             out += self._advance(number, track, view)
         running = tuple(a for a in self._allocations(self._tracks, view) if view.trials[a.trial].status == "live")
-        ends = sorted({r.end_s for track in self._tracks for r in track.rounds})
-        after = [end for end in ends if end > view.now_s]
-        stage = min(len(ends) - len(after), len(ends) - 1)
-        if not after:
-            return Plan(new=new, eliminated=tuple(out), stage=stage, done=True, compared=tuple(self._compared))
+        stage = sum(self._over(end, view.now_s) for end in self._ends)
+        if stage == len(self._ends):
+            return Plan(new=new, eliminated=tuple(out), stage=stage - 1, done=True, compared=tuple(self._compared))
         done = not running and not self._more(view.now_s)
-        plan = Plan(running, new, tuple(out), stage, after[0], ask_on_end=False, done=done)
+        last = self._problem.whole and stage == len(self._ends) - 1
+        ask_at_s = None if last else self._ends[stage]
+        plan = Plan(running, new, tuple(out), stage, ask_at_s, ask_on_end=False, done=done)
         return replace(plan, compared=tuple(self._compared))
+
+    def _over(self, end_s: float, now_s: float) -> bool:
+        """Whether a round has ended; the last one goes on as long as the limits allow where whole instances are paid."""
+        return now_s >= end_s and not (self._problem.whole and end_s == self._ends[-1])
 
     def _begin(self, tracks: Sequence[Track]) -> tuple[NewTrial, ...]:
         rng = random.Random(self._problem.params.seed)
@@ -115,7 +122,9 @@ class Clocked:
     def _advance(self, number: int, track: Track, view: View) -> list[str]:
         """Rounds that have ended: who is out."""
         out: list[str] = []
-        while self._round[number] < len(track.rounds) and view.now_s >= track.rounds[self._round[number]].end_s:
+        while self._round[number] < len(track.rounds) and self._over(
+            track.rounds[self._round[number]].end_s, view.now_s
+        ):
             self._round[number] += 1
             if self._round[number] == len(track.rounds):
                 break

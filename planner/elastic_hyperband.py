@@ -21,7 +21,7 @@ def elastic_hyperband(problem: Problem) -> Clocked:
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
     limits, params = problem.planned, problem.params
-    largest = _largest(limits, params)
+    largest = _largest(limits, params, longer=problem.whole)
     if largest is None:
         least_s = params.t_min_s
         reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
@@ -41,10 +41,11 @@ def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Tra
     return Track(tuple(rounds))
 
 
-def _largest(limits: Limits, params: PolicyParams) -> tuple[int, Fraction] | None:
+def _largest(limits: Limits, params: PolicyParams, *, longer: bool) -> tuple[int, Fraction] | None:
     """(s_max, R), with fewer brackets than R would have where there are not GPUs enough for them.
 
-    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R.
+    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R. Where one bracket
+    more would cost too much, the jump to it is left unused as published; on whole instances trials train longer with it.
     """
     eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
     longest = Fraction(limits.deadline_s) / unit_s
@@ -59,7 +60,7 @@ def _largest(limits: Limits, params: PolicyParams) -> tuple[int, Fraction] | Non
             continue
         units = sum(_units(rungs) for rungs in tracks)
         affordable = Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units)
-        resource = min(longest, affordable) if crowded else min(longest, affordable, eta ** (most + 1))
+        resource = min(longest, affordable) if longer or crowded else min(longest, affordable, eta ** (most + 1))
         if resource >= eta**most:
             return most, resource
     return None

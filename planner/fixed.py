@@ -10,20 +10,34 @@ from dataclasses import dataclass
 
 from planner.model import Impossible, Problem
 
+SPARE = 0.05
+"""A part of an instance that is not worth another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class FixedCluster:
-    """`gpus` GPUs from `start_s` to `end_s`, seconds since the run began."""
+    """`gpus` GPUs from `start_s` to `end_s`, seconds since the run began; `open_end`: what is left then is used too, see `Problem.whole`."""
 
     gpus: int
     start_s: float
     end_s: float
+    open_end: bool = False
+
+    @property
+    def ask_at_s(self) -> float | None:
+        """When a policy must be asked at the latest."""
+        return None if self.open_end else self.end_s
+
+    def over(self, now_s: float) -> bool:
+        """Whether its time is over."""
+        return not self.open_end and now_s >= self.end_s
 
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     """The largest one; if the budget pays for fewer than `p_min` GPUs until the deadline, `p_min` for as long as it pays for.
 
-    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for them.
+    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for them: one instance more than it pays for until
+    the deadline, rather than leaving a part of it.
     """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
@@ -32,9 +46,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     time_s = limits.deadline_s
-    gpus = max(p_min, int(limits.budget_gpu_s / time_s * (1 + 1e-12)))
-    if problem.whole:
-        gpus = -(-gpus // problem.gpus_per_instance) * problem.gpus_per_instance
+    gpus = _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * (1 + 1e-12)))
     gpus = gpus if most is None else min(gpus, most)
     lasts_s = min(time_s, limits.budget_gpu_s / gpus)
     if lasts_s < least_s:
@@ -42,7 +54,16 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
             f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, and the shortest round is {least_s:g}s (t_min)"
         )
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
-    return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s)
+    return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
+
+
+def _whole(problem: Problem) -> int:
+    """All GPUs of whole instances."""
+    limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
+    exact = limits.budget_gpu_s / limits.deadline_s / size * (1 + 1e-12)
+    count = max(-(-params.p_min // size), int(exact))
+    one_more_s = limits.budget_gpu_s / ((count + 1) * size)
+    return (count + (exact - count > SPARE and one_more_s >= params.t_min_s)) * size
 
 
 def at_least(figure: float) -> float:

@@ -87,7 +87,7 @@ class Halving:
         if isinstance(self._cluster, Impossible):
             raise ValueError(self._cluster.reason)
         stage = max(0, min(self._rung, len(self._first) - 1))
-        if view.now_s >= self._cluster.end_s:
+        if self._cluster.over(view.now_s):
             return Plan(stage=stage, done=True)
         self._compared = []
         self._collect(view)
@@ -98,7 +98,7 @@ class Halving:
         gpus = _share(self._problem, rung)[1]
         running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
         stage = min(self._rung, len(self._first) - 1)
-        plan = Plan(running, new, out, stage, self._cluster.end_s, hold_gpus=self._next_gpus())
+        plan = Plan(running, new, out, stage, self._cluster.ask_at_s, hold_gpus=self._next_gpus())
         return replace(plan, compared=tuple(self._compared))
 
     def _next_gpus(self) -> int:

@@ -20,6 +20,8 @@ from planner.profile import Z95, Profile
 
 SHRINK = 0.97
 LEAST = 0.05
+HALVINGS = 5
+"""So often the step between a plan that does not fit and the next that does is halved, so that no more is set aside than must be."""
 SAMPLES = 200
 """Of every forecast here; whoever forecasts the plan that was found takes as many, so that its figures are those it was chosen by."""
 
@@ -43,14 +45,42 @@ def honest(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | I
         if isinstance(unplanned, Impossible):
             return unplanned
         problem = unplanned
+    allowed = _allowed(problem, terms)
     first: Impossible | None = None
     for candidate in _smaller(problem, terms):
-        outline = outline_of(candidate)
-        if isinstance(outline, Impossible):
-            first = first or outline
-        elif fits(forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES), problem.limits, terms):
-            return candidate
+        found = _tried(candidate, terms, outline_of)
+        if found is True:
+            return (
+                candidate
+                if candidate.planned.budget_gpu_s >= allowed
+                else _most_of(problem, candidate, terms, outline_of)
+            )
+        if isinstance(found, Impossible):
+            first = first or found
     return _nothing_fits(problem, terms, first)
+
+
+def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Impossible:
+    """Whether what its plan is billed fits."""
+    outline = outline_of(candidate)
+    if isinstance(outline, Impossible):
+        return outline
+    return fits(forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES), candidate.limits, terms)
+
+
+def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:
+    """Between what fits and the step before it, which did not."""
+    allowed = _allowed(problem, terms)
+    low = fitting.planned.budget_gpu_s / allowed
+    high = min(1.0, low / SHRINK)
+    for _ in range(HALVINGS):
+        share = (low + high) / 2
+        candidate = _with_share(problem, allowed, share)
+        if _tried(candidate, terms, outline_of) is True:
+            low, fitting = share, candidate
+        else:
+            high = share
+    return fitting
 
 
 def fits(forecast: Forecast, limits: Limits, terms: Terms) -> bool:
@@ -91,29 +121,42 @@ def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
     left_s = limits.deadline_s - boot_s - terms.closing_s
     if limits.max_gpus == 0 or left_s < problem.params.t_min_s:
         return _nothing_fits(problem, terms, None)
-    note = f"stages begin after {boot_s:.0f}s, when instances are ready, and end {terms.closing_s:.0f}s before the deadline"
+    notes = (
+        f"stages begin after {boot_s:.0f}s, when instances are ready, and end {terms.closing_s:.0f}s before the deadline",
+        "what the plan has left at the end of its last stage is used too: it goes on as long as deadline and budget allow",
+    )
     return replace(
-        problem, within=replace(limits, deadline_s=left_s), start_s=boot_s, adjusted=(*problem.adjusted, note)
+        problem, within=replace(limits, deadline_s=left_s), start_s=boot_s, adjusted=(*problem.adjusted, *notes)
     )
 
 
 def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
     """The problem, and then with less and less of the budget to plan with."""
-    limits, price = problem.planned, terms.cluster.usd_per_gpu_h
-    allowed = limits.budget_gpu_s
-    if limits.cost_usd is not None and price > 0:
-        allowed = min(allowed, limits.cost_usd / price * 3600)
+    limits, allowed = problem.planned, _allowed(problem, terms)
     yield replace(
         problem, within=None if problem.within is None and allowed == limits.budget_gpu_s else _with(limits, allowed)
     )
     share = SHRINK
     while share > LEAST:
-        note = (
-            f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: boot, whole instances, their minimum and moves "
-            f"are billed too"
-        )
-        yield replace(problem, within=_with(limits, allowed * share), adjusted=(*problem.adjusted, note))
+        yield _with_share(problem, allowed, share)
         share *= SHRINK
+
+
+def _allowed(problem: Problem, terms: Terms) -> float:
+    """The tighter of GPU time and money, in GPU-seconds."""
+    limits, price = problem.planned, terms.cluster.usd_per_gpu_h
+    if limits.cost_usd is None or price == 0:
+        return limits.budget_gpu_s
+    return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+
+
+def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
+    """Planned with so much of what is allowed."""
+    note = (
+        f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: boot, whole instances, their minimum and moves "
+        f"are billed too"
+    )
+    return replace(problem, within=_with(problem.planned, allowed * share), adjusted=(*problem.adjusted, note))
 
 
 def _with(limits: Limits, budget_gpu_s: float) -> Limits:

@@ -203,7 +203,7 @@ class HyperSched:
         cluster = self._cluster
         if isinstance(cluster, Impossible):
             raise ValueError(cluster.reason)
-        if view.now_s >= cluster.end_s:
+        if cluster.over(view.now_s):
             return Plan(done=True)
         for name, run in self._runs.items():
             self._pace.observe(run, view.trials[name])
@@ -213,7 +213,7 @@ class HyperSched:
         judged = self._search.take_compared(view)
         if not self._search.running:
             return Plan(new=new, done=True, compared=judged)
-        return Plan(tuple(self._allocations(view, cluster, left_s)), new, ask_at_s=cluster.end_s, compared=judged)
+        return Plan(tuple(self._allocations(view, cluster, left_s)), new, ask_at_s=cluster.ask_at_s, compared=judged)
 
     def _next(self, view: View, left_s: float) -> tuple[NewTrial, ...]:
         """Who runs on, resumes or starts."""
@@ -222,9 +222,28 @@ class HyperSched:
         if worth_starting(left_s, self._longest(view.now_s), self._pace, self._rungs[-1], eta):
             return self._search.fill(view)
         self._search.carry_on(view, arrivals)
-        while not self._search.running and self._search.go_on_with_the_best(view):
+        while self._idle(left_s) and self._search.go_on_with_the_best(view):
             pass
         return () if self._search.running else self._search.fill(view)
+
+    def _idle(self, left_s: float) -> bool:
+        """Whether there is nobody that GPUs could go to; where whole instances are paid, also if there are more than running trials can use."""
+        running = self._search.running
+        if not running or not self._problem.whole:
+            return not running
+        report_s = self._pace.report_s
+        if isinstance(self._cluster, Impossible) or report_s is None or left_s < self._pace.startup_s + report_s:
+            return False
+        usable = sum(self._usable(name, left_s) for name in running)
+        return len(running) < self._places and usable + self._problem.params.p_min <= self._cluster.gpus
+
+    def _usable(self, name: str, left_s: float) -> int:
+        """The most GPUs that are worth giving to a running trial."""
+        run = self._runs.get(name)
+        if run is None:
+            return self._sizes[0]
+        gpus = run.gpus
+        return max([gpus, *(size for size in self._sizes if size > gpus and self._worth(run, size, left_s))])
 
     def _longest(self, now_s: float) -> float:
         """Seconds that the longest trial has run in all."""

@@ -85,7 +85,8 @@ class Problem:
 
     limits    what the person allowed
     within    what is planned with where the cloud's costs have been set aside, its deadline counted from `start_s`; None: `limits`
-    whole     GPUs are paid in whole instances, whether they are used or not
+    whole     GPUs are paid in whole instances, whether they are used or not. What the plan has left at the end of its last stage (forecasts
+              are careful, a cloud is late, trials and rounds are whole numbers) is used too: the stage goes on until the deadline or the budget
     start_s   when the first stage begins: until then instances boot
     adjusted  what was set aside, and why, one sentence each
     """

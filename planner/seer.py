@@ -36,6 +36,8 @@ from planner.names import trial_name
 from planner.ranking import compared, rank
 
 MOST_ROUNDS = 64
+WORTH_ROUNDS = Fraction(9, 10)
+"""Another round may leave so much of the budget that others would use, see `_lengthened`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,15 @@ class Schedule:
         return sum(n * p for n, p in zip(self.trials, self.gpus, strict=True))
 
     @property
+    def gpu_s(self) -> Fraction:
+        """What all rounds take."""
+        sizes = [
+            sum(self.members(i, stage) * p for i, p in enumerate(self.gpus)) * self.eta**stage
+            for stage in range(self.rounds)
+        ]
+        return sum(sizes, Fraction(0)) * self.first_round
+
+    @property
     def ends(self) -> tuple[Fraction, ...]:
         """When each stage ends, seconds since the run began."""
         rounds = (self.first_round * self.eta**stage for stage in range(self.rounds))
@@ -77,7 +88,7 @@ def schedule(problem: Problem) -> Schedule | Impossible:
     rounds, first_round = _rounds(limits, params)
     made = _brackets(limits, params, rounds, first_round)
     if limits.max_gpus is not None and made.peak_gpus > limits.max_gpus:
-        made = _lengthened(limits, params, made)
+        made = _lengthened(limits, params, made, whole=problem.whole)
     return replace(made, start=Fraction(problem.start_s), adjusted=(*problem.adjusted, *made.adjusted))
 
 
@@ -172,20 +183,32 @@ def _bracket_budgets(budget: Fraction, unit: Fraction, params: PolicyParams) -> 
     return [budget / len(gpus)] * len(gpus), gpus
 
 
-def _lengthened(limits: Limits, params: PolicyParams, made: Schedule) -> Schedule:
+def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: bool) -> Schedule:
     """The plan with the most rounds, and among those the shortest first round, whose first round fits on `max_gpus` GPUs.
 
     The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough. If the budget is more than
     `max_gpus` GPUs can use within the deadline, what they can use is planned with; and if that left one round, in which nothing is compared,
-    what they can use in more rounds.
+    what they can use in more rounds. Where whole instances are paid, as many rounds as still use most of the budget: with GPUs for no more
+    trials in the first round, another round would only train fewer of them for as long.
     """
     most_gpus = limits.max_gpus or 0
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
     able = replace(limits, budget_gpu_s=float(usable))
     notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
-    fitting = (longer for longer in _longer_rounds(able, params, made.rounds) if _proper(longer, most_gpus))
-    found = next(fitting, None) or _with_less(able, params, made.rounds) or _one_round(able, params)
+    longer = (one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus))
+    less = _with_less(able, params, made.rounds)
+    found = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
+    found = found or _one_round(able, params)
     return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
+
+
+def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
+    """The first for each number of rounds; of those the one with the most rounds that uses nearly as much as any."""
+    first: dict[int, Schedule] = {}
+    for one in (*longer, *less):
+        first.setdefault(one.rounds, one)
+    enough = WORTH_ROUNDS * max((one.gpu_s for one in first.values()), default=Fraction(0))
+    return next((first[rounds] for rounds in sorted(first, reverse=True) if first[rounds].gpu_s >= enough), None)
 
 
 def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
@@ -197,16 +220,18 @@ def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Sc
             yield _brackets(able, params, rounds, first_round)
 
 
-def _with_less(able: Limits, params: PolicyParams, most: int) -> Schedule | None:
-    """With so much of the budget that more than one round of all GPUs fits; in one bracket, if there are too few trials for several."""
+def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """From the most rounds to two, each with so much of the budget that more than one round of all GPUs fits.
+
+    In one bracket, if there are too few trials for several.
+    """
     for rounds in range(most, 1, -1):
         longest = _longest_first_round(able, params, rounds)
         less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
         for p_max in (params.p_max, params.p_min):
             made = _brackets(replace(able, budget_gpu_s=float(less)), replace(params, p_max=p_max), rounds, longest)
             if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
-                return made
-    return None
+                yield made
 
 
 def _one_round(able: Limits, params: PolicyParams) -> Schedule:
@@ -249,7 +274,10 @@ def _minutes(seconds: float) -> str:
 
 
 class Seer:
-    """Algorithm 1. The view's clock says which stage it is; what a bracket's members are is remembered from plan to plan."""
+    """Algorithm 1. The view's clock says which stage it is; what a bracket's members are is remembered from plan to plan.
+
+    Where whole instances are paid, the last stage has no wall: what rounding has left is used as long as the limits allow.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -283,13 +311,15 @@ class Seer:
         view = view.with_new(new)
         eliminated: list[str] = []
         self._compared = []
-        while self._stage < made.rounds and view.now_s >= float(made.ends[self._stage]):
+        walls = made.rounds - 1 if self._problem.whole else made.rounds
+        while self._stage < walls and view.now_s >= float(made.ends[self._stage]):
             eliminated += self._next_stage(made, view)
         running = tuple(a for a in self._allocations(made) if view.trials[a.trial].status == "live")
         stage = min(self._stage, made.rounds - 1)
         if self._stage == made.rounds or not running:
             return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True, compared=tuple(self._compared))
-        plan = Plan(running, new, tuple(eliminated), stage, float(made.ends[stage]), ask_on_end=False)
+        ask_at_s = float(made.ends[stage]) if stage < walls else None
+        plan = Plan(running, new, tuple(eliminated), stage, ask_at_s, ask_on_end=False)
         return replace(plan, compared=tuple(self._compared))
 
     def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:

@@ -53,8 +53,13 @@ def _limit_reached(state: State) -> Status | None:
     if state.now >= close_at(state):
         return "done" if _in_last_stage(state) else "deadline"
     if state.now >= exhausted_at(state):
-        return "budget"
+        return "done" if _carried_out(state) else "budget"
     return None
+
+
+def _carried_out(state: State) -> bool:
+    """Whether the plan has come to its end, and only what it had left was still being used."""
+    return state.facts.problem.whole and state.now >= state.outline.stages[-1].end_s
 
 
 def _in_last_stage(state: State) -> bool:

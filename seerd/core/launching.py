@@ -15,7 +15,8 @@ from seerd.core.limits import affordable_launch, time_left
 from seerd.core.state import State
 
 MAX_REFUSALS = 3
-"""So many times in a row launches may be refused before a run that has no instance gives up."""
+PATIENCE_SHARE = 10
+"""A run that has no instance gives up when launches have been refused so many times in a row, for this part of the deadline."""
 RETRY_S = 15.0
 RETRY_MOST_S = 120.0
 """From a refusal until launches are asked for again: at first, and at most. It doubles each time."""
@@ -26,6 +27,8 @@ RETRY_SHARE = 20
 def refuse(state: State, event: LaunchRefused) -> None:
     """Write down when to ask again. Launches that were asked for together are refused together: that counts once."""
     batch = int(event.command.partition(".")[0])
+    if not state.refusals:
+        state.refused_since = event.at
     if not event.retry:
         state.refusals += MAX_REFUSALS
         state.launch_at = math.inf
@@ -84,13 +87,19 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     """How a run ends that has no instance and can get none, None if it has or can: nothing will come of waiting."""
     if state.live or state.leaving:
         return None
-    if state.refusals >= MAX_REFUSALS:
+    if state.refusals >= MAX_REFUSALS and _patience_is_over(state):
         return "failed"
     if state.present or not state.needed or state.facts.cluster.billing == "held":
         return None
     if not _in_time(state):
         return "done" if in_last_stage else "deadline"
     return None if affordable_one(state) else "budget"
+
+
+def _patience_is_over(state: State) -> bool:
+    """Whether it will be over when launches may be asked for again; never, if asking again cannot help."""
+    patience_s = state.facts.problem.limits.deadline_s / PATIENCE_SHARE
+    return state.launch_at >= state.refused_since + patience_s
 
 
 def refused(state: State) -> str | None:

@@ -231,7 +231,7 @@ class State:
     stirred    the present event has changed something on which decisions depend
     woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
                ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
-    refusals   batches of launches in a row that were refused; `refused`: the newest one; `launch_at`: when to ask again
+    refusals   batches of launches in a row that were refused, since `refused_since`; `refused`: the newest one; `launch_at`: when to ask again
     noticed    instances that were told to leave before they were ready, and by when
     replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
     """
@@ -273,6 +273,7 @@ class State:
     slowest_s: float = 0.0
     refusals: int = 0
     refused: int = 0
+    refused_since: float = -math.inf
     launch_at: float = -math.inf
     noticed: dict[str, float | None] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)

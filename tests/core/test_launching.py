@@ -152,6 +152,20 @@ def test_launches_that_are_refused_together_are_one_refusal(cloud: Cloud) -> Non
     assert refused(cloud.state) == "no capacity"
 
 
+def test_a_long_run_is_patient(facts: MakeFacts) -> None:
+    """Ten minutes of a hundred: launches are asked for eight times."""
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=40_000.0)
+    asked, at = 0, 0.0
+    while cloud.state.phase is RunPhase.RUNNING:
+        asked += 1
+        for launch in cloud.open:
+            cloud.refuse(launch, at + 1.0)
+        at = due(cloud)
+        cloud.open = cloud.launches(cloud.wake()) if cloud.state.phase is RunPhase.RUNNING else []
+    assert asked == 8
+    assert 480.0 < cloud.state.now <= 600.0
+
+
 def test_a_refusal_for_good_ends_a_run_that_has_nothing(cloud: Cloud) -> None:
     for launch in cloud.open:
         assert cloud.state.phase is RunPhase.RUNNING

@@ -108,7 +108,7 @@ def test_a_smaller_budget_that_is_planned_with_is_said_with_its_reason() -> None
 
 def test_no_smaller_budget_than_needed_is_planned_with() -> None:
     candidate = found(problem(30, 480), RENTED, ASSUMED)
-    more = replace(candidate, within=replace(candidate.planned, budget_gpu_s=candidate.planned.budget_gpu_s / 0.97))
+    more = replace(candidate, within=replace(candidate.planned, budget_gpu_s=candidate.planned.budget_gpu_s * 1.002))
     outline = outline_of(more)
     assert isinstance(outline, Outline)
     assert forecast_outline(outline, RENTED, ASSUMED, samples=SAMPLES).gpu_s.p95 > 480 * 60

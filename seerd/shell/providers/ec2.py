@@ -183,7 +183,9 @@ class Ec2Provider:
         await asyncio.wait({task})
         error = task.exception()
         if isinstance(error, AwsError):
-            raise ProviderError(f"what launch {token} has brought could not be found out, and may run until its hard end: {error}") from error
+            raise ProviderError(
+                f"what launch {token} has brought could not be found out, and may run until its hard end: {error}"
+            ) from error
         if not isinstance(error, LaunchError):
             return await self._end(self._fleet.register.of(token))
         if error.since is not None and error.until is None:

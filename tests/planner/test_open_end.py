@@ -1,0 +1,124 @@
+"""What a plan on rented instances has left at the end of its last stage is used: nobody stops at its wall, no GPU is left over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.elastic_hyperband import elastic_hyperband
+from planner.fixed import FixedCluster, fixed_cluster
+from planner.hypersched import HyperSched
+from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
+from planner.policy import make_policy
+from planner.seer import Schedule, schedule
+from planner.space import Parameter, Space
+from tests.planner.policy_world import FakeTrial, World
+from tests.planner.policy_world import problem as fixed_problem
+
+LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
+NAMES = ["seer", "random", "grid", "sha", "hyperband", "e-hyperband", "e-grid", "asha", "hypersched"]
+
+
+def problem(
+    name: str, minutes: float, gpu_minutes: float, *, whole: bool = True, max_gpus: int | None = None, size: int = 4
+) -> Problem:
+    limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus)
+    return Problem(limits, LR, PolicyParams(name=name, p_max=4), gpus_per_instance=size, whole=whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_last_stage_goes_on_after_its_wall(name: str) -> None:
+    policy = make_policy(problem(name, 60, 480))
+    outline = policy.outline()
+    assert isinstance(outline, Outline)
+    trials: dict[str, FakeTrial] = {}
+    plan = policy.plan(View(0.0, "max", trials))
+    trials |= {new.id: FakeTrial(new.id) for new in plan.new}
+    for now_s in [*(stage.end_s for stage in outline.stages), outline.stages[-1].end_s + 1000.0]:
+        plan = policy.plan(View(now_s, "max", trials))
+        trials |= {new.id: FakeTrial(new.id) for new in plan.new}
+    assert plan.allocations
+    assert not plan.done
+    assert plan.ask_at_s is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_published_everything_ends_at_the_last_wall(name: str) -> None:
+    policy = make_policy(problem(name, 60, 480, whole=False))
+    outline = policy.outline()
+    assert isinstance(outline, Outline)
+    plan = policy.plan(View(0.0, "max", {}))
+    trials = {new.id: FakeTrial(new.id) for new in plan.new}
+    assert plan.ask_at_s is not None
+    assert policy.plan(View(outline.stages[-1].end_s, "max", trials)).done
+
+
+@pytest.mark.parametrize(
+    ("gpu_minutes", "instances", "minutes"),
+    [
+        (240, 1, 60),  # exactly one for an hour
+        (250, 1, 60),  # 4% of another one is not worth it
+        (288, 2, 36),  # 1.2 for an hour are two for 36 minutes
+        (8, 1, 2),
+    ],
+)
+def test_a_cluster_has_one_instance_more_rather_than_a_part_unused(
+    gpu_minutes: float, instances: int, minutes: float
+) -> None:
+    cluster = fixed_cluster(problem("asha", 60, gpu_minutes))
+    assert isinstance(cluster, FixedCluster)
+    assert (cluster.gpus, cluster.end_s / 60) == (instances * 4, pytest.approx(minutes))
+
+
+def test_a_second_instance_that_could_not_run_for_the_shortest_round_is_none() -> None:
+    made = problem("asha", 60, 288)
+    cluster = fixed_cluster(replace(made, params=replace(made.params, t_min_s=40 * 60.0)))
+    assert isinstance(cluster, FixedCluster)
+    assert cluster.gpus == 4
+
+
+def planned(made: Problem) -> Schedule:
+    found = schedule(made)
+    assert not isinstance(found, Impossible)
+    return found
+
+
+def test_rounds_that_would_leave_most_of_the_budget_are_fewer() -> None:
+    """Of 16 GPUs for an hour, each of three rounds uses a smaller part than each of two would."""
+    made = problem("seer", 60, 960, max_gpus=16)
+    published, used = planned(replace(made, whole=False)), planned(made)
+    assert used.rounds < published.rounds
+    assert used.gpu_s > 1.5 * published.gpu_s
+    assert used.peak_gpus <= 16
+    assert used.gpu_s <= 960 * 60
+
+
+def test_rounds_that_use_the_budget_stay_as_many_as_published() -> None:
+    made = problem("seer", 60, 480)
+    assert planned(made) == planned(replace(made, whole=False))
+
+
+def test_a_bracket_that_is_too_dear_leaves_its_time_to_the_others() -> None:
+    """Two brackets with R = 16 take 60 units, three take 124: with 100, the two go on to R = 26.7."""
+    outlines = [elastic_hyperband(problem("e-hyperband", 60, 100, whole=whole)).outline() for whole in (False, True)]
+    published, used = outlines
+    assert isinstance(published, Outline)
+    assert isinstance(used, Outline)
+    assert [b.trials for b in used.brackets] == [b.trials for b in published.brackets]
+    assert published.gpu_s == 60 * 60
+    assert used.gpu_s == pytest.approx(100 * 60)
+
+
+def test_gpus_that_no_running_trial_can_use_go_to_the_best_that_waits() -> None:
+    """With `p_max` 1 nobody can grow, and near the end nobody may start."""
+
+    def last_gpus(*, whole: bool) -> int:
+        made = fixed_problem(8, 300.0, per_instance=1, max_reports=1000, min_reports=4, p_max=1)
+        world = World(
+            HyperSched(replace(made, whole=whole)), 8, lambda trial, epoch: float(trial.config["lr"]), start_s=1.0
+        ).run(until_s=285.0)
+        return sum(allocation.gpus for allocation in world.plans[-1].allocations)
+
+    assert last_gpus(whole=True) == 8
+    assert last_gpus(whole=False) < 8
