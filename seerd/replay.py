@@ -23,7 +23,10 @@ def replay(journal: Journal) -> State:
         raise JournalError(
             f"{journal.path.parent.name} was ended before it began; start it anew and remove {journal.path.parent}"
         )
-    state = new_state(first.event.facts)
+    try:
+        state = new_state(first.event.facts)
+    except Exception as error:
+        raise _impossible(first, error) from error
     follow(state, [first])
     follow(state, entries)
     return state
@@ -32,6 +35,17 @@ def replay(journal: Journal) -> State:
 def follow(state: State, entries: Iterable[Entry]) -> None:
     """Step through further entries."""
     for entry in entries:
-        commands = step(state, entry.event)
+        try:
+            commands = step(state, entry.event)
+        except Exception as error:
+            raise _impossible(entry, error) from error
         if encode_commands(commands) != encode_commands(entry.commands):
             raise ReplayError(entry.seq, entry.event, entry.commands, commands)
+
+
+def _impossible(entry: Entry, error: Exception) -> JournalError:
+    """The file is whole, and what it says cannot have been: the core has bugs only where it lives, not where it remembers."""
+    return JournalError(
+        f"the journal is damaged, or of another version of seerd: event {entry.seq} ({type(entry.event).__name__}) cannot have happened "
+        f"({type(error).__name__}: {error!s:.200})"
+    )
