@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import plainfile
 from agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, stored
@@ -66,7 +65,10 @@ def _newer(folder: Path, newest: str) -> list[Stored]:
 
 def _manifest(path: Path) -> bytes:
     """Nothing, if it is no file: trials write here."""
-    return plainfile.read(path, 0, LARGEST_MANIFEST + 1) if plainfile.size(path) >= 0 else b""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(LARGEST_MANIFEST + 1)
 
 
 def _copy_checked(source: Path, sha256: str, to: Path) -> None:
