@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
 LAUNCHES ?= 200
+SECONDS ?= 300
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak rig docs clean
+.PHONY: help setup demo test check format bench soak fuzz rig docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +45,11 @@ bench: setup  ## every benchmark; each prints JSON
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
 	$(BIN)/python -m tests.faults --seeds $(SEEDS)
 	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
+
+fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests with it at length: make fuzz SECONDS=300
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	SEERD_FUZZ=20 $(BIN)/python -m pytest tests/fuzz --timeout=0
+	$(BIN)/python -m tests.fuzz.guided $(SECONDS)
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
 	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/test_ec2_runs.py --timeout=0

@@ -227,7 +227,7 @@ def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
         try:
             state = runs.read(folder)
         except JournalError as error:
-            print(f"seerd: {error}", file=sys.stderr)
+            print(f"seerd: {c.harmless(str(error))}", file=sys.stderr)
         else:
             rows.append(show.result(state, c.status(folder, state)))
     c.tell({"runs": rows}, None if json else runs_table(rows))
@@ -261,15 +261,16 @@ def logs(
     home: o.HomeOpt = None,
 ) -> None:
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
-    from seerd.logs import log_files
+    from seerd.logs import lines, log_files
+    from seerd.plain import printable
 
     folder = c.home(home).find(run)
     for path in log_files(folder, trial):
         if trial is None:
-            print(path)
+            print(printable(str(path)))
             continue
-        print(f"==> {path} <==")
-        sys.stdout.write(path.read_text(errors="replace"))
+        print(f"==> {printable(str(path))} <==")
+        sys.stdout.writelines(lines(path))
 
 
 @app.command()
@@ -396,7 +397,7 @@ def sweep(
     if json:
         c.tell(sweeps.sweep_json(swept), None)
     else:
-        print(*sweeps.sweep_lines(swept), sep="\n")
+        print(*map(c.harmless, sweeps.sweep_lines(swept)), sep="\n")
     raise typer.Exit(CloudError.exit_code if any(one.trouble for one in swept.found) else 0)
 
 
@@ -442,10 +443,11 @@ def main() -> None:
     from seerd.errors import SeerdError
 
     signal.signal(signal.SIGINT, _interrupted)
+    c.write_anything()
     try:
         app()
     except SeerdError as error:
-        print(f"seerd: {error}", file=sys.stderr)
+        print(f"seerd: {c.harmless(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

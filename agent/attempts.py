@@ -83,7 +83,10 @@ class Attempt:
         if not self._marker:
             self._outbox.shelf.cut()  # it need not be restored
         if grace_s > 0 and self._marker:
-            (self._places.attempt / "stop").touch()
+            with contextlib.suppress(
+                OSError
+            ):  # a trial that has removed its own folder is not asked, and killed when its time is up
+                (self._places.attempt / "stop").touch()
         self.look()
 
     def look(self) -> None:

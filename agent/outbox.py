@@ -12,19 +12,20 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-import stat
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from agent import plainfile
 from agent.journal import Maker
-from agent.protocol import Checkpointed, Fact, Reported, Training
+from agent.protocol import MOST_REPORTS, Checkpointed, Fact, Reported, Training
 from agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
 
 MOST_AT_ONCE = 1 << 20
+MOST_IN_ALL = 1 << 30
+"""A file with a hole in it can be larger than anybody could ever read, and the end of an attempt waits for its last line."""
 LONGEST_LINE = 1 << 16
 MOST_METRICS = 64
 
@@ -71,11 +72,7 @@ class Outbox:
 
     def has_grown(self) -> bool:
         """Whether there is something that `drain` has not looked at."""
-        try:
-            there = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return stat.S_ISREG(there.st_mode) and there.st_size > self._read_to
+        return plainfile.size(self._path) > self._read_to
 
     def drain_all(self) -> Iterator[List[Maker]]:
         """All that is left once nobody writes any more."""
@@ -119,10 +116,10 @@ class Outbox:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read(MOST_AT_ONCE)
-        except OSError as error:
+            data = plainfile.read(self._path, self._offset, MOST_AT_ONCE)
+            if self._offset > MOST_IN_ALL:
+                raise ValueError("it has written too much, and nothing more of it is read")
+        except (OSError, ValueError) as error:
             self._complain(error)
             self._read_to = NEVER_AGAIN
             return
@@ -201,7 +198,7 @@ def _moment(told: Dict[str, Any]) -> float:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 10**9:
+    if type(value) is not int or not 0 <= value <= MOST_REPORTS:
         raise ValueError(f"{value!r:.40} is no number of reports")
     return value
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Set
 
+from agent import plainfile
+
 TAIL_LINES = 30
 TAIL_BYTES = 16_384
 SUMMARY_BYTES = 1 << 20
-FAILED_RANK = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: (\d+)\)\s*$", re.MULTILINE)
+FAILED_RANK = re.compile(r"^\s*rank\s*:\s*([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,11 @@ def _logs(logs: Path, local: int) -> List[Path]:
 
 
 def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
+    """When it was last written; what the trial has removed meanwhile, or linked to nothing, never was."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _tail(path: Path) -> List[str]:
@@ -65,9 +71,7 @@ def _tail(path: Path) -> List[str]:
 def _end(path: Path, most: int) -> str:
     """The last bytes of a file, as text."""
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - most))
-            return file.read().decode(errors="replace")
+        return plainfile.read(path, -most, most).decode(errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as error:

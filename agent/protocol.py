@@ -16,11 +16,27 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union, get_args, get_origin, get_type_hints
 
 VERSION = 2
 MAX_LINE = 1 << 20
+LARGEST = 1 << 53
+"""Larger integers are not themselves in every reader of JSON (RFC 8259, section 6), and those beyond 64 bits fit into no journal."""
+MOST_REPORTS = 10**6
+"""Of one trial. Reports are epochs, not steps: each is a line in two journals and a value in memory for as long as the run lasts."""
+MOMENT = (-1e12, 1e12)
+DURATION = (0.0, 1e9)
+BOUNDS: Dict[str, Tuple[float, float]] = {
+    **dict.fromkeys(("at", "now", "by", "silent"), MOMENT),
+    **dict.fromkeys(("unit_s", "save_s"), DURATION),
+    **dict.fromkeys(("seq", "size"), (0, LARGEST)),
+    "epoch": (0, MOST_REPORTS),
+}
+"""What fields of these names can be, in any message. All arithmetic with times that are so bounded stays finite."""
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+"""What may become part of a path."""
 
 
 class ProtocolError(Exception):
@@ -436,7 +452,14 @@ def _made(cls: Any, body: Any) -> Any:
     hints = _HINTS[cls]
     if set(body) != set(hints):
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
-    return cls(**{name: _checked(f"{cls.__name__}.{name}", hint, body[name]) for name, hint in hints.items()})
+    made = {name: _checked(f"{cls.__name__}.{name}", hint, body[name]) for name, hint in hints.items()}
+    for name in hints.keys() & BOUNDS.keys():
+        low, high = BOUNDS[name]
+        if made[name] is not None and not low <= made[name] <= high:
+            raise ProtocolError(f"{cls.__name__}.{name} cannot be {made[name]}")
+    if cls is Checkpointed and not NAME.fullmatch(made["name"]):
+        raise ProtocolError(f"no checkpoint is called {_shown(made['name'])}")
+    return cls(**made)
 
 
 def _checked(where: str, hint: Any, value: Any) -> Any:
@@ -449,14 +472,23 @@ def _checked(where: str, hint: Any, value: Any) -> Any:
     if origin is list and isinstance(value, list):
         return [_checked(where, inner[0], item) for item in value]
     if origin is dict and isinstance(value, dict):
-        return {key: _checked(where, inner[1], item) for key, item in value.items()}
+        return {_text(key): _checked(where, inner[1], item) for key, item in value.items()}
+    if hint is str and isinstance(value, str):
+        return _text(value)
     if hint is float and type(value) in (int, float) and not _not_finite(value):
         return float(value)
-    if hint in (int, str, bool) and type(value) is hint:
+    if hint is int and type(value) is int and -LARGEST <= value <= LARGEST:
+        return value
+    if hint is bool and type(value) is bool:
         return value
     if hint is Any and _is_plain(value):
         return value
     raise ProtocolError(f"{where} cannot be {_shown(value)}")
+
+
+def _text(value: str) -> str:
+    """The same, with `?` for halves of characters: JSON can name them, and file names that are no UTF-8 become such, but none can be written."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _not_finite(value: Any) -> bool:

@@ -11,15 +11,18 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Protocol, Tuple
 
-SAFE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+from agent import plainfile
+from agent.protocol import MOST_REPORTS, NAME
+
 KEPT = 2
 LARGEST_MANIFEST = 1 << 16
+LARGEST_CHECKPOINT = 5 << 40
+"""S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
 log = logging.getLogger("agent")
 
 
@@ -56,7 +59,8 @@ class Manifest:
             raise TransferError(f"this is no manifest: {error}") from None
         whole = type(made.epoch) is int and type(made.size) is int and isinstance(made.metrics, dict)
         named = made.name == name if name is not None else is_safe(made.name)
-        if not named or not whole or made.size < 0 or not isinstance(made.sha256, str):
+        possible = whole and 0 <= made.size <= LARGEST_CHECKPOINT and 0 <= made.epoch <= MOST_REPORTS
+        if not named or not possible or not isinstance(made.sha256, str):
             raise TransferError(f"this is no manifest of {name or 'a checkpoint'}")
         return made
 
@@ -109,7 +113,7 @@ class Directory:
 
 def is_safe(name: Any) -> bool:
     """Whether a name from outside may become part of a path."""
-    return isinstance(name, str) and SAFE.fullmatch(name) is not None
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
 def store(local: Path, to: Path, name: str) -> Manifest:
@@ -165,11 +169,12 @@ def keep_only(folder: Path, *names: str) -> None:
 def small_file(path: Path) -> bytes:
     """The file's content; a manifest is small, and nothing that could block on reading. Raises `TransferError`."""
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_MANIFEST:
-            raise TransferError(f"{path} is missing, no file, or too large")
-        return path.read_bytes()
+        content = plainfile.read(path, 0, LARGEST_MANIFEST + 1)
     except OSError as error:
         raise TransferError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > LARGEST_MANIFEST:
+        raise TransferError(f"{path} is too large")
+    return content
 
 
 def _names(folder: Path) -> List[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import json as jsonlib
 import os
 import sys
@@ -140,7 +141,7 @@ def tell_leftovers(leftovers: list[str] | None) -> None:
 
     sys.stdout.flush()
     for line in leftover_lines(leftovers):
-        print(line, file=sys.stderr)
+        print(harmless(line), file=sys.stderr)
     if leftovers:
         raise typer.Exit(1)
 
@@ -163,4 +164,22 @@ def tell(told: Any, text: Any) -> None:
         return
     from rich.console import Console
 
-    Console(soft_wrap=True, highlight=False).print(text)
+    from seerd.harmless import Harmless
+
+    # No markup: names and values of other people's are no instructions.
+    Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(Harmless(text))
+
+
+def write_anything() -> None:
+    """What stdout and stderr cannot encode is written as `?`: a character must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def harmless(text: str) -> str:
+    """Without what a terminal would obey; lines stay lines."""
+    return "\n".join(
+        line if line.isprintable() else "".join(c if c.isprintable() else " " for c in line)
+        for line in text.split("\n")
+    )

@@ -26,6 +26,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.state import THERE, Instance, State, Trial
+from seerd.harmless import Harmless
 from seerd.plain import ENDINGS, config_text, gpus_text, printable, value_text
 from seerd.sparkline import sparkline
 from seerd.units import format_duration
@@ -71,7 +72,7 @@ class LiveView:
         self._drawn_at = time.monotonic()
         size = self._console.size
         with contextlib.suppress(OSError):
-            self._live.update(view(state, now_s, recent, (size.width, size.height)), refresh=True)
+            self._live.update(Harmless(view(state, now_s, recent, (size.width, size.height))), refresh=True)
 
 
 def view(state: State, now_s: float, recent: Sequence[str], size: tuple[int, int]) -> RenderableType:

@@ -48,7 +48,9 @@ LATE_S = 2.0
 
 
 def line_of(event: AnyEvent, state: State) -> str | None:
-    """The line for an event; `state` is what was after it."""
+    """The line for an event; `state` is what was after it. Of a trial that there is not, whatever an agent says, nothing is told."""
+    if isinstance(event, TrialTraining | TrialReported | TrialExited) and event.trial not in state.trials:
+        return None
     text = _text(event, state)
     return None if text is None else "\n".join(map(printable, f"{event.at:7.1f}s  {text}".split("\n")))
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from seerd.measured import Measured
 
 VERSION = 1
+MOST_GPUS, LONGEST_S = 1 << 20, 1e8
 DOUBTFUL = 0.1
 """A law that is farther off is told to be."""
 
@@ -225,8 +226,27 @@ def load_profile(home: Path, spec: Spec, machine: Machine) -> Profile | None:
     """What was measured of this script on the machines that the spec asks for; None if nothing was."""
     for instance_type in instance_types(spec, machine):
         path = path_of(home, target_of(spec, instance_type).key)
-        with contextlib.suppress(OSError, ValueError):  # msgspec's errors are ValueErrors
+        with contextlib.suppress(
+            OSError, ValueError, ArithmeticError, RecursionError
+        ):  # msgspec's errors are ValueErrors
             kept = msgspec.json.decode(path.read_bytes(), type=Kept)
-            if kept.version == VERSION:
+            if kept.version == VERSION and _is_possible(kept):
                 return profile_of(kept)
     return None
+
+
+def _is_possible(kept: Kept) -> bool:
+    """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
+    times = (
+        kept.report_s,
+        kept.start_s,
+        kept.restore_s,
+        kept.stop_s,
+        kept.save_s,
+        kept.pending_s,
+        kept.boot_s,
+        kept.release_s,
+    )
+    known = [one for one in times if one is not None]
+    gpus = all(0 < point.gpus <= MOST_GPUS for point in kept.points)
+    return gpus and kept.report_s.p50 > 0 and all(0 <= one.p50 <= one.p95 <= LONGEST_S for one in known)

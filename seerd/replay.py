@@ -19,7 +19,6 @@ from seerd.shell.journal import Entry, Journal
 
 Step = Callable[[State, AnyEvent], list[AnyCommand]]
 
-BROKEN = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -49,7 +48,7 @@ def begin(journal: Journal) -> tuple[State, Iterator[Entry]]:
         )
     try:
         state = new_state(first.event.facts)
-    except BROKEN as error:
+    except Exception as error:
         raise ImpossibleEventError(first.seq, first.event, error) from error
     return state, chain([first], entries)
 
@@ -61,7 +60,7 @@ def follow(state: State, entries: Iterable[Entry], handle: Step = step) -> None:
             raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.seq + 1} is missing")
         try:
             commands = handle(state, entry.event)
-        except BROKEN as error:
+        except Exception as error:
             raise ImpossibleEventError(entry.seq, entry.event, error) from error
         if encode_commands(commands) != encode_commands(entry.commands):
             raise ReplayError(entry.seq, entry.event, entry.commands, commands)

@@ -88,7 +88,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "python": v.text,
         "setup": v.list_of(v.text),
         "data": v.list_of(v.data),
-        "env": v.texts,
+        "env": v.environment,
     },
     "policy": {
         "name": v.text,
@@ -120,12 +120,14 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
         "key": v.text,
         "address": v.one_of("private", "public"),
         "volume_gb": v.whole(1),
-        "tags": v.texts,
+        "tags": v.tags,
         "price": v.money,
     },
 }
 """The keys of `[cluster]` that only one provider takes."""
 
+LONGEST = 4 << 20
+"""Bytes of a spec: what takes longer to read than a person would wait is none."""
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
@@ -158,7 +160,11 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(LONGEST + 1)
+        if len(content) > LONGEST:
+            raise SpecError(str(path), [Problem("the file", "", f"it has more than {LONGEST >> 20} MiB")])
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise SpecError(str(path), [Problem("the file", "", f"it is not UTF-8 text (byte {error.start})")]) from error
     except OSError as error:
@@ -183,7 +189,7 @@ class _Reader:
         """The TOML with the overrides in it."""
         try:
             document = tomllib.loads(self._text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise SpecError(str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]) from error
         for key, value in overrides:
             self._override(document, key, value)
@@ -269,7 +275,7 @@ def _toml_or_text(value: str) -> Any:
         return value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, KeyError, RecursionError):
         return value
 
 
@@ -338,7 +344,7 @@ def _policy(get: Get, reader: _Reader) -> PolicyParams:
 
 
 def _train(get: Get, folder: Path, reader: _Reader) -> Train:
-    source = (folder / get("train.source", ".")).resolve()
+    source = _path(folder, get("train.source", "."), "train.source", reader)
     script = get("train.script", "")
     launcher = get("train.launcher", "torchrun")
     if not source.is_dir():
@@ -359,7 +365,7 @@ def _train(get: Get, folder: Path, reader: _Reader) -> Train:
 
 def _script(script: str, folder: Path, source: Path, reader: _Reader) -> str:
     """The script's path inside the source, which is what is shipped."""
-    path = (folder / script).resolve()
+    path = _path(folder, script, "train.script", reader)
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         reader.wrong(
@@ -377,4 +383,15 @@ def _store(store: str | None, folder: Path, reader: _Reader) -> str | None:
         return store
     if "://" in store:
         reader.wrong("cluster.store", store, "a directory or s3://bucket/prefix is allowed")
-    return str((folder / store).resolve())
+    return str(_path(folder, store, "cluster.store", reader))
+
+
+def _path(folder: Path, name: str, key: str, reader: _Reader) -> Path:
+    """Where this is, links followed; the folder itself, and a problem, if it can be nowhere."""
+    try:
+        path = (folder / name).resolve()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links
+        reader.wrong(key, name, f"it cannot be a path: {getattr(error, 'strerror', None) or error}")
+        return folder
+    return path

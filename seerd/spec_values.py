@@ -15,13 +15,21 @@ from planner.space import Parameter
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]
+LARGEST = 2**53
+"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64 bits."""
+MOST_TAGS = 40
+"""EC2 takes 50 on one resource."""
+ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
+LAST_PORT = 65535
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text(value: Any) -> str:
-    """Any string but an empty one."""
+    """Any string but an empty one, or one that could be no argument of a program."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text in quotes is needed")
+    if "\0" in value:
+        raise ValueError("a text without the character NUL is needed")
     return value
 
 
@@ -38,6 +46,8 @@ def whole(least: int) -> Read:
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"a whole number of at least {least} is needed")
+        if value > LARGEST:
+            raise ValueError(f"a whole number of at most {LARGEST} is needed")
         return value
 
     return read
@@ -71,7 +81,15 @@ def list_of(read_item: Read) -> Read:
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise ValueError("a list in [ ] is needed")
-        return tuple(read_item(item) for item in value)
+        good, wrong = [], []
+        for number, item in enumerate(value, 1):
+            try:
+                good.append(read_item(item))
+            except (ValueError, OverflowError) as error:
+                wrong.append(str(error) if len(value) == 1 else f"number {number}: {error}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return tuple(good)
 
     return read
 
@@ -81,6 +99,30 @@ def texts(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise ValueError('a table of texts is needed, for example { DEBUG = "1" }')
     return dict(value)
+
+
+def environment(value: Any) -> dict[str, str]:
+    """Environment variables, as execve(2) takes them."""
+    found = texts(value)
+    for name, content in found.items():
+        if not name or "=" in name or "\0" in name + content:
+            raise ValueError(f"{name!r:.80} cannot be the name of an environment variable, or its value has a NUL")
+    return found
+
+
+def tags(value: Any) -> dict[str, str]:
+    """Tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html); by those of seerd it knows what it may end."""
+    found = texts(value)
+    for name, content in found.items():
+        if name.lower().startswith(("aws:", "seerd:")):
+            raise ValueError(
+                f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, with seerd: are seerd's"
+            )
+        if not 0 < len(name) <= 128 or len(content) > 256:
+            raise ValueError(f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256")
+    if len(found) > MOST_TAGS:
+        raise ValueError(f"at most {MOST_TAGS} tags are allowed beside those of seerd")
+    return found
 
 
 def table(value: Any) -> dict[str, Any]:
@@ -106,8 +148,10 @@ def host(value: Any) -> Host:
     if not isinstance(value, dict):
         raise ValueError('a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }')
     _only(value, {"address", "user", "port", "gpus", "slots"}, "a host")
-    if not isinstance(value.get("address"), str) or not value["address"]:
-        raise ValueError("a host needs its address")
+    if not isinstance(value.get("address"), str) or not ADDRESS.fullmatch(value["address"]):
+        raise ValueError("a host needs its address: a name or a number, without spaces, the user apart")
+    if whole(1)(value.get("port", 22)) > LAST_PORT:
+        raise ValueError(f"port = {value['port']:.6g} is not one of 1 to {LAST_PORT}")
     if ("gpus" in value) == ("slots" in value):
         raise ValueError(
             "a host needs either gpus, how many GPUs it has, or slots, how many trials its CPU may run at once"
@@ -171,6 +215,8 @@ def parameter(key: str, value: Any) -> Parameter:
             raise ValueError("a list of at least one number, text or boolean is needed")
         if any(isinstance(item, float) and not math.isfinite(item) for item in value):
             raise ValueError("every number must be finite")
+        if any(isinstance(item, int) and abs(item) > LARGEST for item in value):
+            raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
         return Parameter(key, choices=tuple(value))
     if not isinstance(value, dict):
         raise ValueError("a list of choices or { low = ..., high = ... } is needed")

@@ -32,7 +32,9 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
         for entry in entries:
             line = line_of(entry.event, state)
             if line is not None:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(
+                    OSError, ValueError
+                ):  # ValueError: not in this encoding, or the stream is closed
                     print(line, file=out, flush=True)
 
     return watcher

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.protocol import Download, Expected, Job
 from seerd.core.limits import LEASE_S
-from seerd.errors import UsageError
+from seerd.errors import JournalError, UsageError
 from seerd.facts import Lease, Slots, local_slots, types_of
 from seerd.machine import this_machine
 from seerd.shell.home import RunFolder
@@ -108,8 +108,14 @@ def save(setup: Setup, folder: RunFolder) -> None:
 
 
 def load(folder: RunFolder) -> Setup:
-    """As it was kept."""
-    return msgspec.json.decode(folder.setup.read_bytes(), type=Setup, dec_hook=lambda kind, value: kind(value))
+    """As it was kept. Raises `JournalError` if it is not there, or not whole."""
+    try:
+        setup = msgspec.json.decode(folder.setup.read_bytes(), type=Setup, dec_hook=lambda kind, value: kind(value))
+    except (OSError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise JournalError(f"{folder.run} cannot go on: its {folder.setup.name} cannot be read: {error}") from error
+    if [setup.local is not None, bool(setup.hosts), setup.ec2 is not None].count(True) != 1:
+        raise JournalError(f"{folder.run} cannot go on: its {folder.setup.name} does not say where it runs")
+    return setup
 
 
 def prolonged(setup: Setup, until: float) -> Setup:

@@ -252,9 +252,9 @@ def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:
 
 @_apply.register
 def _(event: OrderRefused, state: State) -> None:
+    """Only an order to start can be refused, by an instance that got it; what else is under way is none of an agent's business."""
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):
-        state.under_way.pop(event.command, None)
         return
     trial = current(state, command.trial, command.attempt, event.instance)
     if trial is not None:

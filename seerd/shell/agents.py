@@ -1,6 +1,7 @@
 """Conversations with agents: one per instance, reconnected for as long as the instance may still be there.
 
-The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that it is in the journal. After a lost
+The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that it is in the journal. An agent is not
+trusted to keep to the protocol: one that breaks it for half a minute on end is given up, and nothing else comes of it. After a lost
 connection the conversation goes on behind the last fact that was handed on; orders whose outcome is unknown are said again, since agents
 carry out an order's id only once.
 """
@@ -34,7 +35,11 @@ RENEW_S = 5.0
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
 ANSWER_S = 10.0
-FAILURES = (OSError, ProviderError, ProtocolError, asyncio.IncompleteReadError, TimeoutError)
+CATCH_UP_S = 60.0
+"""An agent that has announced facts and tells none is as good as silent, and a run must not wait for it beyond its deadline."""
+BROKEN = (ProtocolError, ValueError)
+"""What the agent said is no message; asyncio's word for a line that does not end is `ValueError`."""
+FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 
 class RebootError(Exception):
@@ -96,7 +101,7 @@ class Conversation:
         self._task = asyncio.create_task(self._keep_talking(), name=f"conversation {self.instance}")
         self._task.add_done_callback(self._ears.ended)
         caught_up = asyncio.create_task(self._caught_up.wait())
-        await asyncio.wait({self._task, caught_up}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
         caught_up.cancel()
         if not self._caught_up.is_set():
             raise ProviderError(f"the agent of {self.instance} does not answer")
@@ -139,20 +144,20 @@ class Conversation:
     async def _keep_talking(self) -> None:
         failing_since: float | None = None
         while True:
-            began = asyncio.get_running_loop().time()
+            began, broken = asyncio.get_running_loop().time(), False
             try:
                 await self._talk()
             except RebootError as error:
                 self._ears.lost(self.instance, str(error))
                 return
             except FAILURES as error:
-                why = str(error) or type(error).__name__
+                why, broken = str(error) or type(error).__name__, isinstance(error, BROKEN)
             else:
                 why = "the agent closed the connection"
             if self._ending:
                 return
             now = asyncio.get_running_loop().time()
-            if self._caught_up.is_set():
+            if self._caught_up.is_set() and (not broken or failing_since is None or now - began > GIVE_UP_S):
                 failing_since = now
             elif failing_since is None:
                 failing_since = began
@@ -204,6 +209,8 @@ class Conversation:
                 continue
             if not isinstance(message, FACTS):
                 raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
+            if message.seq > self._seen + 1:
+                raise ProtocolError(f"the agent told fact {message.seq} after fact {self._seen}")
             if message.seq > self._seen:
                 self._seen = message.seq
                 self._ears.fact(self.instance, message, ahead_s)

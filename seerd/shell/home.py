@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.errors import BusyError, UsageError
+
+PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class RunFolder:
             return None
         except BlockingIOError:
             text = (self.path / "lock").read_text().strip()
-            return int(text) if text.isdecimal() else None
+            return int(text) if PROCESS.fullmatch(text) else None
         return None
 
 
@@ -125,7 +128,12 @@ class Home:
         if not runs:
             raise UsageError(f"there is no run in {self.path} yet; start one with: seerd run SPEC")
         if name == "last":
-            return max(runs, key=lambda folder: folder.spec.stat().st_mtime)
+            return max(
+                runs,
+                key=lambda folder: (
+                    folder.journal.stat().st_ctime if not folder.spec.is_file() else folder.spec.stat().st_mtime
+                ),
+            )
         exact = [folder for folder in runs if folder.run == name]
         matching = exact or [folder for folder in runs if folder.run.startswith(name)]
         if len(matching) == 1:

@@ -6,6 +6,7 @@ is acknowledged. `PRAGMA synchronous=FULL` makes that hold through a power cut a
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
 from seerd.errors import JournalError
 
+LATEST = 1e12
+"""No run begins later (wall clock, seconds since 1970)."""
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, commands BLOB NOT NULL) STRICT;
@@ -59,13 +62,19 @@ class Journal:
         journal = cls(_connect(path, "ro" if read_only else "rw"), path)
         found = journal._get("format")
         if found != str(FORMAT):
-            raise JournalError(f"{path} has format {found}, this version of seerd reads {FORMAT}")
+            raise JournalError(f"{path} has format {found:.20}, this version of seerd reads {FORMAT}")
         return journal
 
     @property
     def origin(self) -> float:
         """When the run began, in seconds since 1970, moved forward by the time for which it was interrupted."""
-        return float(self._get("origin"))
+        try:
+            origin = float(self._get("origin"))
+        except ValueError:
+            origin = math.nan
+        if not abs(origin) < LATEST:
+            raise JournalError(f"the journal {self.path} is damaged: it does not say when the run began")
+        return origin
 
     @origin.setter
     def origin(self, value: float) -> None:
@@ -86,8 +95,8 @@ class Journal:
         query = "SELECT seq, event, commands FROM events WHERE seq > ? ORDER BY seq"
         try:
             for seq, event, commands in self._connection.execute(query, (after,)):
-                yield Entry(seq, decode_event(event), decode_commands(commands))
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+                yield Entry(int(seq), decode_event(event), decode_commands(commands))
+        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
     def close(self) -> None:

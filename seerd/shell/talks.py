@@ -16,6 +16,7 @@ from agent.protocol import (
     Checkpointed,
     Fact,
     Order,
+    Parts,
     Prepare,
     Prepared,
     Refused,
@@ -26,7 +27,7 @@ from seerd.shell.agents import Conversation, Ears
 from seerd.shell.clock import RunClock
 from seerd.shell.nodes import instances_of, start_on
 from seerd.shell.providers.base import Launched
-from seerd.shell.stores.base import slot_number
+from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.stores.data import chunks
 from seerd.shell.translate import event_of, order_of
 from seerd.shell.world import Core, Running, World
@@ -203,7 +204,7 @@ class Talks:
             outcome = Outcome(fact.why, fact.unhealthy) if isinstance(fact, Refused) else Outcome()
             self._resolve(instance, outcome)
             return
-        if isinstance(fact, Checkpointed):
+        if isinstance(fact, Checkpointed) and self._runs(instance, fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
             self._say(instance, partial(self._grant, saved))
         now = self._clock.now()
@@ -213,10 +214,17 @@ class Talks:
             self._core.emit(event)
 
     def _ask(self, instance: str, ask: Ask) -> None:
-        self._say(instance, partial(self._parts, ask))
+        self._say(instance, partial(self._parts, ask, instance))
 
-    async def _parts(self, ask: Ask) -> list[Order]:
-        return [await self._world.store.parts(ask)]
+    async def _parts(self, ask: Ask, instance: str) -> list[Order]:
+        """Places are for the attempts of that instance alone, whatever its agent asks for."""
+        number = slot_number(ask.name)
+        if ask.name == slot_name(ask.attempt, number) and self._runs(instance, ask.trial, ask.attempt):
+            return [await self._world.store.parts(ask)]
+        return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
+
+    def _runs(self, instance: str, trial: str, attempt: int) -> bool:
+        return any((one.trial, one.attempt) == (trial, attempt) for one in self._core.running(instance))
 
     def _lose(self, instance: str, why: str) -> None:
         self._conversations.pop(instance, None)

@@ -29,6 +29,14 @@ FEW = 8
 LARGEST = 2**53
 """Larger integers are not values: as floats they would not be themselves."""
 
+MOST_BYTES = 1 << 30
+"""Of all arrays together: a small file can be packed from more than any memory holds."""
+
+SHORTEST_S, LONGEST_S = 1e-4, 1e9
+"""Of one epoch: with less, time would not go on between two reports; of more, no sum is finite."""
+
+MOST_GPUS = 1 << 20
+
 ZIP = b"PK"
 """What an .npz file begins with."""
 
@@ -121,10 +129,16 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             if opened.read(2) != ZIP:
                 raise UsageError(f"{path} cannot be read as curves: it is not an .npz file (numpy.savez makes one)")
             opened.seek(0)
+            with zipfile.ZipFile(opened) as packed:
+                if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
+                    raise UsageError(
+                        f"{path} cannot be read as curves: unpacked, it has more than {MOST_BYTES >> 20} MiB"
+                    )
+            opened.seek(0)
             with np.load(opened, allow_pickle=False) as file:
                 content = {key: file[key] for key in file.files}
     except DAMAGED as error:
-        raise UsageError(f"{path} cannot be read as curves: {error}") from error
+        raise UsageError(f"{path} cannot be read as curves: {error!s:.300}") from error
     return {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
 
 
@@ -141,16 +155,16 @@ def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     elif seconds.shape not in (metric.shape, metric.shape[:1]):
         problems.append(f"seconds is [configs] or [configs, epochs] = {list(metric.shape)}, not {list(seconds.shape)}")
     if mode not in ("max", "min"):
-        problems.append(f"mode is max or min, not {mode!r}")
-    if gpus.shape or gpus.dtype.kind not in "iu" or gpus < 1:
+        problems.append(f"mode is max or min, not {mode!r:.80}")
+    if gpus.shape or gpus.dtype.kind not in "iu" or not 1 <= gpus <= MOST_GPUS:
         problems.append(f"gpus is a whole number, at least 1, not {gpus}")
     if not problems:
         metric = _held(metric)
         seconds = _held(np.broadcast_to(seconds[:, None] if seconds.ndim == 1 else seconds, metric.shape))
         if not np.isfinite(metric[:, -1]).any():
             problems.append("metric has no curve that ends with a finite value")
-        if not (np.isfinite(seconds).all() and (seconds > 0).all()):
-            problems.append("seconds are positive")
+        if not ((seconds >= SHORTEST_S) & (seconds <= LONGEST_S)).all():
+            problems.append(f"seconds are positive: {SHORTEST_S:g} to {LONGEST_S:g} for an epoch")
     if problems:
         raise UsageError(f"{path}: {'; '.join(problems)}")
     configs = _read_configs(path, content, len(metric))

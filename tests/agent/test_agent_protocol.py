@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.protocol import (
+    BOUNDS,
     FACTS,
+    LARGEST,
     MAX_LINE,
+    NAME,
     ORDERS,
+    Checkpointed,
     Hello,
     Job,
     ProtocolError,
@@ -36,17 +40,19 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type."""
+def of(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
+    """Values of a field's type, within the bounds of its name."""
+    low, high = BOUNDS.get(name, (None, None))
     if hint is Any:
         return PLAIN
     if hint is float:
-        return FINITE
+        return st.floats(low, high, allow_nan=False, allow_infinity=False)
     if hint is int:
-        return st.integers()
+        return st.integers(-LARGEST, LARGEST) if high is None else st.integers(low, int(high))
+    if hint is str:
+        return st.text()
     if hasattr(hint, "__dataclass_fields__"):
         return made(hint)
     origin, inner = getattr(hint, "__origin__", None), getattr(hint, "__args__", ())
@@ -55,14 +61,17 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         return st.dictionaries(st.text(), of(inner[1]), max_size=4)
     if type(None) in inner:
-        return st.none() | of(inner[0])
+        return st.none() | of(inner[0], name)
     return st.from_type(hint)
 
 
 def made(cls: Any) -> st.SearchStrategy[Any]:
     """Messages of a class."""
     hints = get_type_hints(cls)
-    return st.builds(cls, **{field.name: of(hints[field.name]) for field in fields(cls)})
+    values = {field.name: of(hints[field.name], field.name) for field in fields(cls)}
+    if cls is Checkpointed:
+        values["name"] = st.from_regex(NAME, fullmatch=True)
+    return st.builds(cls, **values)
 
 
 @given(st.one_of([made(cls) for cls in (*ORDERS, Welcome, *FACTS)]))

@@ -6,6 +6,7 @@ AWS says nothing is the caller's to decide.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ PRICING_REGION = "us-east-1"
 """Where the Price List API lives, for all regions (docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
 
 FRESH_S = 86400.0
+DEAREST = 1e5
+"""USD for an hour: no instance costs more, and no limit on money means anything if one costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,15 @@ def _kept(path: Path) -> Price | None:
     """A price that was asked for in the last day."""
     try:
         price = msgspec.json.decode(path.read_bytes(), type=Price)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return price if 0.0 <= time.time() - price.at < FRESH_S else None
+    return price if 0.0 <= time.time() - price.at < FRESH_S and 0.0 < price.usd_per_h < DEAREST else None
 
 
 def _keep(path: Path, price: Price) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """What cannot be kept is asked for again the next time."""
     draft = path.with_suffix(".draft")
-    draft.write_bytes(msgspec.json.encode(price))
-    draft.replace(path)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(msgspec.json.encode(price))
+        draft.replace(path)

@@ -73,9 +73,7 @@ def machine(ground: Ground, entry: Entry) -> Machine:
 
 
 class Flight:
-    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has. `undoing`: it does so already, and
-    cancelling it would leave that undone.
-    """
+    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has."""
 
     def __init__(self, ground: Ground, token: str) -> None:
         self._ground = ground
@@ -84,7 +82,6 @@ class Flight:
         self._call: asyncio.Task[Entry] | None = None
         self._unclear = False
         self._abandoned = False
-        self.undoing = False
 
     @property
     def searching(self) -> bool:
@@ -237,7 +234,6 @@ class Flight:
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
         """Everything given back; the setback with the time that it ran."""
-        self.undoing = True
         await self._answered()
         ground = self._ground
         if self._unclear:

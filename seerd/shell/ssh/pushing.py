@@ -102,6 +102,8 @@ async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, pyth
         if answer.get("manifest"):
             process.stdin.write(parcel.manifest)
         for sha256 in answer.get("missing", []):
+            if not isinstance(sha256, str) or sha256 not in parcel.files:
+                raise ProviderError("it asks for a file that is none of the run's")
             async for chunk in _chunks(parcel.files[sha256]):
                 process.stdin.write(chunk)
                 await process.stdin.drain()
@@ -113,8 +115,7 @@ async def _answer(process: asyncssh.SSHClientProcess[bytes], python: str) -> dic
         async with asyncio.timeout(ANSWER_S):
             while line := await process.stdout.readline():
                 if line.startswith(MARK):
-                    answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                    return answer
+                    return _checked(line.removeprefix(MARK))
             ended = await process.wait()
     except TimeoutError:
         raise UnreachableError(f"it did not answer within {ANSWER_S:.0f}s") from None
@@ -128,6 +129,17 @@ async def _answer(process: asyncssh.SSHClientProcess[bytes], python: str) -> dic
             f"it has no {python!r} to run the agent with ({said}); install Python 3.9 or newer there, or say where it is: [train] python"
         )
     raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {said}")
+
+
+def _checked(line: bytes) -> dict[str, Any]:
+    """What `agent/ashore.py` may answer; the machine is not trusted to say just that."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("missing", []), list):
+        raise ProviderError(f"it answered what is no answer: {_text(line[:SHOWN])!r}")
+    return {**answer, "failed": str(answer["failed"])} if "failed" in answer else answer
 
 
 def _text(said: object) -> str:

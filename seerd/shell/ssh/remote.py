@@ -149,7 +149,9 @@ class Remote:
         """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be asked."""
         line = self._line(machine)
         async with line.lock:
-            found: list[str] = await self._errand(machine, line, "left", RECONNECT_S)
+            found = await self._errand(machine, line, "left", RECONNECT_S)
+        if not isinstance(found, list):
+            raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
 
     def received(self, name: str) -> int:
@@ -177,8 +179,11 @@ class Remote:
 
     async def _begin(self, machine: Machine, line: _Line, patience_s: float) -> None:
         done = await self._errand(machine, line, "begin", patience_s)
-        line.socket = done["socket"]
-        line.received += done["received"]
+        try:
+            line.socket, received = str(done["socket"]), int(done["received"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
+        line.received += received
 
     async def _errand(self, machine: Machine, line: _Line, do: str, patience_s: float) -> Any:
         """Have it done there, over as many connections as that takes. Raises `ProviderError`."""

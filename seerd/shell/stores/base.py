@@ -6,6 +6,7 @@ Failures are `errors.StoreError`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from agent.protocol import Ask, Grant, Parts
+from agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,12 @@ def slot_name(attempt: int, number: int) -> str:
 def slot_number(name: str) -> int:
     """The number in such a name; 0 for any other."""
     number = name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
+    return int(number) if number.isdecimal() and len(number) <= LONGEST_NUMBER else 0
 
 
 LARGEST_MANIFEST = 1 << 16
+LONGEST_NUMBER = 15
+"""Digits of a number in a name."""
 
 
 class _Manifest(msgspec.Struct):
@@ -86,6 +89,8 @@ def stored(name: str, manifest: bytes) -> Stored | None:
         told = msgspec.json.decode(manifest, type=_Manifest)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    if told.epoch < 0 or told.size < 0:
+    if len(manifest) > LARGEST_MANIFEST or not 0 <= told.epoch <= MOST_REPORTS or not 0 <= told.size <= LARGEST:
+        return None
+    if any(metric is not None and not math.isfinite(metric) for metric in told.metrics.values()):
         return None
     return Stored(name, told.epoch, told.metrics, told.sha256, told.size)

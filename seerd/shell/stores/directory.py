@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import Ask, Grant, Parts
+from agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, stored
 
@@ -45,7 +45,10 @@ class DirectoryStore:
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
         """Names order by age, whichever attempt they are of."""
-        return await asyncio.to_thread(_newer, self.folder / trial, newest)
+        try:
+            return await asyncio.to_thread(_newer, self.folder / trial, newest)
+        except OSError as error:
+            raise StoreError(f"newer checkpoints of {trial} cannot be listed: {error.strerror}") from error
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -56,14 +59,23 @@ class DirectoryStore:
 
 
 def _newer(folder: Path, newest: str) -> list[Stored]:
-    later = (path for path in sorted(folder.glob("[!.]*.json")) if path.stem > newest and path.is_file())
-    small = (path for path in later if path.stat().st_size <= LARGEST_MANIFEST)
-    return [one for path in small if (one := stored(path.stem, path.read_bytes())) is not None]
+    later = (path for path in sorted(folder.glob("[!.]*.json")) if path.stem > newest and NAME.fullmatch(path.stem))
+    return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
+
+
+def _manifest(path: Path) -> bytes:
+    """Nothing, if it is no file: trials write here."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(LARGEST_MANIFEST + 1)
 
 
 def _copy_checked(source: Path, sha256: str, to: Path) -> None:
     part = to.with_name(f".{to.name}.part")
     to.parent.mkdir(parents=True, exist_ok=True)
+    if not source.is_file():
+        raise StoreError(f"{source} is not there, or no file", damaged=True)
     try:
         shutil.copyfile(source, part)
     except OSError as error:

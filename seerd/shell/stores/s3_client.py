@@ -81,10 +81,10 @@ MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 async def insist(work: Callable[[], Awaitable[str]]) -> str:
     """A body that breaks off is begun again; the client itself repeats only requests."""
     import aiohttp
-    from botocore.exceptions import HTTPClientError
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     for _ in range(TRIES - 1):
-        with contextlib.suppress(aiohttp.ClientError, HTTPClientError, TimeoutError):
+        with contextlib.suppress(aiohttp.ClientError, HTTPClientError, IncompleteReadError, TimeoutError):
             return await work()
     return await work()
 
