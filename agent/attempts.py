@@ -10,15 +10,18 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import time
-from typing import Callable, List, Optional, Set
+from typing import Any, Awaitable, Callable, Coroutine, List, Optional, Set, Tuple
 
 from agent import host, postmortem
+from agent.guard import Guard
 from agent.journal import Maker
 from agent.launch import LaunchPlan, Places, speaks
 from agent.outbox import Outbox
-from agent.protocol import Exited, Start, Started
+from agent.protocol import Exited, Noticed, Start, Started
 from agent.threads import in_thread
+from agent.triage import Stall
 
 LAST_PLACE_S = 30.0
 """How long the last checkpoint waits for a place in the store, if no grace period says less."""
@@ -26,12 +29,22 @@ POLL_S = 0.1
 Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
 """How long torchrun may take, after a rank has crashed, to end the others and say which it was."""
+CLOSING_S = 1.0
+"""How long a rank may live on when another has failed: torchrun gives it 30 s, and stuck in a collective it needs them all."""
+LAST_WORDS_S = 10.0
+"""How long torchrun may take to say which rank it was once all are gone: half a second, but on a machine that is overloaded."""
+STACK_S = 1.0
+"""How long a rank that hangs may take to write its Python stack."""
+Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class Attempt:
-    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to end, None if nobody."""
+    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to end, None if nobody.
 
-    def __init__(self, start: Start, places: Places, outbox: Outbox, tell: Tell) -> None:
+    `why_held`: waits until the memory of GPUs is free; what holds it still, empty if nothing does.
+    """
+
+    def __init__(self, start: Start, places: Places, outbox: Outbox, tell: Tell, why_held: Proof) -> None:
         self.start = start
         self.gpus = set(start.gpus)
         self.done = asyncio.Event()
@@ -39,6 +52,9 @@ class Attempt:
         self._places = places
         self._outbox = outbox
         self._tell = tell
+        self._why_held = why_held
+        self._guard = Guard(start, places, self.members, tell)
+        self._hung: Optional[Stall] = None
         self._marker = ""
         self._by_torchrun = False
         self._is_crashing = False
@@ -66,8 +82,9 @@ class Attempt:
             self._tell([self._exited(time.time(), None)])
             return
         self._tell([self._started(time.time(), self._process.pid)])
-        free_at = await self._until_gone(self._process)
-        self._tell([self._exited(free_at, self._process.returncode)])
+        free_at, held = await self._until_gone(self._process)
+        unfit = [self._noticed(free_at, held)] if held else []
+        self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, grace_s: float) -> None:
         """Ask it to save and exit, and kill it after the grace period; with none, at once. A later word can only shorten it.
@@ -77,6 +94,7 @@ class Attempt:
         """
         if self.cause is None and grace_s == 0:
             self._is_crashing = self._has_lost_a_rank()
+            self._end_if_hung()
         self.cause = self.cause or cause
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
@@ -91,14 +109,34 @@ class Attempt:
 
     def look(self) -> None:
         """To be called often: see whether there is something to do. Costs next to nothing if there is not."""
+        if self._process is not None and self._killing is None:
+            self._look_after(self._process)
         due = self._kill_at is not None and (time.monotonic() >= self._kill_at or self._only_torchrun_is_left())
         if due and self._killing is None and self._process is not None:
-            self._killing = asyncio.ensure_future(self._kill(self._process))
-            self._killing.add_done_callback(lambda _: self._wake.set())
+            self._end_by(self._kill(self._process))
         if self._kill_at is not None and time.monotonic() >= self._kill_at and self.cause != "lease":
             self._outbox.shelf.cut()  # where nobody waits any more, it may still get there
         if self._outbox.has_grown() or (self._storing is None and self._outbox.can_store()):
             self._wake.set()
+
+    def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
+        self._killing = asyncio.ensure_future(work)
+        self._killing.add_done_callback(lambda _: self._wake.set())
+
+    def _look_after(self, process: asyncio.subprocess.Process) -> None:
+        """See whether a rank is gone, or hangs: then what is left of the attempt is ended as a whole."""
+        if self._by_torchrun and self._guard.is_closing():
+            self._end_by(self._clear(process))
+        elif self.cause is None:
+            self._guard.look()
+            if self.start.node is None:
+                self._end_if_hung()
+
+    def _end_if_hung(self) -> None:
+        stall, process = self._guard.hung, self._process
+        if stall is not None and self._killing is None and process is not None:
+            self._hung = stall
+            self._end_by(self._kill_hung(process, stall))
 
     def _only_torchrun_is_left(self) -> bool:
         """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more.
@@ -124,6 +162,7 @@ class Attempt:
     def _make_ready(self, plan: LaunchPlan) -> None:
         self._places.logs.mkdir(parents=True, exist_ok=True)
         self._places.checkpoints.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._places.marks, ignore_errors=True)
         for left_over in ("stop", "out.jsonl"):  # an agent died between starting this attempt and telling so
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
@@ -145,8 +184,10 @@ class Attempt:
                 start_new_session=True,
             )
 
-    async def _until_gone(self, process: asyncio.subprocess.Process) -> float:
-        """Tell what it writes until it has ended. Returns when that was: the moment since which nothing of it is left."""
+    async def _until_gone(self, process: asyncio.subprocess.Process) -> Tuple[float, str]:
+        """Tell what it writes until it has ended. Returns when that was, the moment since which nothing of it is left, and what still holds
+        memory of its GPUs, if something does.
+        """
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._wake.set())
         while not exited.done():
@@ -159,11 +200,15 @@ class Attempt:
         if self._killing is not None:
             await self._killing
         await self._kill(process)
-        free_at = time.time()
+        proving = asyncio.ensure_future(self._proved_free())
         for makers in await asyncio.to_thread(lambda: list(self._outbox.drain_all())):
             self._tell(makers)
         await self._store_last()
-        return free_at
+        return await proving
+
+    async def _proved_free(self) -> Tuple[float, str]:
+        held = await self._why_held(self.gpus)
+        return time.time(), held
 
     def _store_beside(self) -> None:
         """Have the newest checkpoint put into the store while the trial goes on."""
@@ -190,6 +235,29 @@ class Attempt:
             else:
                 await asyncio.sleep(POLL_S)
 
+    async def _clear(self, process: asyncio.subprocess.Process) -> None:
+        """A rank has failed: end the others soon, let torchrun say which it was, and end that too."""
+        await asyncio.sleep(CLOSING_S)
+        await asyncio.to_thread(host.kill, lambda: self.members() - {process.pid}, {process.pid})
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), LAST_WORDS_S)
+        await self._kill(process)
+
+    async def _kill_hung(self, process: asyncio.subprocess.Process, stall: Stall) -> None:
+        """Nothing can be saved: all ranks save together. What the one that hangs is stuck in goes to its log first."""
+        await asyncio.to_thread(self._have_stack_written, stall)
+        await self._kill(process)
+
+    def _have_stack_written(self, stall: Stall) -> None:
+        mark = stall.hung
+        if mark is None or mark.signal == 0 or mark.pid not in self.members():
+            return
+        before, give_up_at = postmortem.error_bytes(self._places.logs, stall.local), time.monotonic() + STACK_S
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            os.kill(mark.pid, mark.signal)
+        while postmortem.error_bytes(self._places.logs, stall.local) == before and time.monotonic() < give_up_at:
+            time.sleep(host.POLL_S)
+
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
         left = await asyncio.to_thread(host.kill, self.members, {process.pid})
         if left:
@@ -201,13 +269,24 @@ class Attempt:
 
     def _exited(self, at: float, code: Optional[int]) -> Maker:
         cause, order = self._cause_of_exit(code), self.start
-        found = postmortem.examine(self._places.logs) if cause == "crashed" else postmortem.Findings()
+        found = self._found() if cause == "crashed" else postmortem.Findings()
         return lambda seq: Exited(
-            seq, at, order.trial, order.attempt, cause, code, found.rank, found.tail, found.silent
+            *(seq, at, order.trial, order.attempt, cause, code),
+            *(found.rank, found.tail, found.silent, found.signal, found.waited_s),
         )
 
+    def _found(self) -> postmortem.Findings:
+        logs, stall = self._places.logs, self._hung
+        if stall is None or stall.hung is None:
+            return postmortem.examine(logs)
+        return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
+
+    def _noticed(self, at: float, held: str) -> Maker:
+        why = f"after {self.key} had ended its GPUs could not be used again: {held}"
+        return lambda seq: Noticed(seq, at, "unhealthy", None, why)
+
     def _cause_of_exit(self, code: Optional[int]) -> str:
-        if self._is_crashing and code is not None and code > 0:
+        if self._hung is not None or (self._is_crashing and code is not None and code > 0):
             return "crashed"
         if (
             self.cause is None

@@ -65,22 +65,24 @@ async def check_torch(expected: Optional[Expected], machine: Machine, job: Job) 
         return
     env = {**os.environ, **job.env, host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
-    look = _Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
+    look = Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
     status, output, errors = await look.take(f"{job.python} with torch")
     if "No module named 'torch'" in errors:
         raise ValueError(
             f"{job.python} has no torch on this instance: install it with [train] setup, or take another image"
         )
-    answer = _last(output).split()
+    answer = last_line(output).split()
     found = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
     if found == 0 and answer[0] == "without":
         raise ValueError(
             f"the torch of {job.python} was built without CUDA: install one with it, or take another image"
         )
     if found is None:
-        raise UnhealthyError(f"torch cannot use the GPUs (exit status {status}): {_last(errors) or _last(output)}")
+        raise UnhealthyError(
+            f"torch cannot use the GPUs (exit status {status}): {last_line(errors) or last_line(output)}"
+        )
     if found < expected.gpus:
-        said = _last(errors)
+        said = last_line(errors)
         raise UnhealthyError(f"torch sees {found} GPUs where {expected.gpus} are expected{': ' if said else ''}{said}")
 
 
@@ -99,7 +101,7 @@ def gpu_problem(listing: str, expected: int) -> str:
 
 async def _listed(machine: Machine) -> str:
     """The GPUs that `nvidia-smi` lists."""
-    look = _Look(SMI, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
+    look = Look(SMI, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
     try:
         status, output, errors = await look.take("nvidia-smi")
     except OSError as error:
@@ -107,13 +109,13 @@ async def _listed(machine: Machine) -> str:
             f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
         ) from None
     if status:
-        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {_last(output) or _last(errors)}")
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {last_line(output) or last_line(errors)}")
     return output
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A program that is run to look at something."""
+class Look:
+    """A program that is run to look at something, for at most `limit_s` seconds."""
 
     argv: Sequence[str]
     env: Dict[str, str]
@@ -140,7 +142,7 @@ class _Look:
         return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
 
 
-def _last(text: str) -> str:
+def last_line(text: str) -> str:
     """The last line that says something."""
     lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:SHOWN] if lines else ""

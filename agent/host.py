@@ -14,15 +14,29 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 PR_SET_CHILD_SUBREAPER = 36
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
+MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 2
 """A process in the middle of exec(2) has no environment for a moment, so one look that finds nothing proves nothing."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a process and its children have done so far. `born`: tells it from a later one with its number; `runs`: it computes, or would if it
+    were let.
+    """
+
+    born: int
+    runs: bool
+    cpu_s: float
+    moved_bytes: int
 
 
 def adopt_orphans() -> None:
@@ -62,6 +76,42 @@ def values_of(name: str, pids: Set[int]) -> Set[str]:
     return {value for pid in pids for value in _values(name.encode() + b"=", pid)}
 
 
+def life(pid: int, among: Set[int]) -> Optional[Life]:
+    """Of this process and those that it has started, as far as they are among these; None if it is none of them, or gone (Linux; elsewhere
+    nothing is known).
+    """
+    if sys.platform != "linux" or pid not in among:
+        return None
+    told = _stat(pid)
+    family = _descendants(pid) & among
+    others = [stat for stat in map(_stat, family - {pid}) if stat is not None]
+    if told is None:
+        return None
+    ticks = sum(int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [told, *others])
+    runs = any(stat[0] == "R" for stat in [told, *others])
+    return Life(int(told[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid})))
+
+
+def is_there(pid: int) -> bool:
+    """Whether there is such a process, zombies excepted (Linux; elsewhere as far as we may ask)."""
+    if sys.platform == "linux":
+        told = _stat(pid)
+        return told is not None and told[0] not in "ZX"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether it was stopped by a signal, or by a debugger (Linux)."""
+    told = _stat(pid)
+    return told is not None and told[0] in "Tt"
+
+
 def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
     """SIGKILL what `find` finds until it finds nothing; what is still there after `spare_s` (processes that the kernel holds).
 
@@ -99,6 +149,21 @@ def _values(entry: bytes, pid: int) -> Iterator[str]:
         for item in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
             if item.startswith(entry):
                 yield item[len(entry) :].decode(errors="replace")
+
+
+def _stat(pid: int) -> Optional[List[str]]:
+    """Of proc_pid_stat(5), what comes behind the name: state first."""
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return None
+
+
+def _moved(pid: int) -> int:
+    """Bytes that it has read or written, from wherever to wherever (proc_pid_io(5))."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (PROC / str(pid) / "io").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in MOVES)
+    return 0
 
 
 def _descendants(root: int) -> Set[int]:

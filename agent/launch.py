@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from agent.protocol import Job, Node, Start
 
@@ -38,6 +38,16 @@ class Places:
         """One file per rank, and the launcher's own."""
         return self.attempt / "logs"
 
+    @property
+    def launcher_log(self) -> Path:
+        """What the launcher itself writes."""
+        return self.logs / "launcher.log"
+
+    @property
+    def marks(self) -> Path:
+        """One file per rank that shows how far it is."""
+        return self.attempt / "marks"
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
@@ -56,7 +66,7 @@ def launch_plan(job: Job, start: Start, run: str, places: Places, cuda: bool, ou
         argv=_argv(job, start, run, places),
         env=_env(job, start, run, places, cuda, outside),
         cwd=job.source,
-        log=places.logs / "launcher.log",
+        log=places.launcher_log,
         about={
             "version": 1,
             "run": run,
@@ -146,7 +156,7 @@ def _env(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: 
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join(path),
         PYTHONUNBUFFERED="1",
-        CUDA_VISIBLE_DEVICES=_devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", "")) if cuda else "",
+        CUDA_VISIBLE_DEVICES=",".join(devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", ""))) if cuda else "",
         OMP_NUM_THREADS=str(job.threads),
         MKL_NUM_THREADS=str(job.threads),
     )
@@ -157,7 +167,7 @@ def _is_neutral(name: str) -> bool:
     return name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
 
 
-def _devices(gpus: List[int], visible: str) -> str:
-    """Our GPU n is the n-th of those that the agent itself may see."""
+def devices(gpus: Iterable[int], visible: str) -> List[str]:
+    """What CUDA calls these: our GPU n is the n-th of those that the agent itself may see."""
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    return ",".join(names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus)
+    return [names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus]

@@ -18,10 +18,11 @@ from typing import Any, Callable, Coroutine, Dict, List, Union
 from agent import host
 from agent.attempts import Attempt, Tell
 from agent.downloads import Data
+from agent.gpus import Gpus
 from agent.grants import Granted, Grants, Say
 from agent.health import Machine, UnhealthyError, check_machine, check_torch
 from agent.journal import Journal, Maker, Order
-from agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
+from agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
 from agent.network import environment
 from agent.outbox import Outbox
 from agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
@@ -77,6 +78,8 @@ class Orders:
         self._beside = beside
         self._grants = Grants(ask)
         self._data = Data()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
         self._attempts: Dict[str, Attempt] = {}
         self._preparing = asyncio.Lock()
 
@@ -143,6 +146,8 @@ class Orders:
         """What went wrong, or nothing. Raises `UnhealthyError`, `OSError`, `ValueError`."""
         job = self._here.resolved(order.job)
         await check_machine(order.expected, self._here.machine)
+        if order.expected is not None and not self._attempts:
+            await self._gpus.note()
         problem = await self._set_up(job)
         if not problem:
             await check_torch(order.expected, self._here.machine, job)
@@ -157,7 +162,7 @@ class Orders:
             return
         places = self._here.places(order.trial, order.attempt)
         outbox = self._here.outbox(job.store, self._grants.of(order.trial, order.attempt))
-        attempt = Attempt(order, places, outbox, self._tell)
+        attempt = Attempt(order, places, outbox, self._tell, self._gpus.why_held)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)

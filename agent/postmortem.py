@@ -6,49 +6,106 @@ The one rule: it only reads, and whatever it finds there is shown, never acted u
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional, Set
+from typing import List, Optional, Set
 
 from agent import plainfile
 
 TAIL_LINES = 30
 TAIL_BYTES = 16_384
 SUMMARY_BYTES = 1 << 20
-FAILED_RANK = re.compile(r"^\s*rank\s*:\s*([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)\s*$", re.MULTILINE)
+FAILED_RANK = re.compile(
+    r"^\s*rank\s*:\s*([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)\s*^\s*exitcode\s*:\s*(-?[0-9]{1,9}) \(pid: ([0-9]{1,9})\)",
+    re.MULTILINE,
+)
+CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
+TOLD_TO_END = b"death signal"
+STACK = "Stack (most recent call first):"
+LATER = {signal.SIGTERM, signal.SIGABRT}
+"""Signals that a rank dies by because another has: torchrun ends it, or it gives up on a connection."""
 
 
 @dataclass(frozen=True)
 class Findings:
     """`rank` (among all ranks of the attempt, on whatever node) is the guilty one, None if unknown; `tail`: the last lines of its log, or else
-    of the launcher's; `silent`: since when it has written nothing, wall clock, None if unknown.
+    of the launcher's; `silent`: since when it has written nothing, wall clock, None if unknown; `signal`: what killed it, None if none did;
+    `waited_s`: for so many seconds the others had waited for it when it was ended for that, None if it was not.
     """
 
     rank: Optional[int] = None
     tail: List[str] = field(default_factory=list)
     silent: Optional[float] = None
+    signal: Optional[int] = None
+    waited_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status, negative for a signal."""
+
+    rank: int
+    local: int
+    code: int
+    pid: int
 
 
 def examine(logs: Path) -> Findings:
     """What the logs of this node tell.
 
-    torchrun lists the ranks that failed between two of its looks, but orders them by whole seconds. When one rank dies, the others follow
-    within milliseconds with a lost connection: of those listed, the one that fell silent first is the guilty one.
+    torchrun lists the ranks that failed between two of its looks, but orders them by whole seconds, and lists those too that it ended itself
+    because of them. When one rank dies, the others follow within milliseconds with a lost connection: one that was killed is guilty before
+    those, and else the one that fell silent first.
     """
     launcher = logs / "launcher.log"
-    failed = {int(rank): int(local) for rank, local in FAILED_RANK.findall(_end(launcher, SUMMARY_BYTES))}
-    written: Dict[int, List[Path]] = {rank: _logs(logs, local) for rank, local in failed.items()}
-    silent_since = {rank: max(map(_changed, paths)) for rank, paths in written.items() if paths}
+    text = _end(launcher, SUMMARY_BYTES)
+    closed = set(map(int, CLOSED.findall(text.encode())))
+    failed = [Failed(*map(int, found)) for found in FAILED_RANK.findall(text)]
+    first = [one for one in failed if one.pid not in closed] or failed
+    silent_since = {one: max(map(_changed, paths)) for one in first if (paths := _logs(logs, one.local))}
     if not silent_since:
         return Findings(tail=_tail(launcher))
-    guilty = min(silent_since, key=lambda rank: (silent_since[rank], rank))
-    tails = map(_tail, written[guilty])
-    return Findings(guilty, next(filter(None, tails), _tail(launcher)), silent_since[guilty] / 1e9)
+    guilty = min(silent_since, key=lambda one: (not _was_killed(one), silent_since[one], one.rank))
+    killed_by = -guilty.code if guilty.code < 0 else None
+    return Findings(guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by)
+
+
+def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
+    """What the logs tell of a rank that hung since then (wall clock)."""
+    return Findings(rank, _inwards(_last_words(logs, local)), since, None, waited_s)
+
+
+def is_closing(launcher_log: bytes) -> bool:
+    """Whether torchrun is ending its ranks because one has failed; not if it was told to end itself."""
+    return CLOSED.search(launcher_log) is not None and TOLD_TO_END not in launcher_log
+
+
+def error_bytes(logs: Path, local: int) -> int:
+    """How much this rank has written to its standard error."""
+    return sum(path.stat().st_size for path in _logs(logs, local) if path.name == "stderr.log")
 
 
 def ranks(logs: Path) -> Set[int]:
     """Local ranks that have been started on this node."""
     return {int(path.name) for path in logs.glob("*/attempt_*/*") if path.name.isdecimal()}
+
+
+def _inwards(tail: List[str]) -> List[str]:
+    """With the stack that faulthandler has written at its end, if there is one, as tracebacks have it: where the rank is comes last."""
+    if STACK not in tail:
+        return tail
+    begin = len(tail) - tail[::-1].index(STACK)
+    return [*tail[: begin - 1], "Stack (most recent call last):", *reversed(tail[begin:])]
+
+
+def _was_killed(one: Failed) -> bool:
+    return one.code < 0 and -one.code not in LATER
+
+
+def _last_words(logs: Path, local: int) -> List[str]:
+    """Of this rank, or else of the launcher."""
+    return next(filter(None, map(_tail, _logs(logs, local))), _tail(logs / "launcher.log"))
 
 
 def _logs(logs: Path, local: int) -> List[Path]:

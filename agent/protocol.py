@@ -1,7 +1,7 @@
 """The messages between daemon and agent, and their JSON lines. Sans-I/O: no socket, no file, no clock.
 
 The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}`, and `decode` accepts nothing that is not exactly
-one of the messages below, so both sides handle values, never dictionaries from the wire.
+one of the messages below (a field with a default may be missing), so both sides handle values, never dictionaries from the wire.
 
 Some messages are never written to any disk, since they carry presigned URLs: `Grant`, `Parts`, `Downloads`; the daemon says them again on a
 new connection, before the orders that need them.
@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Dict, List, Optional, Set, Tuple, Union, get_args, get_origin, get_type_hints
 
 VERSION = 2
 MAX_LINE = 1 << 20
@@ -30,8 +30,8 @@ MOMENT = (-1e12, 1e12)
 DURATION = (0.0, 1e9)
 BOUNDS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(("at", "now", "by", "silent"), MOMENT),
-    **dict.fromkeys(("unit_s", "save_s"), DURATION),
-    **dict.fromkeys(("seq", "size"), (0, LARGEST)),
+    **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), DURATION),
+    **dict.fromkeys(("seq", "size", "units", "ticks"), (0, LARGEST)),
     "epoch": (0, MOST_REPORTS),
 }
 """What fields of these names can be, in any message. All arithmetic with times that are so bounded stays finite."""
@@ -359,6 +359,8 @@ class Exited:
     code   exit status of the launcher, negative for a signal; None if unknown
     tail   last lines of the guilty rank's log, when it crashed; `rank` is that rank, None if unknown
     silent since when that rank has written nothing (wall clock), None if unknown: of several nodes, the first to fall silent is the guilty one
+    signal what killed that rank, None if no signal did or it is unknown
+    waited_s  it was ended because that rank hung: for so many seconds the others had waited for it, and it had done nothing; None if it was not
     """
 
     kind: ClassVar[str] = "exited"
@@ -371,25 +373,61 @@ class Exited:
     rank: Optional[int] = None
     tail: List[str] = field(default_factory=list)
     silent: Optional[float] = None
+    signal: Optional[int] = None
+    waited_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """Of an attempt on several instances: nothing moves here. `hung`: some ranks have come to `units` and `ticks` and do nothing; otherwise all
+    wait there for ranks elsewhere. `over`: they move again.
+    """
+
+    kind: ClassVar[str] = "stalled"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    hung: bool
+    units: int
+    ticks: int
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Waited:
+    """Which share of the last `over_s` seconds each of these ranks of an attempt has waited for others. Told now and then, where it is large."""
+
+    kind: ClassVar[str] = "waited"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    over_s: float
+    ranks: List[int]
+    shares: List[float]
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """The cloud will take this instance away: `what` is "interruption" (at `by`, wall clock, None if it does not say) or "rebalance"."""
+    """This instance must be left: `what` is "interruption" (the cloud takes it away at `by`, wall clock, None if it does not say), "rebalance"
+    (it probably will), or "unhealthy" (it cannot be used any more, and `why`).
+    """
 
     kind: ClassVar[str] = "noticed"
     seq: int
     at: float
     what: str
     by: Optional[float]
+    why: str = ""
 
 
 Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]
-Fact = Union[Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Noticed]
+Fact = Union[Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Stalled, Waited, Noticed]
 Message = Union[Order, Welcome, Ask, Fact]
 
 ORDERS = (Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown)
-FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Noticed)
+FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Stalled, Waited, Noticed)
 
 
 def encode(message: Message) -> bytes:
@@ -446,14 +484,14 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _made(cls: Any, body: Any) -> Any:
-    """A value of this data class from a JSON object with exactly its fields."""
+    """A value of this data class from a JSON object with exactly its fields, but for those that have a default: older agents do not say them."""
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
     hints = _HINTS[cls]
-    if set(body) != set(hints):
+    if not hints.keys() - _OPTIONAL[cls] <= body.keys() <= hints.keys():
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
-    made = {name: _checked(f"{cls.__name__}.{name}", hint, body[name]) for name, hint in hints.items()}
-    for name in hints.keys() & BOUNDS.keys():
+    made = {name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()}
+    for name in made.keys() & BOUNDS.keys():
         low, high = BOUNDS[name]
         if made[name] is not None and not low <= made[name] <= high:
             raise ProtocolError(f"{cls.__name__}.{name} cannot be {made[name]}")
@@ -520,4 +558,8 @@ _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACT
 _HINTS: Dict[Any, Dict[str, Any]] = {
     cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
     for cls in (*_KINDS.values(), *PARTS_OF_MESSAGES)
+}
+_OPTIONAL: Dict[Any, Set[str]] = {
+    cls: {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}
+    for cls in _HINTS
 }

@@ -10,6 +10,7 @@ from functools import singledispatch
 from itertools import groupby
 
 from planner.space import Config, Value
+from seerd.core.attempts import crash_text
 from seerd.core.events import (
     AnyEvent,
     Event,
@@ -29,6 +30,7 @@ from seerd.core.events import (
     TrialExited,
     TrialReported,
     TrialTraining,
+    TrialWaited,
 )
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.state import State, Trial
@@ -145,6 +147,8 @@ def _(event: LaunchRefused, state: State) -> str | None:
 
 @_text.register
 def _(event: InstanceNoticed, state: State) -> str:
+    if event.what == "unhealthy":
+        return f"{event.instance} is not used any more: {event.why}; its trials go on elsewhere"
     again = "takes back" if event.what == "interruption" else "will probably take back"
     return f"the cloud {again} {event.instance}; its trials save and go on elsewhere"
 
@@ -200,7 +204,7 @@ def _(event: TrialExited, state: State) -> str:
         return f"{event.trial} is out: {trial.why}"
     if event.cause == "crashed":
         last = f": {event.tail[-1]}" if event.tail else ""
-        return f"{event.trial} {_ended(event)}{_then(trial)}{last}"
+        return f"{event.trial} {crash_text(event)}{_then(trial)}{last}"
     if trial.phase is TrialPhase.FAILED:
         return f"{event.trial} has failed: {trial.why}"
     if event.cause == "finished":
@@ -211,17 +215,18 @@ def _(event: TrialExited, state: State) -> str:
     return f"{event.trial} has stopped, {saved}"
 
 
-def _ended(event: TrialExited) -> str:
-    rank = "" if event.rank is None else f" (rank {event.rank})"
-    killed = event.code is not None and event.code < 0
-    return f"was ended by signal {-(event.code or 0)}{rank}" if killed else f"ended with exit status {event.code}{rank}"
-
-
 def _then(trial: Trial) -> str:
     """What follows; nothing does while the run is being closed."""
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""
+
+
+@_text.register
+def _(event: TrialWaited, state: State) -> str | None:
+    """Once, when it has been noted."""
+    trial = state.trials[event.trial]
+    return trial.note if event.at in trial.slow.values() else None
 
 
 @_text.register

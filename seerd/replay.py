@@ -11,24 +11,12 @@ from itertools import chain
 from seerd.core.codec import encode_commands
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, RunStarted
-from seerd.core.lifecycle import IllegalMoveError
-from seerd.core.state import ImpossibleRunError, State, new_state
+from seerd.core.state import State, new_state
 from seerd.core.step import step
 from seerd.errors import ImpossibleEventError, JournalError, ReplayError
 from seerd.shell.journal import Entry, Journal
 
 Step = Callable[[State, AnyEvent], list[AnyCommand]]
-
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    IllegalMoveError,
-    ImpossibleRunError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
-"""What the core raises at an event that contradicts those before it."""
 
 
 def replay(journal: Journal) -> State:

@@ -15,6 +15,7 @@ from seerd.plain import ENDINGS, config_text, printable
 from seerd.units import format_duration, format_gpu_time, format_money
 
 MOST_ROWS = 20
+MOST_NOTES = 5
 
 
 def summary(state: State) -> RenderableType:
@@ -24,6 +25,7 @@ def summary(state: State) -> RenderableType:
         Text(),
         _trials(state),
         *_failures(state),
+        *_notes(state),
         Text(),
         *_best(state),
         _next(state),
@@ -83,6 +85,11 @@ def _failures(state: State) -> list[Text]:
     if len(failed) > 3:
         lines.append(f"and {len(failed) - 3} more failed")
     return [Text(), *map(Text, lines)] if lines else []
+
+
+def _notes(state: State) -> list[Text]:
+    notes = [trial.note for trial in state.trials.values() if trial.note]
+    return [Text(), *(Text(f"note: {note}") for note in notes[:MOST_NOTES])] if notes else []
 
 
 def failure_lines(state: State, trial: Trial) -> list[str]:

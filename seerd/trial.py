@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import gc
 import hashlib
 import io
 import json
 import math
+import mmap
 import os
 import random
 import signal
+import struct
 import sys
 import time
 from dataclasses import dataclass, field
@@ -39,6 +42,14 @@ PEERS_S = 120
 """How long ranks on several instances wait for each other before they give up: an instance that has vanished closes no connection."""
 SAVE_SHARE = 20
 """A checkpoint is written again at the earliest after so many times what the last one took: at most 5% of the time goes into saving."""
+MARK = struct.Struct("<10q3d")
+"""What the agent is shown of one rank (`marks/LOCAL_RANK`, little-endian): version, pid, rank, ranks on this instance, the signal that has it
+write its Python stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun, passes and steps since, spells of
+work; seconds of the longest spell, of waiting in `running()`, of waiting between a backward pass and its step.
+"""
+WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
+STACK_SIGNAL = 7
+"""Counted from SIGRTMIN: the lowest are the C library's, and people use SIGUSR1 and SIGUSR2."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,8 @@ class Trial:
         self._units = self._steps = 0
         self._saved_at: Optional[Tuple[int, int]] = None
         self._over = self._crashed = self._told_to_end = False
+        self._backwards, self._sees_passes = 0, False
+        self._mark = _Mark(self, attempt.folder if attempt else None)
         _seed_everything(self._torch, seed + self.rank)
         self._restored = self._restore()
         self._watch_for_the_end()
@@ -142,6 +155,7 @@ class Trial:
             if not self._counts_steps() and hasattr(thing, "register_step_post_hook"):
                 thing.register_step_post_hook(self._count_step)
             self._tracked[name] = thing
+            self._watch_passes(thing)
             if self._restored is not None:
                 thing.load_state_dict(self._state_of(name))
 
@@ -184,6 +198,7 @@ class Trial:
         """Whether to go on: False when the stage, the deadline or the trial ends. Call it between units of work, on every rank."""
         if self._over:
             return False
+        self._mark.arrive()
         if self._clock.started:
             self._units += 1
         else:
@@ -192,7 +207,9 @@ class Trial:
         told, due, self.epoch = self._ranks.largest(self._should_leave(), save, self.epoch)
         leave, save = bool(told), bool(due)
         if leave or save:
+            self._mark.turn(SAVING)
             self._save()
+        self._mark.turn(ENDED if leave else WORKING)
         self._clock.look()
         self._over = leave
         if leave:
@@ -262,6 +279,7 @@ class Trial:
         atexit.register(self._at_end)
 
     def _at_end(self) -> None:
+        self._mark.turn(ENDED)
         unsaved = self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_at
         if self.rank == 0 and unsaved and not self._crashed:
             self._write([_rng_state(self._torch)])
@@ -346,6 +364,22 @@ class Trial:
 
     def _count_step(self, *_: Any) -> None:
         self._steps += 1
+        self._backwards = 0
+        self._mark.tick(WORKING)
+
+    def _watch_passes(self, thing: Any) -> None:
+        """Mark when a backward pass has come through: from there to the step a rank can only wait for the others' gradients."""
+        if self._sees_passes or not self._mark.shown or not hasattr(thing, "parameters"):
+            return
+        first = next((parameter for parameter in thing.parameters() if parameter.requires_grad), None)
+        if first is not None:
+            self._sees_passes = True
+            first.register_hook(self._count_backward)
+
+    def _count_backward(self, _: Any) -> None:
+        self._backwards += 1
+        last = self._backwards % (self._batch.accumulate if self._batch else 1) == 0
+        self._mark.tick(REDUCING if last else WORKING)
 
 
 class Sampler:
@@ -447,6 +481,76 @@ class _Clock:
     def saved(self, took_s: float) -> None:
         """A save that took so long has just ended."""
         self.save_s, self.last_save = took_s, time.monotonic()
+
+
+class _Mark:
+    """What the agent is shown of this rank, in memory that both have mapped: whether it works, or waits for the others, and how far it has come.
+
+    `shown`: there are other ranks, and an agent. To bring it up to date takes a microsecond; nothing of it ever waits for a disk.
+    """
+
+    def __init__(self, owner: Trial, folder: Optional[Path]) -> None:
+        self._doing, self._since = ENDED, time.monotonic()
+        self._units = self._ticks = self._spells = 0
+        self._longest = self._waited = self._reduced = 0.0
+        self._map: Optional[mmap.mmap] = None
+        if folder is not None and owner.world > 1:
+            peers = int(os.environ.get("LOCAL_WORLD_SIZE", owner.world))
+            on_gpu = getattr(owner.device, "type", "cpu") == "cuda"
+            self._about = (1, os.getpid(), owner.rank, peers, _stack_signal(), int(on_gpu))
+            with contextlib.suppress(OSError, ValueError):
+                self._map = _mapped(folder / "marks" / str(owner._local))
+        self.turn(WORKING)
+
+    @property
+    def shown(self) -> bool:
+        return self._map is not None
+
+    def arrive(self) -> None:
+        """`running()` has been called."""
+        self.turn(WAITING, units=1)
+
+    def tick(self, doing: int) -> None:
+        """A backward pass or a step is done."""
+        self.turn(doing, ticks=1)
+
+    def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
+        """What it does from now on. Before the first `running()` nothing is counted, and the first spell of work is not among the longest."""
+        if self._map is None:
+            return
+        now = time.monotonic()
+        spent, self._since = now - self._since, now
+        if self._doing == WAITING:
+            self._waited += spent
+        elif self._doing == REDUCING:
+            self._reduced += spent
+        elif self._doing == WORKING and self._units:
+            self._longest = max(self._longest, spent) if self._spells else 0.0
+            self._spells += 1
+        self._doing, self._units = doing, self._units + units
+        self._ticks = 0 if units else self._ticks + ticks
+        counts = (doing, self._units, self._ticks, self._spells)
+        MARK.pack_into(self._map, 0, *self._about, *counts, self._longest, self._waited, self._reduced)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """A small file in memory; its bytes are there before, since a full disk would otherwise end us when the first is written."""
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w+b", buffering=0) as file:
+        file.write(bytes(MARK.size))
+        return mmap.mmap(file.fileno(), MARK.size)
+
+
+def _stack_signal() -> int:
+    """The signal that has this process write its Python stack to its log, whatever it is stuck in; 0 if there can be none."""
+    first = getattr(signal, "SIGRTMIN", None)
+    if first is None:
+        return 0
+    try:
+        faulthandler.register(first + STACK_SIGNAL, all_threads=False)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        return 0
+    return int(first + STACK_SIGNAL)
 
 
 class _Ranks:

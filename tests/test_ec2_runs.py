@@ -119,7 +119,7 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(coord
     )
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says("ended with exit status 1 (rank 1) and will be restarted")
+    coordinator.says("ended with exit status 1 (rank 1 on i-")
     coordinator.says("t0001 trains", "goes on after report")
     coordinator.rig.lose(coordinator.live()[1].id)
     (other,) = coordinator.live()

@@ -128,7 +128,7 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
         at=11.5, instance="m1.0", fact=last + 100, happened=11.5, trial="t0003", attempt=1, cause="crashed", code=-9
     )
     step(world.state, event)
-    assert line_of(event, world.state) == "   11.5s  t0003 was ended by signal 9"
+    assert line_of(event, world.state) == "   11.5s  t0003 was killed by signal 9 (usually out of memory)"
 
 
 def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -> None:

@@ -33,14 +33,17 @@ from seerd.core.events import (
     TrialCheckpointed,
     TrialExited,
     TrialReported,
+    TrialStalled,
     TrialStarted,
     TrialTraining,
+    TrialWaited,
 )
 from seerd.core.launching import come, gone, refuse
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
 from seerd.core.state import KEPT_CHECKPOINTS, THERE, Checkpoint, Instance, Published, Report, State, Trial
+from seerd.core.triage import node_stalled, node_waited
 
 
 def apply(state: State, event: AnyEvent) -> None:
@@ -209,7 +212,8 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
 def _(event: InstanceNoticed, state: State) -> None:
     instance = state.instances[event.instance]
     if instance.phase is InstancePhase.READY:
-        state.notes.append(f"the cloud will take {instance.id} away ({event.what})")
+        gone = f"the cloud will take {instance.id} away ({event.what})"
+        state.notes.append(f"{instance.id} is not used any more: {event.why}" if event.what == "unhealthy" else gone)
         _leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING and event.by is not None:
         instance.by = event.by if instance.by is None else min(instance.by, event.by)
@@ -234,6 +238,7 @@ def _(event: InstanceTerminated, state: State) -> None:
     if instance.ready_at is None and instance.id in state.ledger.open:
         _settle_unready(state, instance.id, event)
     _end_instance(state, instance, _ended(event), f"{instance.id} was given back")
+    state.refit = state.refit or state.facts.cluster.billing == "held"
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
@@ -334,6 +339,20 @@ def _(event: TrialExited, state: State) -> None:
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is not None:
         node_exited(state, trial, event)
+
+
+@_apply.register
+def _(event: TrialStalled, state: State) -> None:
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is not None:
+        node_stalled(state, trial, event)
+
+
+@_apply.register
+def _(event: TrialWaited, state: State) -> None:
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is not None:
+        node_waited(state, trial, event)
 
 
 @_apply.register

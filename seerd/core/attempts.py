@@ -19,6 +19,10 @@ MAX_LOSSES = 10
 """The same for ends that were the machine's fault: generous, but a trial that takes its machine down must not do so for ever."""
 
 
+OFTEN = {9: ["usually out of memory"]}
+"""What signals mean, where that is not plain: the kernel kills what has taken the last of a machine's memory."""
+
+
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
     """The trial, if this is its present attempt and still has processes on this node; facts of others come too late."""
     trial = state.trials.get(name)
@@ -45,7 +49,8 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     """No process of the attempt is left there."""
     why = ""
     if event.cause == "crashed":
-        why = _crash_text(event) + (f" on {event.instance}" if len(trial.held or ()) > 1 else "")
+        several = event.rank is None and len(trial.held or ()) > 1
+        why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
         why = "its agent had to be started again"
     end = End(event.cause, _alone(trial), why, event.tail, event.silent)
@@ -78,11 +83,15 @@ def _alone(trial: Trial) -> bool:
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
 
-def _crash_text(event: TrialExited) -> str:
-    rank = "" if event.rank is None else f" (rank {event.rank})"
-    if event.code is not None and event.code < 0:
-        return f"ended by signal {-event.code}{rank}"
-    return f"ended with exit status {event.code}{rank}"
+def crash_text(event: TrialExited) -> str:
+    """What became of an attempt that crashed, with the rank and the instance that it began with if they are known."""
+    rank = [] if event.rank is None else [f"rank {event.rank} on {event.instance}"]
+    if event.waited_s is not None:
+        return f"hung ({'; '.join([*rank, f'the others waited {event.waited_s:.0f} s for it, and it did nothing'])})"
+    signal = event.signal if event.signal is not None else -min(0, event.code or 0)
+    notes = [*rank, *OFTEN.get(signal, [])]
+    what = f"was killed by signal {signal}" if signal else f"ended with exit status {event.code}"
+    return f"{what} ({'; '.join(notes)})" if notes else what
 
 
 def _settle_start(state: State, trial: Trial) -> None:
@@ -122,6 +131,8 @@ def _conclude(state: State, trial: Trial) -> None:
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     trial.held, trial.pid, trial.training = None, None, False
     trial.told, trial.ends = {}, {}
+    trial.stalls, trial.hung = {}, False
+    trial.waits, trial.slow = {}, {}
     state.holding -= 1
     guilty = _guilty(ends)
     told = guilty or first

@@ -16,8 +16,9 @@ from msgspec import Struct
 from planner.model import ClusterFacts, Mode, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
-Notice = Literal["interruption", "rebalance"]
-"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User Guide, Spot Instance interruption notices)."""
+Notice = Literal["interruption", "rebalance", "unhealthy"]
+"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User Guide, Spot Instance interruption notices);
+unhealthy: its agent has found that it cannot be used any more."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -133,10 +134,13 @@ class AgentFact(Event, frozen=True, kw_only=True):
 
 
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
-    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does not say)."""
+    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does not say), or it must not be used any more,
+    and `why`.
+    """
 
     what: Notice
     by: float | None = None
+    why: str = ""
 
 
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
@@ -189,7 +193,8 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     """Outcome of `StopTrial`, or the attempt's own end: no process of it is left on this instance, its GPUs there are free.
 
     An attempt on several instances has ended when each of them has told so. `silent`: since when the rank that `tail` is of has written
-    nothing (seconds since the run began), None if unknown.
+    nothing (seconds since the run began), None if unknown. `signal`: what killed that rank, None if none did. `waited_s`: the agent ended the
+    attempt because that rank hung; for so many seconds the others had waited for it, and it had done nothing.
     """
 
     trial: str
@@ -199,6 +204,31 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     rank: int | None = None
     tail: tuple[str, ...] = ()
     silent: float | None = None
+    signal: int | None = None
+    waited_s: float | None = None
+
+
+class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
+    """Of an attempt on several instances nothing moves on this one. `hung`: some ranks there have come to `units` and `ticks` (calls of
+    `running()`, passes and steps since) and do nothing; otherwise all wait there for ranks elsewhere. `over`: they move again.
+    """
+
+    trial: str
+    attempt: int
+    hung: bool
+    units: int
+    ticks: int
+    over: bool = False
+
+
+class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
+    """Which share of the last `over_s` seconds each of these ranks of an attempt, those on this instance, has waited for others."""
+
+    trial: str
+    attempt: int
+    over_s: float
+    ranks: tuple[int, ...]
+    shares: tuple[float, ...]
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
@@ -238,6 +268,8 @@ AnyEvent = (
     | TrialReported
     | TrialCheckpointed
     | TrialExited
+    | TrialStalled
+    | TrialWaited
     | ModelPublished
     | PublishFailed
     | Remarked

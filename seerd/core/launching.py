@@ -63,7 +63,10 @@ def launches(state: State) -> int:
     """How many instances more are wanted and may be asked for now, each of which must still be affordable."""
     if state.now < state.launch_at or not _in_time(state):
         return 0
-    return min(state.needed, _most(state) - state.leaving) - state.live
+    more, cluster = min(state.needed, _most(state) - state.leaving) - state.live, state.facts.cluster
+    if cluster.billing == "held" and cluster.max_instances is not None:
+        return min(more, cluster.max_instances - state.present)  # the same machines again, once they have been left
+    return more
 
 
 def affordable_one(state: State) -> bool:

@@ -81,6 +81,14 @@ class End:
     silent: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this `position`, or all wait there for others."""
+
+    hung: bool
+    position: tuple[int, int]
+
+
 @dataclass(slots=True)
 class Trial:
     """One configuration and what became of it.
@@ -89,9 +97,13 @@ class Trial:
     until        the policy wants to be asked when it has made so many reports
     target       where it should run; `held`: where its present attempt is; neither, one or both may be there
     told         of an attempt on several instances: where it has started; `ends`: where it has ended already, and how
+    stalls       of such an attempt: where nothing moves; `hung`: some of its ranks wait for others that do nothing, so it must end
+    waits        which share of their time its ranks wait for others, by instance and rank; `slow`: who keeps the others waiting, and since
+                 when that is known
     history      its reports, without those that a later restart from an older checkpoint has taken back
     checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
     crashes      ends that were its own fault; losses: those that were the machine's
+    note         what people should know of how it ran, for as long as it is remembered
     out          eliminated: its attempt, if there still is one, ends without a checkpoint
     """
 
@@ -106,6 +118,10 @@ class Trial:
     held: Assignment | None = None
     told: dict[str, None] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
+    stalls: dict[str, Stall] = field(default_factory=dict)
+    hung: bool = False
+    waits: dict[str, dict[int, float]] = field(default_factory=dict)
+    slow: dict[int, float] = field(default_factory=dict)
     attempt: int = 0
     start_command: str | None = None
     stop_command: str | None = None
@@ -117,6 +133,7 @@ class Trial:
     losses: int = 0
     out: bool = False
     why: str = ""
+    note: str = ""
     tail: tuple[str, ...] = ()
 
     @property
@@ -158,7 +175,9 @@ class Trial:
 
         One that has finished beside node 0 leaves it the time to save.
         """
-        return bool(self.ends) and (self.saved or any(e.alone and e.cause != "finished" for e in self.ends.values()))
+        return self.hung or (
+            bool(self.ends) and (self.saved or any(e.alone and e.cause != "finished" for e in self.ends.values()))
+        )
 
     def key_on(self, node: str) -> str:
         """Names the part of its present attempt on one of its instances in the ledger; node 0 has the attempt's own name."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from seerd.core.apply import apply
 from seerd.core.commands import AnyCommand
 from seerd.core.decide import decide
-from seerd.core.events import AnyEvent, RunResumed, TrialCheckpointed, TrialReported, TrialTraining
+from seerd.core.events import AnyEvent, RunResumed, TrialCheckpointed, TrialReported, TrialTraining, TrialWaited
 from seerd.core.reconcile import reconcile
 from seerd.core.state import State
 
-QUIET = (TrialReported, TrialCheckpointed, TrialTraining)
+QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
 """Most events of a run. They leave nothing to decide unless `apply` says so, and deciding and reconciling twice gives nothing new."""
 
 

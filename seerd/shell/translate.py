@@ -15,10 +15,12 @@ from agent.protocol import (
     Order,
     Refused,
     Reported,
+    Stalled,
     Start,
     Started,
     Stop,
     Training,
+    Waited,
 )
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
@@ -30,8 +32,10 @@ from seerd.core.events import (
     TrialCheckpointed,
     TrialExited,
     TrialReported,
+    TrialStalled,
     TrialStarted,
     TrialTraining,
+    TrialWaited,
 )
 
 
@@ -94,10 +98,31 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 rank=fact.rank,
                 tail=tuple(fact.tail),
                 silent=_as_happened(fact.silent, fact.at, happened),
+                signal=fact.signal,
+                waited_s=fact.waited_s,
+            )
+        case Stalled():
+            return TrialStalled(
+                **common,
+                trial=fact.trial,
+                attempt=fact.attempt,
+                hung=fact.hung,
+                units=fact.units,
+                ticks=fact.ticks,
+                over=fact.over,
+            )
+        case Waited():
+            return TrialWaited(
+                **common,
+                trial=fact.trial,
+                attempt=fact.attempt,
+                over_s=fact.over_s,
+                ranks=tuple(fact.ranks),
+                shares=tuple(fact.shares),
             )
         case Noticed():
-            what: Notice = "rebalance" if fact.what == "rebalance" else "interruption"
-            return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened))
+            what = cast("Notice", fact.what) if fact.what in get_args(Notice) else "interruption"
+            return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened), why=fact.why)
         case _:
             return None
 

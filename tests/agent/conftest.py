@@ -178,9 +178,9 @@ class Rig:
         self.clients.append(client)
         return client
 
-    def ready(self, job: Job) -> Client:
+    def ready(self, job: Job, gpus: int = 4) -> Client:
         """A started agent that has been prepared for this job."""
-        self.launch()
+        self.launch(gpus)
         client = self.connect()
         client.say(Prepare("p", job))
         client.until(Prepared)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent import host
-from agent.health import UnhealthyError, _Look, gpu_problem
+from agent.health import Look, UnhealthyError, gpu_problem
 from agent.protocol import Expected, Prepare, Prepared, Refused
 
 GPU = "Tesla V100-SXM2-16GB, 16160 MiB, 535.54.03"
@@ -79,7 +79,7 @@ def test_no_driver_at_all_is_the_machines_fault(gpus):
 
 def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
     marker = f"health-{os.getpid()}/x"
-    look = _Look(["sh", "-c", "sleep 600 & sleep 600"], {**os.environ, host.MARKER: marker}, str(tmp_path), 0.3)
+    look = Look(["sh", "-c", "sleep 600 & sleep 600"], {**os.environ, host.MARKER: marker}, str(tmp_path), 0.3)
     with pytest.raises(UnhealthyError, match="a sleeper did not answer within"):
         asyncio.run(look.take("a sleeper"))
     assert host.marked_with(marker) == set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.postmortem import TAIL_LINES, Findings, examine, ranks
+from agent.postmortem import TAIL_LINES, Findings, examine, is_closing, of_hung, ranks
 
 SUMMARY = """
 ============================================================
@@ -82,3 +82,41 @@ def test_ranks_that_have_been_started_are_known_by_their_logs(tmp_path):
     rank_log(tmp_path, 0, "", 100.125)
     rank_log(tmp_path, 3, "", 100.125)
     assert ranks(tmp_path) == {0, 3}
+
+
+SEVERAL = """
+W1122 05:16:45.469000 10 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 11 closing signal SIGTERM
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -9 (pid: 11)  (SIGKILL)
+[2]:
+  rank      : 2 (local_rank: 2)
+  exitcode  : -6 (pid: 13)  (SIGABRT)
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)  (SIGKILL)
+"""
+
+
+def test_a_rank_that_was_killed_is_guilty_before_those_that_torchrun_ended_or_that_gave_up_on_it(tmp_path):
+    (tmp_path / "launcher.log").write_text(SEVERAL)
+    for rank, since in enumerate((90.0, 110.0, 100.0)):
+        rank_log(tmp_path, rank, f"of {rank}\n", since)
+    assert examine(tmp_path) == Findings(1, ["of 1"], 110.0, 9)
+
+
+def test_torchrun_is_ending_its_ranks_when_one_has_failed_and_not_when_it_was_told_to_end():
+    assert is_closing(SEVERAL.encode())
+    assert not is_closing(b"Received 15 death signal, shutting down workers\n" + SEVERAL.encode())
+    assert not is_closing(b"")
+
+
+def test_the_stack_of_a_rank_that_hung_ends_where_it_is(tmp_path):
+    rank_log(tmp_path, 0, "half way\nStack (most recent call first):\n  in load\n  in main\n", 100.0)
+    found = of_hung(tmp_path, 4, 0, 90.0, 12.0)
+    assert found.tail == ["half way", "Stack (most recent call last):", "  in main", "  in load"]
+    assert (found.rank, found.silent, found.waited_s) == (4, 90.0, 12.0)
+    rank_log(tmp_path, 1, "half way\n", 100.0)
+    assert of_hung(tmp_path, 5, 1, 90.0, 12.0).tail == ["half way"]

@@ -19,6 +19,7 @@ from agent.protocol import (
     NAME,
     ORDERS,
     Checkpointed,
+    Exited,
     Hello,
     Job,
     ProtocolError,
@@ -161,3 +162,10 @@ def test_a_whole_number_may_stand_for_a_float():
 
 def test_the_job_has_no_field_that_could_be_left_out():
     assert all(field.default is MISSING for field in fields(Job))
+
+
+def test_what_an_older_agent_does_not_say_is_as_it_was_before_it_could_be_said():
+    older = b'{"kind":"exited","seq":1,"at":2.0,"trial":"t1","attempt":1,"cause":"crashed","code":1,"rank":0,"tail":[],"silent":1.5}'
+    assert decode(older) == Exited(1, 2.0, "t1", 1, "crashed", 1, 0, [], 1.5)
+    with pytest.raises(ProtocolError):
+        decode(older.replace(b'"cause":"crashed",', b""))

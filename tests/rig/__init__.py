@@ -212,6 +212,10 @@ class Rig:
         """nvidia-smi shows so many from now on; with another health than "ok" it fails as with a broken driver."""
         self._switch("gpus", instance=instance, count=count, health=health)
 
+    def hold_memory(self, instance: str, gpu: int, mib: int, pid: int | None = None) -> None:
+        """nvidia-smi shows so much memory of this GPU in use from now on, by this process, or by none that it lists."""
+        self._switch("hold-memory", instance=instance, gpu=gpu, mib=mib, **({} if pid is None else {"pid": pid}))
+
     # What can go wrong in the cloud.
 
     def set_boot(

@@ -162,6 +162,12 @@ class Machine:
         """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer (`health` other than "ok")."""
         (self.root / "run/gpus").write_text(f"GPUS={count}\nGPU_HEALTH={health}\n")
 
+    def hold_memory(self, gpu: int, mib: int, pid: int | None) -> None:
+        """So much memory of this GPU stays in use from now on, by this process, or, with none, by nobody who is listed."""
+        named = "" if pid is None else str(pid)
+        with (self.root / "run/gpus").open("a") as file:
+            file.write(f"HELD_GPU={gpu}\nHELD_MIB={mib}\nHELD_PID={named}\n")
+
 
 def decode_user_data(given: str) -> bytes:
     """User data as RunInstances carries it: base64, and perhaps gzip inside, which cloud-init unpacks.

@@ -120,6 +120,13 @@ async def _gpus(rig: Control, given: dict[str, Any]) -> None:
     machine.set_gpus(int(given.get("count", machine.order.hardware.gpus)), given.get("health", "ok"))
 
 
+async def _hold_memory(rig: Control, given: dict[str, Any]) -> None:
+    pid = given.get("pid")
+    _machine(rig, given).hold_memory(
+        int(given.get("gpu", 0)), int(given.get("mib", 0)), None if pid is None else int(pid)
+    )
+
+
 async def _timing(rig: Control, given: dict[str, Any]) -> None:
     disk = given.pop("disk_bytes", None)
     if disk is not None:
@@ -204,6 +211,7 @@ SWITCHES: dict[str, Switch] = {
     "slow": _slow,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
+    "hold-memory": _hold_memory,
     "timing": _timing,
     "capacity": _capacity,
     "quota": _quota,

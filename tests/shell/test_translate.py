@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.protocol import Exited, Noticed
-from seerd.core.events import InstanceNoticed, TrialExited
+from agent.protocol import Exited, Noticed, Stalled, Waited
+from seerd.core.events import InstanceNoticed, TrialExited, TrialStalled, TrialWaited
 from seerd.shell.translate import event_of
 
 
@@ -29,3 +29,21 @@ def test_silence_is_counted_by_the_runs_clock() -> None:
     event = event_of(fact, "i-1", 41.0, 40.0, "accuracy")
     assert isinstance(event, TrialExited)
     assert (event.silent, event.tail, event.rank) == (30.0, ("boom",), 3)
+
+
+def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
+    common = {"at": 41.0, "instance": "i-1", "fact": 5, "happened": 40.0}
+    exited = Exited(5, 1000.0, "t0001", 1, "crashed", -9, 3, ["boom"], silent=990.0, signal=9, waited_s=12.5)
+    event = event_of(exited, "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(event, TrialExited)
+    assert (event.signal, event.waited_s) == (9, 12.5)
+    stalled = Stalled(5, 1000.0, "t0001", 1, hung=True, units=7, ticks=2, over=True)
+    assert event_of(stalled, "i-1", 41.0, 40.0, "accuracy") == TrialStalled(
+        **common, trial="t0001", attempt=1, hung=True, units=7, ticks=2, over=True
+    )
+    waited = Waited(5, 1000.0, "t0001", 1, 30.0, [2, 3], [0.75, 0.04])
+    assert event_of(waited, "i-1", 41.0, 40.0, "accuracy") == TrialWaited(
+        **common, trial="t0001", attempt=1, over_s=30.0, ranks=(2, 3), shares=(0.75, 0.04)
+    )
+    unfit = Noticed(5, 1000.0, "unhealthy", None, "held")
+    assert event_of(unfit, "i-1", 41.0, 40.0, "accuracy") == InstanceNoticed(**common, what="unhealthy", why="held")
