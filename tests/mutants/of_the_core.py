@@ -44,7 +44,7 @@ DECIDING = (
         (f"{RUN}::test_a_trial_goes_on_from_what_was_saved_unheard",),
     ),
     Mutant(
-        "an interrupted run that is resumed does not ask for anything",
+        "an interrupted run that is resumed waits for the next stage",
         "an interrupted run can be resumed",
         "seerd/core/apply.py",
         "    state.close_by = None\n    state.replan = True",
@@ -57,7 +57,7 @@ DECIDING = (
         "seerd/core/apply.py",
         "if trial is None or trial.held is None or trial.attempt != event.attempt:",
         "if trial is None or trial.held is None:",
-        (f"{NODES}::test_what_is_told_twice_or_late_changes_nothing", f"{RUN}::test_an_old_attempt_has_nothing_to_say"),
+        (f"{RUN}::test_an_old_attempt_has_nothing_to_say",),
     ),
     Mutant(
         "a late exit of an old attempt ends the new one",
@@ -65,7 +65,7 @@ DECIDING = (
         "seerd/core/attempts.py",
         "if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:",
         "if trial is None or trial.held is None or node in trial.ends:",
-        (f"{NODES}::test_what_is_told_twice_or_late_changes_nothing", f"{RUN}::test_an_old_attempt_has_nothing_to_say"),
+        (f"{RUN}::test_an_old_attempt_has_nothing_to_say",),
     ),
     Mutant(
         "a fact that an agent tells again counts again",
@@ -73,7 +73,7 @@ DECIDING = (
         "seerd/core/apply.py",
         "if event.fact <= instance.seen or instance.phase is InstancePhase.TERMINATED:",
         "if instance.phase is InstancePhase.TERMINATED:",
-        (f"{NODES}::test_what_is_told_twice_or_late_changes_nothing",),
+        (f"{RUN}::test_a_fact_that_is_told_again_counts_once",),
     ),
     Mutant(
         "reports that a restored attempt takes back are kept",
@@ -84,8 +84,8 @@ DECIDING = (
         (f"{RUN}::test_reports_that_were_lost_with_an_attempt_do_not_count",),
     ),
     Mutant(
-        "reports are kept once only",
-        "an older checkpoint's reports are the ones that follow it",
+        "a report that a trial makes again counts again",
+        "progress is never counted twice",
         "seerd/core/apply.py",
         "    _rewind(trial, event.epoch - 1)\n",
         "",
@@ -177,7 +177,7 @@ DECIDING = (
         "seerd/core/reconcile.py",
         "        and not any(gpu in instances[slots.node].busy for gpu in slots.gpus)\n",
         "",
-        (f"{RUN}::test_a_moved_trial_goes_on_from_where_it_saved",),
+        (f"{RUN}::test_gpus_are_given_on_once_the_attempt_that_had_them_has_left",),
     ),
     Mutant(
         "the nodes that are left of a broken attempt go on",
