@@ -93,6 +93,9 @@ def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
     state = World(facts(budget_gpu_s=320.0), slow_to_stop).run()
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.published is not None
+    state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), slow_to_stop).run()
+    assert state.ending == "budget"
+    assert 80.0 < state.ledger.spent_gpu_s(state.now) <= 100.0
 
 
 def test_money_is_a_budget_too(facts: MakeFacts) -> None:
@@ -140,7 +143,9 @@ def again(facts: MakeFacts) -> World:
     crashes = lambda trial, attempt, epoch: (trial, attempt, epoch) == ("t0001", 1, 4)  # noqa: E731
     world = World(facts(), Behaviour(metric=curve, crashes=crashes))
     world.begin()
-    while not world.state.trials or not (world.state.trials["t0001"].attempt == 2 and world.state.trials["t0001"].training):
+    while not world.state.trials or not (
+        world.state.trials["t0001"].attempt == 2 and world.state.trials["t0001"].training
+    ):
         world.turn()
     return world
 
@@ -182,7 +187,13 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
     trial = world.state.trials["t0001"]
     assert trial.held is not None
     instance = world.state.instances[trial.held[0].node]
-    common = {"at": world.now, "happened": world.now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
+    common = {
+        "at": world.now,
+        "happened": world.now,
+        "instance": instance.id,
+        "fact": instance.seen + 1,
+        "trial": "t0001",
+    }
     step(world.state, kind(**common, attempt=attempt or trial.attempt, **fields))
 
 
@@ -278,7 +289,7 @@ def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFa
     """An eliminated trial is killed, and another one that is to have its GPUs waits for its end."""
     world = World(facts(), PLAIN)
     world.begin()
-    while not world.state.trials:
+    while not world.state.holding:
         world.turn()
     state = world.state
     old = state.trials["t0001"]

@@ -38,7 +38,10 @@ def told(mutant: Mutant) -> bool:
     except ListError as error:
         print(f"ERROR     {error}", flush=True)
         return True
-    print(f"{verdict(found)}  {time.monotonic() - began:5.1f}s  {mutant.file}: {mutant.name}  {found.caught_by}", flush=True)
+    print(
+        f"{verdict(found)}  {time.monotonic() - began:5.1f}s  {mutant.file}: {mutant.name}  {found.caught_by}",
+        flush=True,
+    )
     return not found.caught_by
 
 

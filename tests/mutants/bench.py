@@ -56,7 +56,9 @@ def outcome(mutant: Mutant) -> Outcome:
     changed = mutated(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
     with copied() as copy:
         path = copy / mutant.file
-        shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)  # its old bytecode may look as new as the new text
+        shutil.rmtree(
+            path.parent / "__pycache__", ignore_errors=True
+        )  # its old bytecode may look as new as the new text
         path.write_text(changed, encoding="utf-8")
         status, output = run(copy, mutant.tests)
     failed = FAILED.search(output)

@@ -24,7 +24,7 @@ RENTING = (
         "a launch happens once",
         "seerd/shell/providers/ec2_request.py",
         'return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"',
-        'return f"seerd-{hashlib.sha256(parts.encode() + __import__(\'os\').urandom(8)).hexdigest()[:58]}"',
+        "return f\"seerd-{hashlib.sha256(parts.encode() + __import__('os').urandom(8)).hexdigest()[:58]}\"",
         ("tests/aws/test_ec2_request.py",),
     ),
     Mutant(
