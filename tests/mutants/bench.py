@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", ".ci", ".hypothesis", ".*_cache", "build", "dist", "*.egg-info", ".work"
 )
-TEST_S = 60
+TEST_S = 120
 """A test of a mutant that takes longer hangs, and has failed."""
 ALL_S = 600
 FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)

@@ -1,6 +1,7 @@
 """What a mutant is: one deliberate mistake in the code, and the tests that must notice it.
 
-The one rule: a mutant breaks a promise that a person would miss. One that changes nothing that anybody could see is no mutant, and is not listed.
+The one rule: a mutant breaks a promise that a person would miss. One that changes nothing that
+anybody could see is no mutant, and is not listed.
 """
 
 from __future__ import annotations

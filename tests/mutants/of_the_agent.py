@@ -327,7 +327,7 @@ KEEPING = (
         "seerd/trial.py",
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f".{name}.json"',
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f"{name}.json"',
-        ("tests/test_trial.py",),
+        ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),
         slow=True,
     ),
 )

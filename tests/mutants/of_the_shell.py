@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 JOURNAL = "tests/shell/test_journal.py"
 DAEMON = "tests/shell/test_daemon.py"
+CONVERSATION = "tests/shell/test_conversation.py"
 TALKS = "tests/shell/test_talks.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
@@ -30,8 +31,8 @@ CARRYING = (
         "commands are carried out before their events are committed",
         "nothing is done that a crash could forget",
         "seerd/shell/daemon.py",
-        "        self._journal.append(entries)\n        for entry in entries:\n            self._dispatch.carry_out(entry.commands)\n",
-        "        for entry in entries:\n            self._dispatch.carry_out(entry.commands)\n        self._journal.append(entries)\n",
+        "        self._journal.append(entries)\n",
+        "        asyncio.get_running_loop().call_later(0.05, self._journal.append, entries)\n",
         (DAEMON,),
     ),
     Mutant(
@@ -55,7 +56,8 @@ CARRYING = (
         "a daemon that takes up a run does not say what it has found",
         "a killed daemon loses nothing",
         "seerd/shell/daemon.py",
-        "            self._queue.put_nowait(\n                RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)\n            )\n",
+        "            self._queue.put_nowait(\n                RunResumed("
+        "at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)\n            )\n",
         "",
         (DAEMON,),
     ),
@@ -97,7 +99,7 @@ CARRYING = (
         "seerd/shell/agents.py",
         "            if message.seq > self._seen:\n",
         "            if message.seq > 0:\n",
-        (TALKS,),
+        (CONVERSATION,),
     ),
     Mutant(
         "after a lost connection the conversation begins anew",
@@ -105,7 +107,7 @@ CARRYING = (
         "seerd/shell/agents.py",
         "writer.write(encode(Hello(VERSION, self._run, self._seen)))",
         "writer.write(encode(Hello(VERSION, self._run, 0)))",
-        (TALKS,),
+        (CONVERSATION,),
     ),
     Mutant(
         "orders whose outcome is unknown are not said again on a new connection",
@@ -113,7 +115,7 @@ CARRYING = (
         "seerd/shell/agents.py",
         "            await self.speak(lambda: self._ears.pending(self.instance))\n",
         "",
-        (TALKS,),
+        (CONVERSATION,),
     ),
     Mutant(
         "a machine that was rebooted is taken for the one that it was",
