@@ -18,7 +18,6 @@ class Mutant:
     file    where, relative to the project
     old     text that stands there exactly once; `new`: what stands there instead
     tests   files or single tests (pytest's ids), at least one of which must fail
-    slow    these tests take more than a second or two: not in `make test`, but in `make mutants`
     """
 
     name: str
@@ -27,4 +26,3 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
-    slow: bool = False

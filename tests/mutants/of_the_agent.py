@@ -91,7 +91,6 @@ OBEYING = (
         "kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)",
         "kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else 999 * grace_s)",
         (f"{SERVE}::test_a_trial_that_ignores_being_asked_is_killed_after_the_grace_period",),
-        slow=True,
     ),
     Mutant(
         "the end is told while processes are left",
@@ -119,7 +118,6 @@ OBEYING = (
         "                self._forsaken = True\n",
         "",
         ("tests/agent/test_agent_power.py::test_a_lease_that_ends_ends_the_machine_after_trials_have_left",),
-        slow=True,
     ),
     Mutant(
         "notices of an interruption are not seen",
@@ -239,7 +237,6 @@ KEEPING = (
         "        if unreachable:\n            raise UnreachableError(unreachable)\n",
         "",
         (f"{REMOTE}::test_a_store_that_cannot_be_reached_is_not_an_empty_one",),
-        slow=True,
     ),
     Mutant(
         "the result is copied without its checksum",
@@ -256,7 +253,6 @@ KEEPING = (
         "        if found != sha256:\n",
         "        if not found:\n",
         (f"{STORES}::test_the_daemon_takes_nothing_but_what_was_confirmed",),
-        slow=True,
     ),
     Mutant(
         "a presigned URL lives as long as S3 allows",
@@ -265,7 +261,6 @@ KEEPING = (
         "ExpiresIn=lifetime_s)",
         "ExpiresIn=LONGEST_S)",
         (f"{S3}::test_a_url_expires_after_the_run",),
-        slow=True,
     ),
     Mutant(
         "a place to restore from can be written",
@@ -274,7 +269,6 @@ KEEPING = (
         'gets = [await self._slot("get_object", trial, name) for name in checkpoints]',
         'gets = [await self._slot("put_object", trial, name) for name in checkpoints]',
         (f"{S3}::test_a_url_is_good_for_one_method_on_one_object",),
-        slow=True,
     ),
     Mutant(
         "all places of a trial are one",
@@ -283,7 +277,6 @@ KEEPING = (
         "names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]",
         "names = [slot_name(attempt, first) for _ in range(SLOTS)]",
         (f"{S3}::test_a_grant_names_the_next_places_in_order",),
-        slow=True,
     ),
     Mutant(
         "tidying up removes what is just arriving",
@@ -292,7 +285,6 @@ KEEPING = (
         "name not in kept and _number(name) < newest",
         "name not in kept",
         (f"{S3}::test_only_what_is_needed_is_kept_and_what_may_be_on_its_way_is_left_alone",),
-        slow=True,
     ),
     Mutant(
         "tidying up removes bytes before their manifest",
@@ -301,7 +293,6 @@ KEEPING = (
         'for suffix in (".json", ".pt"):\n            objects',
         'for suffix in (".pt", ".json"):\n            objects',
         (f"{S3}::test_manifests_are_removed_before_bytes",),
-        slow=True,
     ),
     Mutant(
         "a checkpoint may run code when it is loaded",
@@ -310,7 +301,6 @@ KEEPING = (
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
         ("tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before",),
-        slow=True,
     ),
     Mutant(
         "a trial restores what does not have its checksum",
@@ -319,7 +309,6 @@ KEEPING = (
         'if len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]:',
         'if len(data) != manifest["size"]:',
         ("tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before",),
-        slow=True,
     ),
     Mutant(
         "a trial names its checkpoint before the bytes are there",
@@ -328,6 +317,5 @@ KEEPING = (
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f".{name}.json"',
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f"{name}.json"',
         ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),
-        slow=True,
     ),
 )

@@ -106,7 +106,6 @@ RENTING = (
         "        if self._unclear:\n            await ground.fleet.hunt",
         "        if not self._unclear:\n            await ground.fleet.hunt",
         (f"{PROVIDER}::test_a_launch_that_is_called_off_leaves_nothing",),
-        slow=True,
     ),
     Mutant(
         "a launch that is repeated after a crash asks for one more",
@@ -114,8 +113,7 @@ RENTING = (
         "seerd/shell/providers/ec2_flight.py",
         "return live[0] if live else None",
         "return None",
-        (SECOND_LIFE,),
-        slow=True,
+        (f"{PROVIDER}::test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_for_first",),
     ),
     Mutant(
         "what nobody knows is left running when a run is taken up",
@@ -124,7 +122,6 @@ RENTING = (
         "entry for entry in entries if entry.instance not in known and not entry.ended)",
         "entry for entry in entries if entry.instance in self._awaited and not entry.ended)",
         (SECOND_LIFE,),
-        slow=True,
     ),
     Mutant(
         "what nobody knows is adopted when a run is taken up",
@@ -133,7 +130,6 @@ RENTING = (
         "kept = [entry for entry in entries if entry.instance in known and not entry.ended]",
         "kept = [entry for entry in entries if not entry.ended]",
         (SECOND_LIFE,),
-        slow=True,
     ),
     Mutant(
         "strangers with the run's tag are left running",
@@ -174,7 +170,6 @@ RENTING = (
         "            except AwsError as error:\n                await self._judge(entry, error, asyncio.get_running_loop().time() - begun)\n",
         "            except AwsError:\n                self.register.end(instance, time.time())\n",
         (f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",),
-        slow=True,
     ),
     Mutant(
         "the power-off is scheduled after something that can fail",
@@ -199,7 +194,6 @@ RENTING = (
         'return [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]',
         'return [{"Name": "tag-key", "Values": [RUN]}]',
         (f"{FACTS}::test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone",),
-        slow=True,
     ),
     Mutant(
         "a sweep looks at what is not seerd's",
@@ -208,7 +202,6 @@ RENTING = (
         'return [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]',
         "return tagged(OWNER, owner[:256])",
         (f"{FACTS}::test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone",),
-        slow=True,
     ),
     Mutant(
         "a sweep ends instances of a living run",
