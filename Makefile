@@ -7,7 +7,7 @@ SEEDS ?= 200
 LAUNCHES ?= 200
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak rig docs clean
+.PHONY: help setup demo test check format bench soak mutants rig docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ bench: setup  ## every benchmark; each prints JSON
 
 soak: setup  ## many simulated runs with faults: make soak SEEDS=10000
 	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
+
+mutants: setup  ## a test of the tests: deliberate mistakes, each of which must be noticed
+	$(BIN)/python -m tests.mutants
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
 	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/test_ec2_runs.py --timeout=0

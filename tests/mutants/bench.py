@@ -89,7 +89,8 @@ def run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Pytest's exit status and what it printed; the same examples every time where they are drawn. Raises `ListError` if it takes too long."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rf", "--tb=short"]
     command += [f"--timeout={TEST_S}", "--hypothesis-seed=0", *tests]
-    env = {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "200"}
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env = {**outside, "PYTHONPATH": str(copy), "COLUMNS": "200"}
     with subprocess.Popen(
         command, cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
