@@ -60,6 +60,17 @@ def test_the_same_launch_is_the_same_request(image: Image) -> None:
     assert first["ClientToken"] == client_token(SETTINGS.run, "1.0", PLACE)
 
 
+def test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along(image: Image) -> None:
+    request = run_instances(SETTINGS, "1.0", PLACE, image, "")
+    assert (request["MinCount"], request["MaxCount"]) == (1, 1)
+    assert request["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert request["MetadataOptions"]["HttpTokens"] == "required"
+    assert request["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    disks = {disk["DeviceName"]: disk["Ebs"] for disk in request["BlockDeviceMappings"]}
+    assert {device: ebs["VolumeSize"] for device, ebs in disks.items()} == {"/dev/sda1": 100, "/dev/sdb": 20}
+    assert all(ebs["DeleteOnTermination"] and ebs["Encrypted"] for ebs in disks.values())
+
+
 def test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are(image: Image) -> None:
     theirs = {"seerd:run": "another", "seerd:owner": "nobody", "seerd:command": "9.9", "team": "vision"}
     settings = replace(SETTINGS, tags=theirs)

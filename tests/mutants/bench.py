@@ -26,7 +26,7 @@ NOT_COPIED = shutil.ignore_patterns(
 )
 TEST_S = 120
 """A test of a mutant that takes longer hangs, and has failed."""
-ALL_S = 600
+ALL_S = 1800
 FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
 

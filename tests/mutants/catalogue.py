@@ -25,17 +25,14 @@ MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
 QUICK_FILES = frozenset(
     {
         "tests/agent/test_agent_lease.py",
-        "tests/aws/test_ec2_register.py",
+        "tests/agent/test_agent_transfer.py",
         "tests/aws/test_ec2_request.py",
-        "tests/core/test_aiming.py",
         "tests/core/test_incumbent.py",
-        "tests/core/test_launching.py",
         "tests/core/test_ledger.py",
         "tests/core/test_limits.py",
         "tests/core/test_several_nodes.py",
         "tests/shell/test_daemon.py",
         "tests/shell/test_journal.py",
-        "tests/shell/test_translate.py",
     }
 )
 QUICK = tuple(mutant for mutant in MUTANTS if {test.partition("::")[0] for test in mutant.tests} <= QUICK_FILES)

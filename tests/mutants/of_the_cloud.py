@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+REQUEST = "tests/aws/test_ec2_request.py"
 PROVIDER = "tests/aws/test_ec2_provider.py"
 REGISTER = "tests/aws/test_ec2_register.py"
 FACTS = "tests/aws/test_aws_facts.py"
-LAUNCH = f"{PROVIDER}::test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole"
 SECOND_LIFE = f"{PROVIDER}::test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_the_rest"
 
 RENTING = (
@@ -17,7 +17,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{PROVIDER}::test_an_answer_that_is_lost_costs_no_second_instance",),
+        (f"{REQUEST}::test_the_same_launch_is_the_same_request",),
     ),
     Mutant(
         "the ClientToken of a launch is another one each time",
@@ -25,7 +25,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         'return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"',
         "return f\"seerd-{hashlib.sha256(parts.encode() + __import__('os').urandom(8)).hexdigest()[:58]}\"",
-        ("tests/aws/test_ec2_request.py",),
+        (REQUEST,),
     ),
     Mutant(
         "the ClientToken is the same for every run",
@@ -33,7 +33,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         'parts = f"{run}\\0{token}\\0{candidate.type}\\0{candidate.subnet}"',
         'parts = f"{token}\\0{candidate.type}\\0{candidate.subnet}"',
-        ("tests/aws/test_ec2_request.py",),
+        (REQUEST,),
     ),
     Mutant(
         "an instance has no tags",
@@ -41,7 +41,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '        "TagSpecifications": _tagged(settings, token),\n',
         "",
-        (LAUNCH,),
+        (f"{REQUEST}::test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are",),
     ),
     Mutant(
         "an instance's tags do not say whose it is",
@@ -49,7 +49,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         "        OWNER: settings.owner,\n",
         "",
-        (LAUNCH,),
+        (f"{REQUEST}::test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are",),
     ),
     Mutant(
         "a user's tags win over ours",
@@ -57,7 +57,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         "return dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}",
         "return {key: value[:TAG_LENGTH] for key, value in ours.items()} | dict(settings.tags)",
-        ("tests/aws/test_ec2_request.py",),
+        (REQUEST,),
     ),
     Mutant(
         "an instance that powers itself off is only stopped",
@@ -65,7 +65,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '        "InstanceInitiatedShutdownBehavior": "terminate",\n',
         "",
-        (LAUNCH,),
+        (f"{REQUEST}::test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along",),
     ),
     Mutant(
         "the metadata service answers whoever asks",
@@ -73,7 +73,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '"HttpTokens": "required"',
         '"HttpTokens": "optional"',
-        (LAUNCH,),
+        (f"{REQUEST}::test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along",),
     ),
     Mutant(
         "disks stay when their instance goes",
@@ -81,7 +81,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '"Encrypted": True, "DeleteOnTermination": True}',
         '"Encrypted": True, "DeleteOnTermination": False}',
-        (LAUNCH,),
+        (f"{REQUEST}::test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along",),
     ),
     Mutant(
         "a launch asks for as many instances as EC2 likes to give",
@@ -89,7 +89,7 @@ RENTING = (
         "seerd/shell/providers/ec2_request.py",
         '"MaxCount": 1',
         '"MaxCount": 2',
-        (LAUNCH,),
+        (f"{REQUEST}::test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along",),
     ),
     Mutant(
         "an instance that failed to boot is left as it is",

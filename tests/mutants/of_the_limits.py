@@ -115,7 +115,7 @@ COUNTING = (
         "seerd/core/ledger.py",
         "return self.spent_gpu_s(now_s + release_s)",
         "return self.spent_gpu_s(now_s)",
-        (f"{LEDGER}::test_the_last_moment_is_the_one_that_halving_finds",),
+        (f"{LEDGER}::test_exhaustion_is_the_last_moment_that_keeps_the_budget",),
     ),
     Mutant(
         "a charge that has ended counts on",
