@@ -8,7 +8,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from seerd.core.events import RunFacts, RunResumed, RunStarted, TimerFired
+from seerd.core.commands import Launch
+from seerd.core.events import InstanceReady, RunFacts, RunResumed, RunStarted, TimerFired, TrialExited, TrialStarted
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import LEASE_S, affordable, affordable_launch, close_at, end_s, exhausted_at, lease_s, release_s
@@ -78,6 +79,19 @@ def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: 
     state.phase, state.close_by = RunPhase.CLOSING, 104.0
     assert lease_s(state, 100.0) == 4.0
     assert lease_s(state, 105.0) == 0.0
+
+
+def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_that_was_heard_of(
+    facts: MakeFacts,
+) -> None:
+    state = new_state(facts())
+    (launch,) = [c for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    step(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=8, running_since=1.0))
+    common = {"instance": "i", "trial": "t0001", "attempt": 1}
+    step(state, TrialStarted(at=9.0, happened=2.0, fact=1, pid=7, **common))
+    step(state, TrialExited(at=9.0, happened=5.0, fact=2, cause="crashed", code=1, **common))
+    (charge,) = state.ledger.closed
+    assert (charge.what, charge.since_s, charge.until_s) == ("t0001/1", 2.0, 5.0)
 
 
 def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> None:

@@ -131,7 +131,7 @@ COUNTING = (
         "seerd/core/attempts.py",
         "    if key in state.ledger.open:\n        state.ledger.end(key, at)",
         "    if key in state.ledger.open:\n        state.ledger.end(key, state.now)",
-        (f"{NODES}::test_on_hosts_each_node_is_paid_until_it_has_ended", LIMITS),
+        (LIMITS,),
     ),
     Mutant(
         "an instance is paid until its end was heard of",
