@@ -42,7 +42,7 @@ OBEYING = (
         "agent/serve.py",
         "        if self._talk is not talk:\n            return\n        if isinstance(message, Ack):",
         "        if isinstance(message, Ack):",
-        (f"{SERVE}::test_a_newer_connection_replaces_the_older",),
+        ("tests/agent/test_agent_lease.py::test_only_the_newest_connection_renews_it",),
     ),
     Mutant(
         "an order that is said twice is carried out twice",
@@ -109,7 +109,9 @@ OBEYING = (
         "agent/attempts.py",
         "        await self._store_last()\n        return free_at",
         "        return free_at",
-        (f"{SERVE}::test_a_trial_that_is_asked_saves_and_what_it_saved_is_stored_before_its_end_is_told",),
+        (
+            "tests/agent/test_agent_s3_serve.py::test_reports_are_told_while_a_checkpoint_is_on_its_way_and_the_end_only_after_it",
+        ),
     ),
     Mutant(
         "an agent that lets go leaves the machine on",
