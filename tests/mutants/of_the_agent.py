@@ -10,6 +10,7 @@ TRANSFER = "tests/agent/test_agent_transfer.py"
 REMOTE = "tests/agent/test_agent_s3_transfer.py"
 STORES = "tests/contracts/test_store_contract.py"
 S3 = "tests/shell/test_s3_store.py"
+DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
 
 OBEYING = (
     Mutant(
@@ -302,7 +303,7 @@ KEEPING = (
         "seerd/trial.py",
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
-        ("tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before",),
+        (f"{DAMAGED}[pickle with its checksum]",),
     ),
     Mutant(
         "a trial restores what does not have its checksum",
@@ -310,7 +311,7 @@ KEEPING = (
         "seerd/trial.py",
         'if len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]:',
         'if len(data) != manifest["size"]:',
-        ("tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before",),
+        (f"{DAMAGED}[flipped]",),
     ),
     Mutant(
         "a trial names its checkpoint before the bytes are there",
