@@ -6,7 +6,8 @@ The one rule: each has a name of its own, and is caught. `make test` tries those
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.of_the_agent import KEEPING, OBEYING
+from tests.mutants.of_checkpoints import KEEPING
+from tests.mutants.of_the_agent import OBEYING
 from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
 from tests.mutants.of_the_limits import COUNTING
