@@ -8,7 +8,7 @@ LAUNCHES ?= 200
 SECONDS ?= 300
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak fuzz rig docs clean
+.PHONY: help setup demo test check format bench soak fuzz mutants rig docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +50,9 @@ fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests wit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
 	SEERD_FUZZ=20 $(BIN)/python -m pytest tests/fuzz --timeout=0
 	$(BIN)/python -m tests.fuzz.guided $(SECONDS)
+
+mutants: setup  ## a test of the tests: deliberate mistakes, each of which must be noticed
+	$(BIN)/python -m tests.mutants
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
 	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/test_ec2_runs.py --timeout=0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import pickle
@@ -16,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.trial import Batch, Trial
+from seerd.trial import Batch, Trial, _write_checkpoint
 
 ROOT = Path(__file__).parent.parent
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"
@@ -162,7 +163,7 @@ class Evil:
         return (os.system, ("touch /tmp/seerd-was-here-and-should-not",))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "no manifest"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"])
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
     bench = Bench(tmp_path)
     bench.run(1, steps=8)
@@ -176,11 +177,36 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
         newest.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
     elif damage == "pickle":
         newest.write_bytes(pickle.dumps(Evil()))
+    elif damage == "pickle with its checksum":
+        torch.save({"epoch": 9, "evil": Evil()}, newest)
+        there = {"sha256": hashlib.sha256(newest.read_bytes()).hexdigest(), "size": newest.stat().st_size}
+        manifest = newest.with_suffix(".json")
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | there))
     else:
         newest.with_suffix(".json").unlink()
     lines = bench.run(1, steps=12)
     assert lines[0]["epoch"] == int(names[0].split("-")[0])
     assert not Path("/tmp/seerd-was-here-and-should-not").exists()
+
+
+def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, str]] = []
+    flush, name = os.fsync, os.replace
+
+    def flushed(file: int) -> None:
+        flush(file)
+        done.append(("flushed", Path(f"/proc/self/fd/{file}").readlink().name))
+
+    def named(part: Path, to: Path) -> None:
+        name(part, to)
+        done.append(("named", to.name))
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", named)
+    _write_checkpoint(None, tmp_path, "1", {"epoch": 1, "metrics": {}})
+    assert done == [("flushed", ".1.pt"), ("named", "1.pt"), ("flushed", ".1.json"), ("named", "1.json")]
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_facts_are_numbered_from_one_and_come_back_with_the_job(opened):
     assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
     assert journal.after(1) == [started(2), reported(1)(3)]
     assert (journal.last, journal.job) == (3, JOB)
+
+
+def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp_path, monkeypatch):
+    flushed: list[int] = []
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size)))
+    journal = opened()
+    for step in (PREPARE, prepared, START, started, reported(1), exited, STOP):
+        journal.add([step]) if callable(step) else journal.take(step)
+        assert flushed[-1] == (tmp_path / "j").stat().st_size
 
 
 def test_an_attempt_without_an_end_is_open(opened):

@@ -6,6 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.lease import Lease
+from agent.orders import Here
+from agent.protocol import Renew
+from agent.serve import Agent
+from agent.talk import Talk
 
 SECONDS = st.floats(0, 1e6)
 
@@ -22,3 +26,17 @@ def test_the_newest_word_counts_even_if_it_is_shorter(ends, now, for_s):
     lease = Lease(ends, 5.0)
     lease.renew(now, for_s, 7.0)
     assert (lease.ends_at, lease.grace_s) == (now + for_s, 7.0)
+
+
+def test_only_the_newest_connection_renews_it(tmp_path):
+    """What an older one had sent may still be read when the newer one is there: it is not the daemon's word any more."""
+    here = Here("r1", 1, cuda=False, folder=tmp_path, library=tmp_path)
+    lease = Lease(100.0, 5.0)
+    agent = Agent(here, lease)
+    older, newer = Talk(None, None, here, agent._journal), Talk(None, None, here, agent._journal)
+    agent._talk = newer
+    agent._obey(older, Renew(for_s=999.0, grace_s=7.0))
+    assert lease == Lease(100.0, 5.0)
+    agent._obey(newer, Renew(for_s=999.0, grace_s=7.0))
+    assert lease.grace_s == 7.0
+    agent._journal.close()

@@ -13,7 +13,19 @@ from typing import Any
 import boto3
 import pytest
 
-from agent.protocol import Ask, Checkpointed, Download, Downloads, Prepare, Prepared, Refused, Renew, Reported, Training
+from agent.protocol import (
+    Ask,
+    Checkpointed,
+    Download,
+    Downloads,
+    Prepare,
+    Prepared,
+    Refused,
+    Renew,
+    Reported,
+    Started,
+    Training,
+)
 from seerd.shell.stores.s3 import S3Store
 from tests.agent.conftest import RUN
 from tests.agent.test_agent_serve import REPORTS, TELLS
@@ -75,7 +87,10 @@ def test_reports_are_told_while_a_checkpoint_is_on_its_way_and_the_end_only_afte
     client.start()
     client.until(Reported, lambda fact: fact.epoch == 2)
     assert "checkpointed" not in kinds(client.facts)
-    arrived.set()
+    (process,) = [fact.pid for fact in client.facts if isinstance(fact, Started)]
+    while Path(f"/proc/{process}").exists():
+        time.sleep(0.01)
+    threading.Timer(1.0, arrived.set).start()  # an end that does not wait for it is told before
     client.exit_of()
     assert kinds(client.facts)[-2:] == ["checkpointed", "exited"]
 

@@ -40,6 +40,9 @@ def test_sh_accepts_it(tmp_path: Path) -> None:
 def test_the_power_off_comes_before_anything_else() -> None:
     lines = [line for line in script(boot()).splitlines() if line and not line.startswith("#")]
     assert lines[0].startswith("PATH=")
+    assert [line.split()[0] for line in lines[1:3]] == ["mkdir", "cat"], (
+        "the file that schedules it, and nothing that could fail"
+    )
     commands = "\n".join(lines)
     for later in ("rm -f", "useradd", "authorized_keys", "sudoers", "systemctl restart"):
         assert commands.index("shutdown -P") < commands.index(later)

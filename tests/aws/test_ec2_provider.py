@@ -359,6 +359,35 @@ def test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_
     asyncio.run(scenario())
 
 
+def test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_for_first(
+    moto: str, tmp_path: Path
+) -> None:
+    """The first place had no capacity then, and has now: its ClientToken is another one, and only the tags say what there is."""
+
+    async def scenario() -> None:
+        async with front(moto) as there:
+            there.pending_s = 60.0
+            there.fault = lambda action, params: (
+                Fault("InsufficientInstanceCapacity") if params.get("InstanceType") == "g4dn.12xlarge" else None
+            )
+            first = Ec2Provider(settings(there, tmp_path), Door())  # type: ignore[arg-type]
+            await first.open()
+            launch = asyncio.create_task(first.launch("1.0"))
+            await holds(lambda: bool(there.launched))
+            await first.close()
+            await asyncio.gather(launch, return_exceptions=True)
+            there.pending_s, there.fault = 0.0, lambda action, params: None
+            second = Ec2Provider(settings(there, tmp_path), Door())  # type: ignore[arg-type]
+            await second.open()
+            await second.adopt([], ["1.0"])
+            again = await second.launch("1.0")
+            assert list(there.launched) == [again.instance]
+            await second.terminate(again.instance)
+            await second.close()
+
+    asyncio.run(scenario())
+
+
 def test_terminating_a_launch_of_an_earlier_life_finds_what_it_brought(moto: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with front(moto) as there:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from seerd.core.ledger import Charge, Ledger
@@ -72,7 +72,12 @@ def test_running_sums_equal_the_sum_over_all_charges(rows: Rows, minimum_s: floa
     assert ledger.spent_gpu_s(now) == pytest.approx(sum(c.gpu_s(now) for c in ledger.charges()))
 
 
+YOUNG = [(4, 0.0, None), (8, 30.0, None), (8, 60.0, None), (2, 90.0, None)]
+
+
 @given(charges, minima, st.floats(1, 5000), st.floats(0, 30))
+@example(YOUNG, 60.0, 1500.0, 20.0)
+@example(YOUNG, 60.0, 2000.0, 20.0)
 def test_exhaustion_is_the_last_moment_that_keeps_the_budget(
     rows: Rows, minimum_s: float, budget: float, release: float
 ) -> None:
@@ -82,10 +87,17 @@ def test_exhaustion_is_the_last_moment_that_keeps_the_budget(
         assert not ledger.open
         return
     if moment > -math.inf:
-        assert ledger.committed_gpu_s(moment, release) <= budget + 1e-6
-        assert ledger.committed_gpu_s(moment + 0.01, release) > budget - 1e-6
+        assert ledger.spent_gpu_s(moment + release) <= budget + 1e-6
+        assert ledger.spent_gpu_s(moment + release + 0.01) > budget - 1e-6
     else:
-        assert ledger.committed_gpu_s(-1e9, release) > budget - 1e-6
+        assert ledger.spent_gpu_s(-1e9) > budget - 1e-6
+
+
+def test_what_is_committed_is_what_will_have_been_billed_when_all_is_given_back() -> None:
+    ledger = Ledger()
+    ledger.start(Charge("i", "i", 4, 10.0, minimum_s=60.0))
+    assert ledger.committed_gpu_s(20.0, 5.0) == 240.0
+    assert ledger.committed_gpu_s(70.0, 5.0) == 4 * 65.0
 
 
 class Plain:

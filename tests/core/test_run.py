@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.space import Config
+from seerd.core.attempts import MAX_LOSSES
 from seerd.core.codec import encode_commands
 from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
 from seerd.core.events import (
@@ -16,13 +17,14 @@ from seerd.core.events import (
     RunFacts,
     RunResumed,
     Saved,
+    TrialCheckpointed,
     TrialExited,
     TrialReported,
     TrialTraining,
 )
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.reconcile import reconcile
-from seerd.core.state import State
+from seerd.core.state import State, Trial
 from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
@@ -91,6 +93,9 @@ def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
     state = World(facts(budget_gpu_s=320.0), slow_to_stop).run()
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.published is not None
+    state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), slow_to_stop).run()
+    assert state.ending == "budget"
+    assert 80.0 < state.ledger.spent_gpu_s(state.now) <= 100.0
 
 
 def test_money_is_a_budget_too(facts: MakeFacts) -> None:
@@ -119,6 +124,77 @@ def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: 
     assert failed.tail == ("last line",)
     starts = [c for _, commands in world.journal for c in commands if isinstance(c, StartTrial) and c.trial == "t0001"]
     assert [bool(c.checkpoints) for c in starts] == [False, True, True]
+
+
+def test_a_trial_that_takes_machine_after_machine_down_fails_in_the_end(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.begin()
+    for losses in range(1, MAX_LOSSES + 2):
+        while not world.state.trials or (held := world.state.trials["t0001"].held) is None:
+            world.turn()
+        world.lose(held[0].node)
+        assert world.state.trials["t0001"].losses == losses
+    assert world.state.trials["t0001"].phase is TrialPhase.FAILED
+    assert "power failure" in world.state.trials["t0001"].why
+
+
+def again(facts: MakeFacts) -> World:
+    """A run whose t0001 has crashed before its fourth report, and trains again from its first, on the same instance."""
+    crashes = lambda trial, attempt, epoch: (trial, attempt, epoch) == ("t0001", 1, 4)  # noqa: E731
+    world = World(facts(), Behaviour(metric=curve, crashes=crashes))
+    world.begin()
+    while not world.state.trials or not (
+        world.state.trials["t0001"].attempt == 2 and world.state.trials["t0001"].training
+    ):
+        world.turn()
+    return world
+
+
+def test_reports_that_were_lost_with_an_attempt_do_not_count(facts: MakeFacts) -> None:
+    world = again(facts)
+    trial = world.state.trials["t0001"]
+    assert [e.epoch for e, _ in world.journal if isinstance(e, TrialReported) and e.trial == "t0001"] == [1, 2, 3]
+    assert [report.epoch for report in trial.history] == [1]
+    tell(world, TrialReported, epoch=2, metric=0.2, unit_s=1.0)
+    tell(world, TrialReported, epoch=3, metric=0.3, unit_s=1.0)
+    tell(world, TrialReported, epoch=2, metric=0.4, unit_s=1.0)
+    assert [(report.epoch, report.metric) for report in trial.history][1:] == [(2, 0.4)], "the later word counts"
+
+
+def test_an_old_attempt_has_nothing_to_say(facts: MakeFacts) -> None:
+    world = again(facts)
+    trial = world.state.trials["t0001"]
+    before = trial.held, list(trial.history), trial.checkpoints
+    tell(world, TrialReported, attempt=1, epoch=9, metric=0.9, unit_s=1.0)
+    tell(world, TrialCheckpointed, attempt=1, name="9", epoch=9, metric=0.9, sha256="0" * 64, size=1, save_s=1.0)
+    tell(world, TrialTraining, attempt=1, epoch=0)
+    tell(world, TrialExited, attempt=1, cause="crashed", code=1)
+    assert (trial.held, trial.history, trial.checkpoints) == before
+    assert trial.crashes == 1
+
+
+def test_a_fact_that_is_told_again_counts_once(facts: MakeFacts) -> None:
+    world = again(facts)
+    trial = world.state.trials["t0001"]
+    known = [e for e, _ in world.journal if isinstance(e, TrialTraining) and (e.trial, e.attempt) == ("t0001", 2)]
+    tell(world, TrialReported, epoch=2, metric=0.2, unit_s=1.0)
+    step(world.state, known[-1])
+    assert [report.epoch for report in trial.history] == [1, 2]
+
+
+def tell(world: World, kind: type, attempt: int | None = None, **fields: object) -> None:
+    """The agent of t0001's instance says so, of its present attempt or an earlier one."""
+    trial = world.state.trials["t0001"]
+    assert trial.held is not None
+    instance = world.state.instances[trial.held[0].node]
+    common = {
+        "at": world.now,
+        "happened": world.now,
+        "instance": instance.id,
+        "fact": instance.seen + 1,
+        "trial": "t0001",
+    }
+    step(world.state, kind(**common, attempt=attempt or trial.attempt, **fields))
 
 
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
@@ -164,6 +240,7 @@ def test_an_interrupted_run_saves_and_is_over(facts: MakeFacts) -> None:
     assert state.published is not None
     exits = [e for e, _ in world.journal if isinstance(e, TrialExited)]
     assert {e.cause for e in exits} == {"asked"}
+    assert all(t.checkpoints[0].epoch == t.reports for t in state.trials.values())
 
 
 def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
@@ -171,6 +248,7 @@ def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
     world.at(10.0, world.interrupt)
     world.run()
     world.resume()
+    assert world.state.wanted, "at once, not only when the next stage begins"
     state = world.run_on()
     assert state.ending == "done"
     assert state.published is not None
@@ -205,6 +283,26 @@ def test_reconciling_twice_asks_for_nothing_new(facts: MakeFacts) -> None:
         if not world.state.finished:
             assert reconcile(world.state) == []
             assert encode_commands(list(world.state.under_way.values())) == before
+
+
+def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFacts) -> None:
+    """An eliminated trial is killed, and another one that is to have its GPUs waits for its end."""
+    world = World(facts(), PLAIN)
+    world.begin()
+    while not world.state.holding:
+        world.turn()
+    state = world.state
+    old = state.trials["t0001"]
+    assert old.held is not None
+    old.out = True
+    new = state.trials["new"] = Trial("new", old.config, 0, target=old.held)
+    for slots in old.held:
+        state.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, new.id))
+    state.touched = dict.fromkeys([new.id, old.id])
+    assert [type(command) for command in reconcile(state)] == [StopTrial]
+    left = old.held
+    tell(world, TrialExited, cause="asked", code=None)
+    assert new.held == left
 
 
 def test_the_same_facts_give_the_same_run(facts: MakeFacts) -> None:
@@ -270,3 +368,15 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     last = step(state, ModelPublished(at=world.now, command=again.id, path="best"))
     assert [type(c) for c in last] == [Finish]
     assert state.published is not None
+
+
+def test_a_damaged_best_model_leaves_the_next_best(facts: MakeFacts) -> None:
+    world = World(facts(), PLAIN)
+    world.begin()
+    state = world.state
+    while not (asked := [c for c in state.under_way.values() if isinstance(c, Publish)]):
+        world.turn()
+    failed = PublishFailed(at=world.now, command=asked[0].id, why="damaged", damaged=True)
+    (other,) = [c for c in step(state, failed) if isinstance(c, Publish)]
+    assert (other.trial, other.checkpoint) != (asked[0].trial, asked[0].checkpoint)
+    assert other.metric <= asked[0].metric

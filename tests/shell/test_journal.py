@@ -55,6 +55,14 @@ def test_a_batch_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
         assert [entry.seq for entry in journal.entries()] == [1]
 
 
+def test_what_is_committed_waits_for_the_disk(tmp_path: Path) -> None:
+    """2 is FULL (sqlite.org/pragma.html#pragma_synchronous): with less, a power cut may take back what was committed."""
+    path = tmp_path / "journal.db"
+    for made in (Journal.create(path, 0.0), Journal.open(path)):
+        with made as journal:
+            assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 def test_files_that_are_no_journal(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="does not exist"):
         Journal.open(tmp_path / "missing.db")

@@ -91,6 +91,10 @@ def test_a_url_is_good_for_one_method_on_one_object(s3):
     assert ask("DELETE", slot.data_url)[0] == 403
     assert ask("PUT", slot.data_url.replace("000001.pt", "000002.pt"), b"")[0] == 403
     assert ask("PUT", slot.data_url.replace("/t1/", "/t2/"), b"")[0] == 403
+    known = in_store(lambda store: store.grant("t1", 2, 1, [slot.name])).gets[0]
+    assert ask("GET", known.data_url) == (200, b"weights")
+    assert ask("PUT", known.data_url, b"other weights")[0] == 403
+    assert ask("DELETE", known.manifest_url)[0] == 403
 
 
 def test_a_url_expires_after_the_run(s3):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.protocol import Exited, Noticed, Stalled, Waited
+from agent.protocol import Exited, Noticed, Stalled, Start, Stop, Waited
+from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceNoticed, TrialExited, TrialStalled, TrialWaited
-from seerd.shell.translate import event_of
+from seerd.shell.translate import event_of, order_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,13 @@ def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
     )
     unfit = Noticed(5, 1000.0, "unhealthy", None, "held")
     assert event_of(unfit, "i-1", 41.0, 40.0, "accuracy") == InstanceNoticed(**common, what="unhealthy", why="held")
+
+
+def test_an_order_says_what_the_core_asked_for() -> None:
+    start = StartTrial(
+        id="5.1", trial="t1", attempt=2, instance="i", gpus=(2, 3), config={"lr": 0.1}, seed=7, checkpoints=("b", "a")
+    )
+    assert order_of(start) == Start("5.1", "t1", 2, [2, 3], {"lr": 0.1}, 7, ["b", "a"])
+    for checkpoint, grace_s in ((True, 4.5), (False, 0.0)):
+        stop = StopTrial(id="6.0", trial="t1", attempt=2, instance="i", checkpoint=checkpoint, grace_s=grace_s)
+        assert order_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)

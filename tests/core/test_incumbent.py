@@ -1,0 +1,62 @@
+"""Which model would be handed back: the best confirmed one, whatever else there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from seerd.core.events import RunFacts
+from seerd.core.incumbent import incumbent
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.state import Checkpoint, State, Trial, new_state
+
+MakeFacts = Callable[..., RunFacts]
+Row = tuple[int, float | None]
+"""Reports and metric of a checkpoint."""
+
+
+def having(facts: RunFacts, **trials: list[Row]) -> State:
+    """A state with these trials, each with these checkpoints, newest first."""
+    state = new_state(facts)
+    for name, rows in trials.items():
+        checkpoints = tuple(Checkpoint(f"c{epoch}", epoch, metric, "0" * 64, 1) for epoch, metric in rows)
+        state.trials[name] = Trial(name, {}, 0, checkpoints=checkpoints)
+    return state
+
+
+def best(state: State) -> tuple[str, str] | None:
+    found = incumbent(state)
+    return None if found is None else (found.trial, found.checkpoint.name)
+
+
+@pytest.mark.parametrize(("mode", "winner"), [("max", ("b", "c3")), ("min", ("c", "c1"))])
+def test_the_best_wins_wherever_it_stands(facts: MakeFacts, mode: str, winner: tuple[str, str]) -> None:
+    state = having(facts(mode=mode), a=[(2, 0.5), (1, 0.4)], b=[(4, 0.6), (3, 0.7)], c=[(2, 0.3), (1, 0.2)])
+    assert best(state) == winner
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_is_no_finite_number_never_wins(facts: MakeFacts, mode: str) -> None:
+    assert best(having(facts(mode=mode), a=[(5, None), (1, 0.1)], b=[(9, None)])) == ("a", "c1")
+    assert best(having(facts(mode=mode), a=[(5, None)], b=[])) is None
+
+
+def test_of_equal_ones_the_longer_training_wins_and_then_the_smaller_id(facts: MakeFacts) -> None:
+    assert best(having(facts(), a=[(1, 0.5)], b=[(3, 0.5)], c=[(3, 0.5)])) == ("b", "c3")
+
+
+def test_a_failed_trials_model_wins_only_if_there_is_no_other(facts: MakeFacts) -> None:
+    state = having(facts(), a=[(9, 0.9)], b=[(1, 0.1)])
+    state.trials["a"].phase = TrialPhase.FAILED
+    assert best(state) == ("b", "c1")
+    state.trials["b"].checkpoints = ()
+    assert best(state) == ("a", "c9")
+
+
+def test_what_is_known_to_be_unreadable_leaves_the_next_best(facts: MakeFacts) -> None:
+    state = having(facts(), a=[(9, 0.9), (8, 0.8)], b=[(9, 0.5)])
+    state.unreadable = {"a/c9"}
+    assert best(state) == ("a", "c8")
+    state.unreadable |= {"a/c8"}
+    assert best(state) == ("b", "c9"), "another trial's checkpoint of that name"

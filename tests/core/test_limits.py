@@ -1,0 +1,125 @@
+"""The limits as moments in time: what may still be begun, how long agents go on alone, what is charged while nobody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from seerd.core.commands import Launch
+from seerd.core.events import InstanceReady, RunFacts, RunResumed, RunStarted, TimerFired, TrialExited, TrialStarted
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.limits import LEASE_S, affordable, affordable_launch, close_at, end_s, exhausted_at, lease_s, release_s
+from seerd.core.state import Instance, State, new_state
+from seerd.core.step import step
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
+
+MakeFacts = Callable[..., RunFacts]
+
+
+def rented(facts: MakeFacts, budget_gpu_s: float, *, boot_s: float = 0.0) -> State:
+    """A state with instances of four GPUs, of which none has been asked for yet."""
+    made = facts(billing="rented", gpus=4, deadline_s=3600.0, t_min_s=150.0, budget_gpu_s=4000.0)
+    limits = replace(made.problem.limits, budget_gpu_s=budget_gpu_s)
+    state = new_state(msgspec.structs.replace(made, cluster=replace(made.cluster, boot_s=boot_s)))
+    problem = replace(state.facts.problem, limits=limits)
+    state.facts = msgspec.structs.replace(state.facts, problem=problem)
+    return state
+
+
+def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget(facts: MakeFacts) -> None:
+    state = new_state(facts(budget_gpu_s=320.0))
+    state.ledger.start(Charge("t1/1", "i", 2, 0.0))
+    wait_s = release_s(state)
+    assert wait_s > 0
+    state.now = 160.0 - 2 * wait_s - 0.01  # until GPUs are free, two more of them cost as much as the two that are held
+    assert affordable(state, 2)
+    state.now += 0.02
+    assert not affordable(state, 2)
+    assert affordable(state, 1)
+    state.now = 160.0 - wait_s + 0.01
+    assert not affordable(state, 0)
+
+
+@pytest.mark.parametrize(("boot_s", "least_s"), [(0.0, 60.0), (300.0, 300.0)])
+def test_a_launch_must_be_paid_for_a_minute_and_for_its_boot(facts: MakeFacts, boot_s: float, least_s: float) -> None:
+    release = release_s(rented(facts, 4000.0, boot_s=boot_s))
+    least_s += release if boot_s else 0.0
+    assert affordable_launch(rented(facts, 4 * least_s, boot_s=boot_s), 4)
+    assert not affordable_launch(rented(facts, 4 * least_s - 0.01, boot_s=boot_s), 4)
+
+
+def test_a_launch_must_be_paid_beside_what_runs(facts: MakeFacts) -> None:
+    state = rented(facts, 4 * 60.0 + 4 * 200.0)
+    state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+    state.now = 199.9 - release_s(state)
+    assert affordable_launch(state, 4)
+    state.now += 0.2
+    assert not affordable_launch(state, 4)
+
+
+def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(facts: MakeFacts) -> None:
+    state = rented(facts, 4000.0)
+    assert lease_s(state, 0.0) == LEASE_S
+    late = close_at(state) - 10.0
+    assert lease_s(state, late) == pytest.approx(10.0 + end_s(state) / 2)
+    assert lease_s(state, late + 3600.0) == 0.0
+    state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+    late = exhausted_at(state) - 5.0
+    assert late < close_at(state) - LEASE_S
+    assert lease_s(state, late) == pytest.approx(5.0 + end_s(state) / 2)
+
+
+def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: MakeFacts) -> None:
+    state = rented(facts, 4000.0)
+    state.phase, state.close_by = RunPhase.CLOSING, 104.0
+    assert lease_s(state, 100.0) == 4.0
+    assert lease_s(state, 105.0) == 0.0
+
+
+def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_that_was_heard_of(
+    facts: MakeFacts,
+) -> None:
+    state = new_state(facts())
+    (launch,) = [c for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    step(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=8, running_since=1.0))
+    common = {"instance": "i", "trial": "t0001", "attempt": 1}
+    step(state, TrialStarted(at=9.0, happened=2.0, fact=1, pid=7, **common))
+    step(state, TrialExited(at=9.0, happened=5.0, fact=2, cause="crashed", code=1, **common))
+    (charge,) = state.ledger.closed
+    assert (charge.what, charge.since_s, charge.until_s) == ("t0001/1", 2.0, 5.0)
+
+
+def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> None:
+    """It was heard of last at 100 s: with its lease and the time to let go it may have lived so much longer, and no more than until now."""
+    for resumed_at in (110.0, 1000.0):
+        state = rented(facts, 4000.0)
+        step(state, RunStarted(at=0.0, facts=state.facts))
+        state.instances["i"] = Instance("i", 4, InstancePhase.READY)
+        state.live += 1
+        state.present += 1
+        state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+        state.now = 100.0
+        allowed = 100.0 + lease_s(state, 100.0) + release_s(state)
+        step(state, RunResumed(at=resumed_at, alive=()))
+        (charge,) = state.ledger.closed
+        assert charge.until_s == pytest.approx(min(resumed_at, allowed))
+
+
+def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: MakeFacts) -> None:
+    """A daemon that was away for long may find that most has ended in time: it hears that behind `RunResumed`, and before any timer."""
+    world = World(facts(), Behaviour(metric=lambda config, epoch: 0.5))
+    world.begin()
+    while not world.state.holding:
+        world.turn()
+    state, late = world.state, exhausted_at(world.state) + 1.0
+    alive = tuple(state.instances)
+    step(state, RunResumed(at=late, alive=alive))
+    assert state.phase is RunPhase.RUNNING
+    assert state.timer is not None
+    step(state, TimerFired(at=late, command=state.timer.id))
+    assert state.phase is not RunPhase.RUNNING

@@ -1,0 +1,54 @@
+"""`make mutants`: every mutant on the list, two at a time. With words, only those whose names have all of them.
+
+The one rule: a mutant that survives is a hole in the tests, and makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.mutants.bench import ListError, Outcome, check_unmutated, outcome
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
+
+AT_ONCE = 2
+
+
+def main(words: list[str]) -> int:
+    """The exit status."""
+    began = time.monotonic()
+    chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in words)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        clean = [pool.submit(check_unmutated, chosen[part::AT_ONCE]) for part in range(AT_ONCE)]
+        for check in clean:
+            check.result()
+        print(f"without any mistake their tests pass ({time.monotonic() - began:.0f}s)", flush=True)
+        bad = sum(pool.map(told, chosen))
+    print(f"{len(chosen) - bad} of {len(chosen)} mutants caught in {time.monotonic() - began:.0f}s")
+    return 1 if bad else 0
+
+
+def told(mutant: Mutant) -> bool:
+    """Whether it has survived, or could not be tried."""
+    began = time.monotonic()
+    try:
+        found = outcome(mutant)
+    except ListError as error:
+        print(f"ERROR     {error}", flush=True)
+        return True
+    print(
+        f"{verdict(found)}  {time.monotonic() - began:5.1f}s  {mutant.file}: {mutant.name}  {found.caught_by}",
+        flush=True,
+    )
+    return not found.caught_by
+
+
+def verdict(found: Outcome) -> str:
+    """In one word."""
+    return "caught  " if found.caught_by else "SURVIVED"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""Tries mutants: a copy of the project with one mistake in it, and the tests that must notice.
+
+The one rule: the working tree is only read. A mutant is caught if a test has failed; tests that cannot be collected, that take too long or that
+none of is found prove nothing, and are an error of the list.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.mutant import Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv", ".ci", ".hypothesis", ".*_cache", "build", "dist", "*.egg-info", ".work"
+)
+TEST_S = 120
+"""A test of a mutant that takes longer hangs, and has failed."""
+ALL_S = 1800
+FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+
+
+class ListError(Exception):
+    """The list of mutants is not true any more: the text has changed, the tests are not there, or they fail without any mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a mutant's tests: the first that failed, empty if none did; what pytest printed."""
+
+    caught_by: str
+    output: str
+
+
+def mutated(mutant: Mutant, text: str) -> str:
+    """The file with the mistake in it. Raises `ListError`."""
+    if (times := text.count(mutant.old)) != 1:
+        raise ListError(f"{mutant.name}: its text stands {times} times in {mutant.file}:\n{mutant.old}")
+    changed = text.replace(mutant.old, mutant.new)
+    compile(changed, mutant.file, "exec")
+    return changed
+
+
+def outcome(mutant: Mutant) -> Outcome:
+    """Try it. Raises `ListError`."""
+    changed = mutated(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
+    with copied() as copy:
+        path = copy / mutant.file
+        shutil.rmtree(
+            path.parent / "__pycache__", ignore_errors=True
+        )  # its old bytecode may look as new as the new text
+        path.write_text(changed, encoding="utf-8")
+        status, output = run(copy, mutant.tests)
+    failed = FAILED.search(output)
+    if status not in (0, 1) or (status == 1 and failed is None):
+        raise ListError(f"{mutant.name}: its tests cannot be run (pytest's exit status {status}):\n{output}")
+    return Outcome(failed[1] if failed else "", output)
+
+
+def check_unmutated(mutants: Iterable[Mutant]) -> None:
+    """In a copy without any mistake all these tests pass. Raises `ListError`."""
+    ids = sorted({test for mutant in mutants for test in mutant.tests})
+    with copied() as copy:
+        status, output = run(copy, ids)
+    if status:
+        raise ListError(f"without any mistake these tests do not pass:\n{output}")
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """The project, with the bytecode that there is: a copy's files are as old as the originals."""
+    with tempfile.TemporaryDirectory(prefix="seerd-mutant-") as folder:
+        copy = Path(folder) / "seerd"
+        shutil.copytree(ROOT, copy, ignore=NOT_COPIED, symlinks=True)
+        yield copy
+
+
+def run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """Pytest's exit status and what it printed; the same examples every time where they are drawn. Raises `ListError` if it takes too long."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rf", "--tb=short"]
+    command += [f"--timeout={TEST_S}", "--hypothesis-seed=0", *tests]
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env = {**outside, "PYTHONPATH": str(copy), "COLUMNS": "200"}
+    with subprocess.Popen(
+        command, cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            output = process.communicate(timeout=ALL_S)[0]
+        except subprocess.TimeoutExpired:
+            raise ListError(f"{', '.join(tests)}: not over after {ALL_S}s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output

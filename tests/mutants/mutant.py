@@ -1,0 +1,28 @@
+"""What a mutant is: one deliberate mistake in the code, and the tests that must notice it.
+
+The one rule: a mutant breaks a promise that a person would miss. One that changes nothing that
+anybody could see is no mutant, and is not listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake.
+
+    name    what the code does wrong, in words
+    breaks  the promise that is broken by it
+    file    where, relative to the project
+    old     text that stands there exactly once; `new`: what stands there instead
+    tests   files or single tests (pytest's ids), at least one of which must fail
+    """
+
+    name: str
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]

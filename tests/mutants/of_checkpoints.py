@@ -1,0 +1,154 @@
+"""Mistakes in what happens to checkpoints: beside the trials, in the stores, on the training side."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+TRANSFER = "tests/agent/test_agent_transfer.py"
+REMOTE = "tests/agent/test_agent_s3_transfer.py"
+STORES = "tests/contracts/test_store_contract.py"
+S3 = "tests/shell/test_s3_store.py"
+DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
+
+KEEPING = (
+    Mutant(
+        "the manifest is put into the directory first",
+        "a checkpoint exists when all of it does",
+        "agent/transfer.py",
+        '        _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)\n'
+        '        write_named(to / f"{name}.json", small_file(source / f"{name}.json"))\n',
+        '        write_named(to / f"{name}.json", small_file(source / f"{name}.json"))\n'
+        '        _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)\n',
+        (f"{TRANSFER}::test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored",),
+    ),
+    Mutant(
+        "bytes are fetched and stored without their checksum",
+        "a damaged checkpoint is not one",
+        "agent/transfer.py",
+        "if part.stat().st_size != manifest.size or checksum(part) != manifest.sha256:",
+        "if part.stat().st_size != manifest.size:",
+        (f"{TRANSFER}::test_a_damaged_newest_falls_back_to_the_one_before",),
+    ),
+    Mutant(
+        "a damaged copy from before is restored",
+        "a damaged checkpoint is not one",
+        "agent/transfer.py",
+        'return checksum(folder / f"{name}.pt") == manifest.sha256',
+        'return (folder / f"{name}.pt").exists() and bool(manifest)',
+        (f"{TRANSFER}::test_a_good_local_copy_spares_the_fetch_and_a_damaged_one_does_not",),
+    ),
+    Mutant(
+        "the only good checkpoint is removed for a new one",
+        "a confirmed checkpoint stays",
+        "agent/transfer.py",
+        "        for old in _names(to)[:-KEPT]:\n",
+        "        for old in _names(to):\n",
+        (f"{TRANSFER}::test_the_store_keeps_the_newest_two_once_a_new_one_is_whole",),
+    ),
+    Mutant(
+        "the manifest is put into S3 first",
+        "a checkpoint exists when all of it does",
+        "agent/remote_store.py",
+        "                upload(self._wires, self._granted, slot, whole, md5)\n"
+        "                self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))\n",
+        "                self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))\n"
+        "                upload(self._wires, self._granted, slot, whole, md5)\n",
+        (f"{REMOTE}::test_the_manifest_is_put_last_and_has_the_trials_own_name",),
+    ),
+    Mutant(
+        "what comes from S3 is not compared with its checksum",
+        "a damaged checkpoint is not one",
+        "agent/remote_store.py",
+        "if checksum(part) != manifest.sha256:",
+        "if not checksum(part):",
+        (f"{REMOTE}::test_damage_on_the_way_is_seen",),
+    ),
+    Mutant(
+        "a store out of reach is an empty one",
+        "a trial does not begin anew because the network is down",
+        "agent/remote_store.py",
+        "        if unreachable:\n            raise UnreachableError(unreachable)\n",
+        "",
+        (f"{REMOTE}::test_a_store_that_cannot_be_reached_is_not_an_empty_one",),
+    ),
+    Mutant(
+        "the result is copied without its checksum",
+        "the model that is handed back is the one that was confirmed",
+        "seerd/shell/stores/directory.py",
+        "    if found != sha256:\n",
+        "    if not found:\n",
+        (f"{STORES}::test_the_daemon_takes_nothing_but_what_was_confirmed",),
+    ),
+    Mutant(
+        "the result is fetched from S3 without its checksum",
+        "the model that is handed back is the one that was confirmed",
+        "seerd/shell/stores/s3.py",
+        "        if found != sha256:\n",
+        "        if not found:\n",
+        (f"{STORES}::test_the_daemon_takes_nothing_but_what_was_confirmed",),
+    ),
+    Mutant(
+        "a presigned URL lives as long as S3 allows",
+        "a URL expires with its run",
+        "seerd/shell/stores/s3.py",
+        "ExpiresIn=lifetime_s)",
+        "ExpiresIn=LONGEST_S)",
+        (f"{S3}::test_a_url_expires_after_the_run",),
+    ),
+    Mutant(
+        "a place to restore from can be written",
+        "a URL is good for one method on one object",
+        "seerd/shell/stores/s3.py",
+        'gets = [await self._slot("get_object", trial, name) for name in checkpoints]',
+        'gets = [await self._slot("put_object", trial, name) for name in checkpoints]',
+        (f"{S3}::test_a_url_is_good_for_one_method_on_one_object",),
+    ),
+    Mutant(
+        "all places of a trial are one",
+        "a place is granted for one checkpoint",
+        "seerd/shell/stores/s3.py",
+        "names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]",
+        "names = [slot_name(attempt, first) for _ in range(SLOTS)]",
+        (f"{S3}::test_a_grant_names_the_next_places_in_order",),
+    ),
+    Mutant(
+        "tidying up removes what is just arriving",
+        "a stored checkpoint is never lost",
+        "seerd/shell/stores/s3.py",
+        "name not in kept and _number(name) < newest",
+        "name not in kept",
+        (f"{S3}::test_only_what_is_needed_is_kept_and_what_may_be_on_its_way_is_left_alone",),
+    ),
+    Mutant(
+        "tidying up removes bytes before their manifest",
+        "a checkpoint exists when all of it does",
+        "seerd/shell/stores/s3.py",
+        'for suffix in (".json", ".pt"):\n            objects',
+        'for suffix in (".pt", ".json"):\n            objects',
+        (f"{S3}::test_manifests_are_removed_before_bytes",),
+    ),
+    Mutant(
+        "a checkpoint may run code when it is loaded",
+        "loading a checkpoint runs no code",
+        "seerd/trial.py",
+        'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
+        'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
+        (f"{DAMAGED}[pickle with its checksum]",),
+    ),
+    Mutant(
+        "a trial restores what does not have its checksum",
+        "a damaged checkpoint is not one",
+        "seerd/trial.py",
+        'if len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]:',
+        'if len(data) != manifest["size"]:',
+        (f"{DAMAGED}[flipped]",),
+    ),
+    Mutant(
+        "a trial names its checkpoint before the bytes are there",
+        "a checkpoint exists when all of it does",
+        "seerd/trial.py",
+        '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f".{name}.json"',
+        '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f"{name}.json"',
+        ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),
+    ),
+)

@@ -1,0 +1,177 @@
+"""Mistakes beside the trials: orders, facts, the lease, notices, messages."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SERVE = "tests/agent/test_agent_serve.py"
+JOURNAL = "tests/agent/test_agent_journal.py"
+TRANSFER = "tests/agent/test_agent_transfer.py"
+
+OBEYING = (
+    Mutant(
+        "the lease never ends",
+        "an agent without a daemon lets go",
+        "agent/lease.py",
+        "return now >= self.ends_at",
+        "return False",
+        ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "a renewal can only prolong the lease",
+        "the newest word on the lease counts",
+        "agent/lease.py",
+        "self.ends_at = now + for_s",
+        "self.ends_at = max(self.ends_at, now + for_s)",
+        ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "a daemon of another run is obeyed",
+        "only the run's own daemon renews the lease",
+        "agent/talk.py",
+        "if message.run != self._here.run:",
+        "if not message.run:",
+        (f"{SERVE}::test_a_daemon_of_another_run_or_version_is_told_so",),
+    ),
+    Mutant(
+        "a connection that was replaced is still obeyed",
+        "only the run's own daemon renews the lease",
+        "agent/serve.py",
+        "        if self._talk is not talk:\n            return\n        if isinstance(message, Ack):",
+        "        if isinstance(message, Ack):",
+        ("tests/agent/test_agent_lease.py::test_only_the_newest_connection_renews_it",),
+    ),
+    Mutant(
+        "an order that is said twice is carried out twice",
+        "an order is carried out once",
+        "agent/journal.py",
+        "        if order.id in self._orders:\n            return False\n",
+        "",
+        (f"{JOURNAL}::test_an_order_is_new_once",),
+    ),
+    Mutant(
+        "the agent's journal does not wait for the disk",
+        "what was told survives a power cut",
+        "agent/journal.py",
+        "if sync and data:",
+        "if sync and not data:",
+        (JOURNAL,),
+    ),
+    Mutant(
+        "damage in the middle of the agent's journal is passed over",
+        "no fact of an agent is lost",
+        "agent/journal.py",
+        "            if number == len(lines):\n                break\n",
+        "            if number:\n                break\n",
+        (f"{JOURNAL}::test_damage_before_the_last_line_is_an_error_and_not_a_loss",),
+    ),
+    Mutant(
+        "GPUs that an attempt holds are given to the next",
+        "no GPU is given to two trials",
+        "agent/orders.py",
+        "if attempt.gpus & set(order.gpus):",
+        "if attempt.gpus < set(order.gpus):",
+        (f"{SERVE}::test_gpus_are_given_once",),
+    ),
+    Mutant(
+        "a stop kills at once",
+        "a trial that moves may save first",
+        "agent/orders.py",
+        'attempt.stop("asked", order.grace_s if order.checkpoint else 0.0)',
+        'attempt.stop("asked", 0.0)',
+        (f"{SERVE}::test_a_trial_that_is_asked_saves_and_what_it_saved_is_stored_before_its_end_is_told",),
+    ),
+    Mutant(
+        "the grace period never ends",
+        "the end is in time, whoever answers",
+        "agent/attempts.py",
+        "kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)",
+        "kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else 999 * grace_s)",
+        (f"{SERVE}::test_a_trial_that_ignores_being_asked_is_killed_after_the_grace_period",),
+    ),
+    Mutant(
+        "the end is told while processes are left",
+        "no GPU is given to two trials",
+        "agent/attempts.py",
+        "            await self._killing\n        await self._kill(process)\n        free_at",
+        "            await self._killing\n        free_at",
+        (
+            f"{SERVE}::test_every_process_of_an_attempt_is_gone_when_its_end_is_told",
+            f"{SERVE}::test_what_a_finished_trial_leaves_behind_is_ended",
+        ),
+    ),
+    Mutant(
+        "the end is told before the last checkpoint is stored",
+        "a trial that moves goes on from where it was",
+        "agent/attempts.py",
+        "        await self._store_last()\n        return free_at",
+        "        return free_at",
+        (
+            "tests/agent/test_agent_s3_serve.py::test_reports_are_told_while_a_checkpoint_is_on_its_way_and_the_end_only_after_it",
+        ),
+    ),
+    Mutant(
+        "an agent that lets go leaves the machine on",
+        "no instance is left behind",
+        "agent/serve.py",
+        "                self._forsaken = True\n",
+        "",
+        ("tests/agent/test_agent_power.py::test_a_lease_that_ends_ends_the_machine_after_trials_have_left",),
+    ),
+    Mutant(
+        "notices of an interruption are not seen",
+        "a notice is acted upon",
+        "agent/spot.py",
+        'return Notice("interruption", _moment(said.get("time")))',
+        "return None",
+        ("tests/agent/test_agent_spot.py::test_what_the_service_says_becomes_notices",),
+    ),
+    Mutant(
+        "a message may lack fields or have others",
+        "nothing is let through that is not exactly a message",
+        "agent/protocol.py",
+        "if set(body) != set(hints):",
+        "if not set(body) >= set(hints):",
+        ("tests/agent/test_agent_protocol.py",),
+    ),
+    Mutant(
+        "a text passes as a number",
+        "nothing is let through that is not exactly a message",
+        "agent/protocol.py",
+        "if hint in (int, str, bool) and type(value) is hint:",
+        "if hint in (int, str, bool) and isinstance(value, (int, str, bool)):",
+        ("tests/agent/test_agent_protocol.py",),
+    ),
+    Mutant(
+        "a name in a message stands twice, and the last one counts",
+        "nothing is let through that is not exactly a message",
+        "agent/protocol.py",
+        "    if len(body) != len(pairs):\n",
+        "    if len(body) > len(pairs):\n",
+        ("tests/agent/test_agent_protocol.py",),
+    ),
+    Mutant(
+        "a metric that is not finite is told as it is",
+        "the model that is handed back is the best",
+        "agent/outbox.py",
+        "return value if math.isfinite(value) else None",
+        "return value",
+        ("tests/agent/test_agent_outbox.py",),
+    ),
+    Mutant(
+        "a report that stands twice is told twice",
+        "progress is never counted twice",
+        "agent/outbox.py",
+        "        if (kind, key) in self._told:\n            return None\n        maker",
+        "        maker",
+        ("tests/agent/test_agent_outbox.py::test_nothing_is_told_twice_also_not_by_the_next_agent",),
+    ),
+    Mutant(
+        "a checkpoint's name may lead out of its folder",
+        "nothing that a trial writes names a path outside",
+        "agent/transfer.py",
+        "return isinstance(name, str) and SAFE.fullmatch(name) is not None",
+        "return isinstance(name, str) and bool(name)",
+        (f"{TRANSFER}::test_names_that_may_not",),
+    ),
+)

@@ -1,0 +1,230 @@
+"""What tests of the daemon share: a run whose daemon, journal and conversations are the real ones, and a world of one instance around it.
+
+Its agent is a script of what to answer, over a real socket; a trigger in the journal's database makes SQLite refuse to write what a test names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.protocol import (
+    VERSION,
+    Ack,
+    Checkpointed,
+    Exited,
+    Fact,
+    Hello,
+    Job,
+    Prepare,
+    Prepared,
+    Reported,
+    Shutdown,
+    Start,
+    Started,
+    Stop,
+    Training,
+    Welcome,
+    decode,
+    encode,
+)
+from seerd.core.events import AnyEvent, RunFacts, RunStarted
+from seerd.core.state import State, new_state
+from seerd.replay import replay
+from seerd.shell.daemon import Daemon
+from seerd.shell.journal import Entry, Journal
+from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.world import World
+
+JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1, 2], 1, 10.0)
+REFUSAL = "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), '\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+
+
+@dataclass
+class Agent:
+    """Starts what it is told to, and tells of `saves` reports and checkpoints of each attempt; `heard`: all that was said to it, in order."""
+
+    path: Path
+    saves: int = 0
+    facts: list[Fact] = field(default_factory=list)
+    heard: list[Any] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    ended: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        while line := await reader.readline():
+            message = decode(line)
+            self.heard.append(message)
+            self._obey(message, writer)
+            if isinstance(message, Shutdown):
+                break
+        self.ended += 1
+        writer.close()
+
+    def _obey(self, message: Any, writer: asyncio.StreamWriter) -> None:
+        at = time.time()
+        if isinstance(message, Hello):
+            writer.write(encode(Welcome(VERSION, "1", 8, len(self.facts), at, [], "boot")))
+            writer.write(b"".join(encode(fact) for fact in self.facts[message.seen :]))
+        elif isinstance(message, Prepare | Start | Stop) and message.id not in self.taken:
+            self.taken.add(message.id)
+            self._carry_out(message, writer, at)
+
+    def _carry_out(self, message: Any, writer: asyncio.StreamWriter, at: float) -> None:
+        if isinstance(message, Prepare):
+            self._tell(writer, Prepared, at, message.id)
+        elif isinstance(message, Start):
+            trial = message.trial, message.attempt
+            self._tell(writer, Started, at, message.id, *trial, 7)
+            self._tell(writer, Training, at, *trial, 0)
+            for epoch in range(1, self.saves + 1):
+                self._tell(writer, Reported, at, *trial, epoch, {"accuracy": 0.5}, 1.0)
+                self._tell(writer, Checkpointed, at, *trial, f"{epoch:06d}", epoch, {"accuracy": 0.5}, "0" * 64, 1, 0.1)
+        else:
+            self._tell(writer, Exited, at, message.trial, message.attempt, "asked", 0)
+
+    def _tell(self, writer: asyncio.StreamWriter, kind: Any, *values: Any) -> None:
+        self.facts.append(kind(len(self.facts) + 1, *values))
+        writer.write(encode(self.facts[-1]))
+
+    def of(self, kind: type) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    @property
+    def acknowledged(self) -> int:
+        """The last fact that the daemon says it has."""
+        return max((ack.seen for ack in self.of(Ack)), default=0)
+
+
+@dataclass
+class Provider:
+    """One instance of eight GPUs, there when `gate` is open."""
+
+    agent: Agent
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+    adopted: list[tuple[list[str], list[str]]] = field(default_factory=list)
+
+    async def open(self) -> None: ...
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+        self.adopted.append((list(known), list(tokens)))
+        return list(known)
+
+    async def launch(self, token: str) -> Launched:
+        self.asked.append(token)
+        await self.gate.wait()
+        return Launched("i-1", 8, time.time())
+
+    async def connect(self, instance: str) -> Connection:
+        return await asyncio.open_unix_connection(str(self.agent.path))
+
+    def address(self, instance: str) -> str:
+        return "10.0.0.1"
+
+    async def terminate(self, name: str) -> Span:
+        return Span()
+
+    async def loss(self) -> Loss:
+        return await never()
+
+    async def leftovers(self) -> list[str]:
+        return []
+
+    async def close(self) -> None: ...
+
+
+class Store(DirectoryStore):
+    """Notes what is to be kept."""
+
+    kept: list[tuple[str, list[str]]]
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        self.kept.append((trial, list(names)))
+
+
+@dataclass
+class Place:
+    """A run's journal, and the world around it; `shown`: the events that people were shown."""
+
+    facts: RunFacts
+    journal: Path
+    agent: Agent
+    provider: Provider
+    store: Store
+    shown: list[AnyEvent] = field(default_factory=list)
+    first: bool = True
+
+    async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
+        """A daemon, the first one or a later one, until something is so; then it is killed. Raises what it raises."""
+        with Journal.open(self.journal) as journal:
+            state = new_state(self.facts) if self.first else replay(journal)
+            world = World(self.provider, self.store, JOB, "small", "accuracy", self.journal.parent / "best")
+            daemon = Daemon(state, journal, world, self._watch)
+            work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
+            self.first = False
+            running = asyncio.ensure_future(work)
+            await _holds(lambda: running.done() or until(daemon))
+            running.cancel()
+            await asyncio.wait({running})
+            await _holds(lambda: self.agent.ended == len(self.agent.writers))
+            if not running.cancelled():
+                running.result()
+
+    def _watch(self, state: State, now: float, entries: list[Entry]) -> None:
+        self.shown += [entry.event for entry in entries]
+
+    def refuse(self, kind: str) -> None:
+        """From now on the journal takes no event of this kind."""
+        self._say(REFUSAL.format(kind))
+
+    def mend(self) -> None:
+        """It takes all again."""
+        self._say("DROP TRIGGER full")
+
+    def _say(self, sql: str) -> None:
+        connection = sqlite3.connect(self.journal)
+        connection.execute(sql)
+        connection.commit()
+        connection.close()
+
+    def events(self) -> list[AnyEvent]:
+        with Journal.open(self.journal, read_only=True) as journal:
+            return [entry.event for entry in journal.entries()]
+
+
+async def _holds(true: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(20):
+        while True:
+            if true():
+                return
+            await asyncio.sleep(0.005)
+
+
+def play(facts: RunFacts, folder: Path, scenario: Callable[[Place], Awaitable[None]], *, saves: int = 0) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as short:
+            agent = Agent(Path(short) / "s", saves)
+            server = await asyncio.start_unix_server(agent.serve, str(agent.path))
+            Journal.create(folder / "journal.db", time.time()).close()
+            provider, store = Provider(agent), Store(folder / "store")
+            object.__setattr__(store, "kept", [])
+            provider.gate.set()
+            try:
+                await scenario(Place(facts, folder / "journal.db", agent, provider, store))
+            finally:
+                for writer in agent.writers:
+                    writer.close()
+                server.close()
+
+    asyncio.run(run())

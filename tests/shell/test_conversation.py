@@ -1,0 +1,133 @@
+"""A conversation with an agent over connections that break: what is handed on, acknowledged and said again."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.protocol import VERSION, Ack, Fact, Hello, Order, Started, Stop, Welcome, decode, encode
+from seerd.shell.agents import Conversation, Ears
+from seerd.shell.providers.base import Connection
+
+STOP = Stop("7.0", "t1", 1, checkpoint=True, grace_s=4.0)
+
+
+def fact(seq: int) -> Fact:
+    return Started(seq, time.time(), f"{seq}.0", "t1", seq, 7)
+
+
+@dataclass
+class Agent:
+    """Sends all facts that it has on every connection, whatever the daemon says that it knows; `heard`: by connection."""
+
+    facts: list[Fact]
+    heard: list[list[Any]] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        self.heard.append([])
+        while line := await reader.readline():
+            message = decode(line)
+            self.heard[-1].append(message)
+            if isinstance(message, Hello):
+                writer.write(encode(Welcome(VERSION, "1", 4, len(self.facts), time.time(), [], "boot")))
+                writer.write(b"".join(map(encode, self.facts)))
+        writer.close()
+
+
+@dataclass
+class Place:
+    agent: Agent
+    conversation: Conversation
+    handed_on: list[int]
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                if true():
+                    return
+                await asyncio.sleep(0.005)
+
+
+def play(
+    scenario: Callable[[Place], Awaitable[None]], *facts: Fact, seen: int = 0, pending: tuple[Order, ...] = ()
+) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "s"
+            agent = Agent(list(facts))
+            server = await asyncio.start_unix_server(agent.serve, str(path))
+            handed_on: list[int] = []
+
+            async def connect(instance: str) -> Connection:
+                return await asyncio.open_unix_connection(str(path))
+
+            async def orders(instance: str) -> list[Order]:
+                return list(pending)
+
+            ears = Ears(
+                fact=lambda instance, told, ahead_s: handed_on.append(told.seq),
+                ask=lambda instance, question: None,
+                lost=lambda instance, why: None,
+                ended=lambda task: None,
+                pending=orders,
+                lease=lambda: (60.0, 4.0),
+            )
+            conversation = Conversation("i-1", "r1", seen, "", connect, ears)
+            try:
+                await conversation.start()
+                await scenario(Place(agent, conversation, handed_on))
+            finally:
+                await conversation.close()
+                for writer in agent.writers:
+                    writer.close()
+                server.close()
+
+    asyncio.run(run())
+
+
+def test_a_fact_that_is_sent_again_is_handed_on_once() -> None:
+    async def scenario(place: Place) -> None:
+        assert place.handed_on == [2, 3]
+        place.agent.facts.append(fact(4))
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.handed_on) >= 3)
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 3 and len(place.agent.heard[2]) >= 1)
+        assert place.handed_on == [2, 3, 4]
+
+    play(scenario, fact(1), fact(2), fact(3), seen=1)
+
+
+def test_on_each_connection_the_agent_is_told_what_was_heard() -> None:
+    async def scenario(place: Place) -> None:
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 2 and len(place.agent.heard[1]) >= 1)
+        assert [said[0] for said in place.agent.heard] == [Hello(VERSION, "r1", 1), Hello(VERSION, "r1", 3)]
+
+    play(scenario, fact(1), fact(2), fact(3), seen=1)
+
+
+def test_what_was_heard_is_not_acknowledged_before_it_is_kept() -> None:
+    async def scenario(place: Place) -> None:
+        assert place.handed_on == [1, 2, 3]
+        place.conversation.commit(2)
+        await place.until(lambda: any(isinstance(message, Ack) for message in place.agent.heard[0]))
+        assert [message for message in place.agent.heard[0] if isinstance(message, Ack)] == [Ack(2)]
+
+    play(scenario, fact(1), fact(2), fact(3))
+
+
+def test_orders_without_an_outcome_are_said_on_every_connection() -> None:
+    async def scenario(place: Place) -> None:
+        await place.until(lambda: STOP in place.agent.heard[0])
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.agent.heard[1])
+
+    play(scenario, fact(1), pending=(STOP,))

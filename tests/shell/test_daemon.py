@@ -1,0 +1,130 @@
+"""The daemon's order: nothing is done, acknowledged or shown before it is in the journal; after a crash, what was found comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.protocol import Renew, Start, Started
+from seerd.core.commands import Launch
+from seerd.core.events import RunFacts, RunResumed
+from seerd.errors import JournalError
+from seerd.shell import dispatch
+from tests.shell.place import Place, play
+
+MakeFacts = Callable[..., RunFacts]
+
+
+def test_what_could_not_be_committed_is_neither_done_nor_shown(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.refuse("run-started")
+        with pytest.raises(JournalError, match="disk full"):
+            await place.run()
+        assert place.provider.asked == []
+        assert place.shown == []
+        assert place.events() == []
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_path: Path) -> None:
+    """The daemon dies of a full disk while an agent tells it something; the next one hears it again."""
+
+    async def scenario(place: Place) -> None:
+        place.refuse("trial-started")
+        with pytest.raises(JournalError, match="disk full"):
+            await place.run()
+        started = [fact.seq for fact in place.agent.facts if isinstance(fact, Started)]
+        assert place.agent.acknowledged < min(started)
+        place.mend()
+        await place.run(lambda daemon: place.agent.acknowledged >= max(started))
+        assert [type(event).__name__ for event in place.events()].count("TrialStarted") == len(started)
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.run(lambda daemon: bool(daemon.state.holding) and place.agent.acknowledged > 2)
+        before = len(place.events())
+        await place.run(lambda daemon: len(place.events()) > before)
+        found = place.events()[before]
+        assert isinstance(found, RunResumed)
+        assert found.alive == ("i-1",)
+        assert place.provider.adopted == [(["i-1"], [])]
+        assert len(place.provider.asked) == 1
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(facts: MakeFacts, tmp_path: Path) -> None:
+    """Under the id that it had: what it has brought meanwhile is its own, and none is ended."""
+
+    async def scenario(place: Place) -> None:
+        place.provider.gate.clear()
+        await place.run(lambda daemon: bool(place.provider.asked))
+        (token,) = place.provider.asked
+        place.provider.gate.set()
+        await place.run(lambda daemon: bool(daemon.state.holding))
+        assert place.provider.adopted == [([], [token])]
+        assert place.provider.asked == [token, token]
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_orders_without_an_outcome_are_said_again_under_their_ids(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.refuse("trial-started")
+        with pytest.raises(JournalError):
+            await place.run()
+        first = {order.id for order in place.agent.of(Start)}
+        place.agent.heard.clear()
+        with pytest.raises(JournalError):
+            await place.run()
+        assert first
+        assert {order.id for order in place.agent.of(Start)} == first
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_what_is_given_twice_is_carried_out_once(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.provider.gate.clear()
+
+        def repeated(daemon: object) -> bool:
+            if place.provider.asked:
+                daemon._dispatch.carry_out([Launch(id=place.provider.asked[0], gpus=8)])  # type: ignore[attr-defined]
+            return bool(place.provider.asked)
+
+        await place.run(repeated)
+        await asyncio.sleep(0)
+        assert len(place.provider.asked) == 1
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_an_agent_that_is_to_start_trials_has_a_fresh_lease(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.run(lambda daemon: bool(place.agent.of(Start)))
+        said = place.agent.heard
+        first = next(index for index, message in enumerate(said) if isinstance(message, Start))
+        assert sum(isinstance(message, Renew) for message in said[:first]) >= 2, (
+            "of the conversation, and for the start"
+        )
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_the_newest_two_checkpoints_of_a_trial_are_kept(
+    facts: MakeFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "KEEP_S", 0.05)
+
+    async def scenario(place: Place) -> None:
+        await place.run(lambda daemon: len({trial for trial, names in place.store.kept if "000003" in names}) == 6)
+        assert {tuple(names) for _, names in place.store.kept if "000003" in names} == {("000003", "000002")}
+
+    play(facts(), tmp_path, scenario, saves=3)
