@@ -186,7 +186,7 @@ class HyperSched:
         self._places = places(gpus, problem.params.p_min, problem.gpus_per_instance)
         self._search = Search(problem, (self._rungs,), self._places, AtRandom(problem))
         most = gpus if problem.params.p_max is None else min(gpus, problem.params.p_max)
-        self._sizes = tuple(takewhile(lambda p: p <= most, (problem.params.p_min * 2**i for i in range(32))))
+        self._sizes = tuple(takewhile(lambda p: p <= most, (problem.params.p_min << doubled for doubled in range(32))))
         self._pace = Pace(problem.scaling)
         self._runs: dict[str, Run] = {}
         self._trained_s: dict[str, float] = {}

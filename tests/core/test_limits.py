@@ -99,7 +99,7 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
     for resumed_at in (110.0, 1000.0):
         state = rented(facts, 4000.0)
         step(state, RunStarted(at=0.0, facts=state.facts))
-        state.instances["i"] = Instance("i", 4, InstancePhase.READY)
+        state.instances["i"] = Instance("i", 4, InstancePhase.READY, ready_at=0.0)
         state.live += 1
         state.present += 1
         state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
