@@ -69,6 +69,7 @@ class Job:
 
 
 QUICK = Job("traced.py", "command", gpus=8, t_min_s=10, deadline_s=40, budget_gpu_s=320)
+SHORT = Job("traced.py", "command", gpus=8, t_min_s=7, deadline_s=30, budget_gpu_s=160)
 TORCH = Job("traced_torch.py", "torchrun", gpus=2, t_min_s=25, deadline_s=100, budget_gpu_s=180)
 ALL = {
     "kill the daemon": 3.0,

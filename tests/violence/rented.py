@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,7 @@ from tests.violence.ground import PROGRAMS
 from tests.violence.hand import Act, draw, pick
 from tests.violence.local import BEGUN, NEVER_BEGAN, OVER, Trouble
 
-DEADLINE_S, BUDGET_GPU_MIN = 70.0, 48.0
-POLICY = 'eta = 2\nnu = 2\np_max = 4\nt_min = "15s"'
+POLICY = 'eta = 2\nnu = 2\np_max = 4\nt_min = "{t_min_s}s"'
 CLOUD = {
     "EC2 throttles": 2.0,
     "EC2 fails": 2.0,
@@ -64,11 +63,32 @@ PATIENCE_S = 75.0
 """How long after the deadline a run may still be waited for before it counts as one that does not end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """How long and for how much a run goes on; at most three instances of four GPUs."""
+
+    deadline_s: int
+    budget_gpu_min: int
+    t_min_s: int
+
+    @property
+    def job(self) -> Job:
+        """Its spec."""
+        policy = POLICY.format(t_min_s=self.t_min_s)
+        return Job(
+            f"{self.deadline_s}s", f"{self.budget_gpu_min}gpu-min", "traced.py", policy=policy, limits="max_gpus = 12"
+        )
+
+
+LASTING = Rental(70, 48, 15)
+BRIEF = Rental(40, 40, 8)
+
+
 @dataclass(slots=True)
 class RentedEvidence:
     """All that was seen of a run on a rig. Times: seconds since 1970. `account`: the rig's own, of all instances there were."""
 
-    seed: int
+    rental: Rental
     began: float
     ended: float = 0.0
     codes: list[tuple[str, int]] = field(default_factory=list)
@@ -87,35 +107,26 @@ class RentedEvidence:
     was_over: bool = False
 
 
-def intentions(seed: int) -> tuple[list[Act], float]:
+def intentions(rental: Rental, seed: int) -> tuple[list[Act], float]:
     """What the hand will do, and how long a dead daemon stays dead."""
     chance = random.Random(seed)
     cloud = draw(chance, CLOUD, count=chance.randint(0, 2), within_s=5.0)
-    rest = draw(chance, INSTANCES, count=chance.randint(1, 4), within_s=DEADLINE_S - 15)
+    rest = draw(chance, INSTANCES, count=chance.randint(1, 4), within_s=rental.deadline_s - 15)
     return sorted([*cloud, *rest], key=lambda act: act.at_s), chance.uniform(0.0, 4.0)
 
 
-def violate_rented(rig: Rig, seed: int, folder: Path, seeing: Eyes) -> RentedEvidence:
+def violate_rented(rig: Rig, rental: Rental, seed: int, folder: Path, seeing: Eyes) -> RentedEvidence:
     """One run on this rig, which is emptied before."""
     rig.reset()
     rig.set_boot(boot_s=0.5)
-    acts, rest_s = intentions(seed)
+    acts, rest_s = intentions(rental, seed)
     market = "spot" if any("spot" in act.what for act in acts) else "on-demand"
     folder.mkdir(parents=True)
     with Coordinator(rig, folder) as coordinator:
         shutil.copy(PROGRAMS / "traced.py", coordinator.project)
-        coordinator.write(
-            Job(
-                f"{DEADLINE_S:.0f}s",
-                f"{BUDGET_GPU_MIN:.0f}gpu-min",
-                "traced.py",
-                policy=POLICY,
-                limits="max_gpus = 12",
-                market=market,
-            )
-        )
+        coordinator.write(replace(rental.job, market=market))
         with trace.Watch(_bucket(rig), LOOK_S) as watch:
-            run = _Rented(coordinator, seeing, seed, rest_s)
+            run = _Rented(coordinator, seeing, rental, rest_s)
             try:
                 run.live(acts)
                 run.look_back(watch)
@@ -125,8 +136,8 @@ def violate_rented(rig: Rig, seed: int, folder: Path, seeing: Eyes) -> RentedEvi
 
 
 class _Rented:
-    def __init__(self, coordinator: Coordinator, seeing: Eyes, seed: int, rest_s: float) -> None:
-        self.evidence = RentedEvidence(seed, time.time())
+    def __init__(self, coordinator: Coordinator, seeing: Eyes, rental: Rental, rest_s: float) -> None:
+        self.evidence = RentedEvidence(rental, time.time())
         self.rig = coordinator.rig
         self._coordinator = coordinator
         self._seeing = seeing
@@ -143,7 +154,7 @@ class _Rented:
             if not self._wait(begun + act.at_s):
                 break
             self._do(act)
-        self._wait(self.evidence.began + DEADLINE_S + PATIENCE_S)
+        self._wait(self.evidence.began + self.evidence.rental.deadline_s + PATIENCE_S)
         if not self._over:
             self.evidence.codes.append(("does not end", -999))
         self.evidence.ended = time.time()
@@ -208,7 +219,7 @@ class _Rented:
 
     def faults(self, begin: Callable[[Rig], None]) -> Undo:
         """Of the API."""
-        begin(self._rig)
+        begin(self.rig)
         return self.rig.no_faults
 
     def crowd(self, act: Act) -> Undo:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.rig import Rig
 from tests.violence.eyes import Eyes
-from tests.violence.rented import violate_rented
+from tests.violence.rented import LASTING, Rental, violate_rented
 from tests.violence.rented_verdict import configs_of, rented_violations
 from tests.violence.soak import Tally
 
@@ -21,7 +21,8 @@ from tests.violence.soak import Tally
 class RentedSoak:
     """Runs on instances; all have the configurations that the first one had."""
 
-    def __init__(self, folder: Path, eyes: Eyes) -> None:
+    def __init__(self, folder: Path, eyes: Eyes, rental: Rental = LASTING) -> None:
+        self._rental = rental
         self._folder = folder
         self._eyes = eyes
         self._reference: dict[str, Any] = {}
@@ -37,7 +38,7 @@ class RentedSoak:
 
     def _one(self, rig: Rig, seed: int, tally: Tally) -> None:
         folder = self._folder / f"rig-{seed}"
-        evidence = violate_rented(rig, seed, folder, self._eyes)
+        evidence = violate_rented(rig, self._rental, seed, folder, self._eyes)
         found = rented_violations(evidence, self._reference)
         self._reference = self._reference or configs_of(evidence)
         tally.runs += 1

@@ -25,6 +25,8 @@ from tests.violence.verdict import violations
 KILLS = {"kill the daemon": 3.0, "kill everything": 1.0}
 """Of every four kills three hit the daemon alone, and one everything at once, as a power failure does."""
 MOST_REST_S = 3.0
+CLOSING_S = 8.0
+"""A run is over so long before its deadline, or nearly."""
 TORCH_EVERY = 6
 """Starting torch costs seconds on a small machine: one run in so many."""
 
@@ -62,14 +64,12 @@ class LocalSoak:
     def __init__(self, folder: Path, eyes: Eyes) -> None:
         self._folder = folder
         self._eyes = eyes
-        self._references: dict[str, dict[str, Any]] = {}
+        self._references: dict[Job, dict[str, Any]] = {}
         self._lock = threading.Lock()
-        self.lasts_s = 0.0
 
-    def kills(self, count: int, first_seed: int, beside: int) -> Tally:
+    def kills(self, count: int, first_seed: int, beside: int, job: Job = QUICK) -> Tally:
         """`kill -9` at so many moments, each of a run of its own that is resumed then."""
         tally, seeds = Tally(), iter(range(first_seed, first_seed + 10 * count))
-        self._reference(QUICK)
         lock = threading.Lock()
 
         def work() -> None:
@@ -78,20 +78,20 @@ class LocalSoak:
                     if tally.runs >= count:
                         return
                     tally.runs += 1
-                evidence = self._killed(seed, tally)
+                evidence = self._killed(job, seed, tally)
                 if evidence.never_began or evidence.was_over or len(evidence.codes) == 1:
                     with lock:
                         tally.runs -= 1
                     tally.too_early += evidence.never_began
                     tally.too_late += not evidence.never_began
 
-        _together(work, beside)
+        _together(lambda: self._reference(job), *[work] * beside)
         return tally
 
-    def _killed(self, seed: int, tally: Tally) -> Evidence:
+    def _killed(self, job: Job, seed: int, tally: Tally) -> Evidence:
         chance = random.Random(seed)
-        acts = draw(chance, KILLS, count=1, within_s=self.lasts_s)
-        return self._one(QUICK, acts, chance.uniform(0.0, MOST_REST_S), f"kill {seed}", tally)
+        acts = draw(chance, KILLS, count=1, within_s=job.deadline_s - CLOSING_S)
+        return self._one(job, acts, chance.uniform(0.0, MOST_REST_S), f"kill {seed}", tally)
 
     def soak(self, until: float, first_seed: int, beside: int, with_torch: bool) -> Tally:
         """Everything that the hand can do, until that moment (`time.time()`), and at least once."""
@@ -105,13 +105,13 @@ class LocalSoak:
                 if time.time() > until:
                     return
 
-        _together(work, beside)
+        _together(*[work] * beside)
         return tally
 
     def _hurt(self, job: Job, seed: int, tally: Tally) -> None:
         self._reference(job)
         chance = random.Random(seed)
-        acts = draw(chance, ALL, count=chance.randint(1, 4), within_s=job.deadline_s - 6)
+        acts = draw(chance, ALL, count=chance.randint(1, 4), within_s=job.deadline_s - CLOSING_S)
         self._one(job, acts, chance.uniform(0.0, MOST_REST_S), f"local {seed}", tally)
 
     def _one(self, job: Job, acts: list[Act], rest_s: float, name: str, tally: Tally) -> Evidence:
@@ -130,15 +130,13 @@ class LocalSoak:
 
     def _reference(self, job: Job) -> dict[str, Any]:
         with self._lock:
-            if job.script not in self._references:
+            if job not in self._references:
                 evidence = violate(job, [], self._folder / f"undisturbed-{job.script}", self._eyes)
                 trials = evidence.told["show"]["all_trials"]
-                self._references[job.script] = {trial["trial"]: trial["config"] for trial in trials}
-                if found := violations(evidence, self._references[job.script]):
+                self._references[job] = {trial["trial"]: trial["config"] for trial in trials}
+                if found := violations(evidence, self._references[job]):
                     raise AssertionError(f"undisturbed, and yet: {found}")
-                if job is QUICK:
-                    self.lasts_s = evidence.ended - evidence.begun
-            return self._references[job.script]
+            return self._references[job]
 
 
 def _again(evidence: Evidence) -> int:
@@ -148,8 +146,8 @@ def _again(evidence: Evidence) -> int:
     return len(ranks) - len(trained)
 
 
-def _together(work: Callable[[], None], beside: int) -> None:
-    """So many of them at a time; the first error is raised."""
-    with ThreadPoolExecutor(beside) as pool:
-        for done in [pool.submit(work) for _ in range(beside)]:
+def _together(*works: Callable[[], object]) -> None:
+    """All of them at the same time; the first error is raised."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        for done in [pool.submit(work) for work in works]:
             done.result()
