@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.rig import RigInstance
 from tests.violence.rented import RentedEvidence
+from tests.violence.trace import Saved
 
 SIGHT_S = 0.25
 MINIMUM_S = 60.0
@@ -147,9 +148,15 @@ def _within_s(evidence: RentedEvidence, one: RigInstance) -> float:
 def trained_again(evidence: RentedEvidence) -> Iterator[str]:
     """An attempt goes on from the newest checkpoint that was in the store when it began."""
     for life in evidence.lives:
-        there = [s.epoch for s in evidence.saved if s.trial == life.trial and s.at < life.first - LOOK_S]
+        there = [s.epoch for s in _confirmed(evidence) if s.trial == life.trial and s.at < life.first - LOOK_S]
         if life.restored is not None and there and life.restored < max(there):
             yield f"{life.trial}/{life.attempt} began at report {life.restored}; {max(there)} was in the store"
+
+
+def _confirmed(evidence: RentedEvidence) -> list[Saved]:
+    """What is in the store and surely told: an agent that is killed may take to its grave what it has just put there (agent/aftermath.py)."""
+    killed = [t.since for t in evidence.troubles if t.what == "kill the agent on an instance"]
+    return [one for one in evidence.saved if not any(at - LOOK_S <= one.at <= at + LOOK_S for at in killed)]
 
 
 def reports_whole(evidence: RentedEvidence) -> Iterator[str]:
@@ -168,7 +175,7 @@ def best_returned(evidence: RentedEvidence) -> Iterator[str]:
         yield f"no model in hand: {best}"
         return
     failed = {trial["trial"] for trial in shown["all_trials"] if trial["phase"] == "failed"}
-    known = [s for s in evidence.saved if s.trial not in failed and s.metric is not None]
+    known = [s for s in _confirmed(evidence) if s.trial not in failed and s.metric is not None]
     top = max(known, key=lambda s: s.metric or 0.0, default=None)
     if top is not None and best["metric"] < (top.metric or 0.0) - 1e-12:
         yield f"{best['trial']} with {best['metric']} at report {best['epoch']} was returned, the store had {top}"

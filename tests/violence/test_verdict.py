@@ -78,6 +78,12 @@ SPOILED: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
     "a GPU was given twice": (lambda e: replace(e, clashes=["GPU 0 is held twice"]), "held twice"),
     "the first attempt worked on": (lambda e: replace(e, lines=[*e.lines, _line(109, 1, "epoch", 3)]), "older attempt"),
     "it began anew": (lambda e: replace(e, lines=[*e.lines[:3], _line(108, 2, "begin", 1)]), "began at report 1; 2"),
+    "a checkpoint was forgotten": (
+        lambda e: replace(
+            e, lines=[*e.lines[:3], _line(104.2, 1, "epoch", 3), _line(104.4, 1, "saved", 3), *e.lines[3:]]
+        ),
+        "began at report 2; 3 had been saved",
+    ),
     "a report is missing": (lambda e: _trial(e, history=[[0, 1, 0.5], [0, 3, 0.5]]), "has reports"),
     "an attempt is not charged": (lambda e: _told(e, "ledger", charges=[_charge(1, 1.9, 7.0)]), "not in the ledger"),
     "it is charged too little": (

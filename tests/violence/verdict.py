@@ -24,6 +24,8 @@ CLOSING_S = 8.0
 SHORTEST_S = 5.0
 """What could not train for so long before the run closes is not started."""
 NO_MODEL = 4
+PATIENT_S = 5.0
+"""Agents that take twice as long to start are not waited for when a run is taken up."""
 MAX_CRASHES = 2
 Configs = Mapping[str, Any]
 DISKS = ("fill the home's disk", "fill the store's disk", "write-protect the store")
@@ -77,16 +79,27 @@ def trained_again(evidence: Evidence) -> Iterator[str]:
     for trial, lines in _by_trial(evidence).items():
         begins = {line.attempt: line for line in reversed(lines) if line.what == "begin"}
         for line in begins.values():
+            written = [line.epoch for line in _written_before(evidence, lines, line.attempt)]
+            if written and line.epoch < max(written):
+                yield f"{trial}/{line.attempt} began at report {line.epoch}; {max(written)} had been saved"
             there = [saved.epoch for saved in evidence.saved if saved.trial == trial and saved.at < line.at - SIGHT_S]
             if there and line.epoch < max(there):
                 yield f"{trial}/{line.attempt} began at report {line.epoch}; {max(there)} was in the store"
 
 
+def _written_before(evidence: Evidence, lines: list[Line], attempt: int) -> list[Line]:
+    """Checkpoints that earlier attempts had told of: on this machine each gets into the store, also after an agent's death, unless it cannot."""
+    if any(trouble.what in DISKS for trouble in evidence.troubles):
+        return []
+    return [line for line in lines if line.what == "saved" and line.attempt < attempt]
+
+
 def reports_whole(evidence: Evidence) -> Iterator[str]:
-    """What seerd shows of each trial is its line of training: every report once, none missing."""
+    """What seerd shows of each trial is its line of training: every report once, and none missing unless an agent could not be heard in time."""
+    gap = max(evidence.starts_s, default=0.0) > PATIENT_S
     for trial in evidence.told["show"].get("all_trials", ()):
         epochs = [epoch for _, epoch, _ in trial["history"]]
-        if any(later != before + 1 for before, later in pairwise(epochs)):
+        if any(later <= before or (later > before + 1 and not gap) for before, later in pairwise(epochs)):
             yield f"{trial['trial']} has reports {epochs}"
 
 
@@ -125,7 +138,7 @@ def limits_kept(evidence: Evidence) -> Iterator[str]:
     for life in evidence.lives:
         if life.last > late:
             yield f"{life.trial}/{life.attempt} lived until {life.last - until:.2f} s after the deadline"
-    begun = max(evidence.last_begin, *(t.until for t in evidence.troubles), evidence.began)
+    begun = max(evidence.last_begin + max(evidence.starts_s, default=0.0), *(t.until for t in evidence.troubles), 0.0)
     if begun < until - CLOSING_S and evidence.ended > until + EXIT_S + max(evidence.starts_s, default=0.0):
         yield f"the run ended {evidence.ended - until:.2f} s after the deadline"
 
