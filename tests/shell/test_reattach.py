@@ -6,14 +6,16 @@ import asyncio
 import hashlib
 import json
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from agent.protocol import Job
+from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome, decode, encode
 from seerd.core.events import Saved
 from seerd.shell import dispatch
+from seerd.shell.agents import ANSWER_S, Conversation, Ears
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch, Found
 from seerd.shell.providers.base import Connection, Loss, never
@@ -86,6 +88,46 @@ async def found(folder: Path) -> Found:
     finally:
         await carrying.close()
         server.close()
+
+
+async def told_to_end(folder: Path) -> float:
+    """How long it takes to have an agent end that can be connected to only after it was to be told."""
+    reachable = asyncio.Event()
+
+    async def agent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            message = decode(line)
+            if isinstance(message, Hello):
+                writer.write(encode(Welcome(VERSION, "1", 4, 0, time.time(), [], "one")))
+            elif isinstance(message, Shutdown):
+                break
+        writer.close()
+
+    async def connect(instance: str) -> Connection:
+        await reachable.wait()
+        return await asyncio.open_unix_connection(str(folder / "s"))
+
+    async def nothing(instance: str) -> list[Order]:
+        return []
+
+    server = await asyncio.start_unix_server(agent, str(folder / "s"))
+    ears = Ears(lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, nothing, lambda: (60.0, 1.0))
+    conversation = Conversation("local-1", "r1", 0, "", connect, ears)
+    taking_up = asyncio.create_task(conversation.start())
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    ending = asyncio.create_task(conversation.shut_down("9.0"))
+    await asyncio.sleep(0)
+    reachable.set()
+    await ending
+    await asyncio.gather(taking_up, return_exceptions=True)
+    server.close()
+    return time.monotonic() - began
+
+
+def test_an_agent_that_is_only_just_being_connected_to_is_told_to_end() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert asyncio.run(told_to_end(Path(folder))) < ANSWER_S / 2
 
 
 def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
