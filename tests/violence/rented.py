@@ -81,15 +81,18 @@ class Rental:
 
 
 LASTING = Rental(70, 48, 15)
-BRIEF = Rental(40, 40, 8)
+BRIEF = Rental(50, 40, 8)
 
 
 @dataclass(slots=True)
 class RentedEvidence:
-    """All that was seen of a run on a rig. Times: seconds since 1970. `account`: the rig's own, of all instances there were."""
+    """All that was seen of a run on a rig. Times: seconds since 1970. `begun`: when its first words had been said; `account`: the rig's own, of all
+    instances there were.
+    """
 
     rental: Rental
     began: float
+    begun: float = 0.0
     ended: float = 0.0
     codes: list[tuple[str, int]] = field(default_factory=list)
     acts: list[str] = field(default_factory=list)
@@ -149,9 +152,9 @@ class _Rented:
         """Until the run is over."""
         while not self._over and BEGUN not in self._coordinator.lines():
             self._wait(time.time() + TICK_S)
-        begun = time.time()
+        self.evidence.begun = time.time()
         for act in acts:
-            if not self._wait(begun + act.at_s):
+            if not self._wait(self.evidence.begun + act.at_s):
                 break
             self._do(act)
         self._wait(self.evidence.began + self.evidence.rental.deadline_s + PATIENCE_S)

@@ -34,6 +34,9 @@ RELEASE_S = 6.0
 """From asking to give an instance back until EC2 counts it no more, on a machine that does other things too."""
 CLOSING_S = 15.0
 """A daemon that takes a run up later than so long before the deadline cannot keep it."""
+NO_MODEL = 4
+SLOW_SHARE = 0.2
+"""A run whose planning alone takes this share of its time is on a machine on which instances do not boot in time either."""
 MAX_CRASHES = 2
 STORMS = ("EC2 throttles", "EC2 fails", "EC2 loses replies", "kill the daemon", "unplug an instance for a while")
 
@@ -73,7 +76,7 @@ def clashes(evidence: RentedEvidence) -> Iterator[str]:
 def exit_codes(evidence: RentedEvidence) -> Iterator[str]:
     """The last command hands back a model."""
     name, code = evidence.codes[-1]
-    if code != 0 and not evidence.was_over:
+    if code != 0 and not evidence.was_over and not (code == NO_MODEL and _hopeless(evidence)):
         yield f"{name} ended with {code}"
 
 
@@ -153,6 +156,11 @@ def trained_again(evidence: RentedEvidence) -> Iterator[str]:
             yield f"{life.trial}/{life.attempt} began at report {life.restored}; {max(there)} was in the store"
 
 
+def _hopeless(evidence: RentedEvidence) -> bool:
+    """Nothing was ever saved, and this machine took so long to begin that nothing could be: there is no model to hand back."""
+    return not evidence.saved and evidence.begun - evidence.began > evidence.rental.deadline_s * SLOW_SHARE
+
+
 def _confirmed(evidence: RentedEvidence) -> list[Saved]:
     """What is in the store and surely told: an agent that is killed may take to its grave what it has just put there (agent/aftermath.py)."""
     killed = [t.since for t in evidence.troubles if t.what == "kill the agent on an instance"]
@@ -172,7 +180,8 @@ def best_returned(evidence: RentedEvidence) -> Iterator[str]:
     shown = evidence.told["show"]
     best = shown["best"]
     if evidence.model is None or best is None:
-        yield f"no model in hand: {best}"
+        if not _hopeless(evidence):
+            yield f"no model in hand: {best}"
         return
     failed = {trial["trial"] for trial in shown["all_trials"] if trial["phase"] == "failed"}
     known = [s for s in _confirmed(evidence) if s.trial not in failed and s.metric is not None]
