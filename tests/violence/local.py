@@ -44,6 +44,7 @@ gpus = {gpus}
 store = "{store}"
 """
 TICK_S = 0.02
+CLOSING_S = 8.0
 MOST_RESUMES = 12
 PATIENCE_S = 150.0
 BEGUN, OVER, NEVER_BEGAN = ", deadline ", " is over (", "was ended before it began"
@@ -60,6 +61,11 @@ class Job:
     deadline_s: int
     budget_gpu_s: int
     seed: int = 0
+
+    @property
+    def open_s(self) -> float:
+        """For how long it goes on, beginning included: a run is over so long before its deadline, or nearly."""
+        return self.deadline_s - CLOSING_S
 
     def write(self, ground: Ground) -> None:
         """Its spec."""
@@ -100,7 +106,7 @@ class Trouble:
 class Evidence:
     """All that was seen of a run. Times: seconds since 1970.
 
-    begun     when the run's first words had been said: acts count from there
+    begun     when the run's first words had been said: acts count from there, all the faster the longer that took
     codes     how each command ended: "run", "resume" and its exit status
     starts_s  how long each command took to its first words: how fast this machine is just now
     paused_s  from Ctrl-C to the next command: so long, and until that is up, the run's clock may have stood still
@@ -162,9 +168,12 @@ class _Run:
         """Until the run is over."""
         while not self._over and BEGUN not in self._log.read_text():
             self._wait(time.time() + TICK_S)
-        self.evidence.begun = time.time()
+        evidence = self.evidence
+        evidence.begun = time.time()
         for act in acts:
-            if not self._wait(self.evidence.begun + act.at_s):
+            if not self._wait(
+                evidence.begun + act.at_s * (1 - (evidence.begun - evidence.began) / evidence.job.open_s)
+            ):
                 break
             self._do(act)
         self._wait(time.time() + PATIENCE_S)

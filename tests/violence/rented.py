@@ -86,8 +86,8 @@ BRIEF = Rental(50, 40, 8)
 
 @dataclass(slots=True)
 class RentedEvidence:
-    """All that was seen of a run on a rig. Times: seconds since 1970. `begun`: when its first words had been said; `account`: the rig's own, of all
-    instances there were.
+    """All that was seen of a run on a rig. Times: seconds since 1970. `begun`: when its first words had been said; `account`: the rig's own, of
+    all instances there were.
     """
 
     rental: Rental

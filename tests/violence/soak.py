@@ -25,8 +25,6 @@ from tests.violence.verdict import violations
 KILLS = {"kill the daemon": 3.0, "kill everything": 1.0}
 """Of every four kills three hit the daemon alone, and one everything at once, as a power failure does."""
 MOST_REST_S = 3.0
-CLOSING_S = 8.0
-"""A run is over so long before its deadline, or nearly."""
 TORCH_EVERY = 6
 """Starting torch costs seconds on a small machine: one run in so many."""
 
@@ -90,7 +88,7 @@ class LocalSoak:
 
     def _killed(self, job: Job, seed: int, tally: Tally) -> Evidence:
         chance = random.Random(seed)
-        acts = draw(chance, KILLS, count=1, within_s=job.deadline_s - CLOSING_S)
+        acts = draw(chance, KILLS, count=1, within_s=job.open_s)
         return self._one(job, acts, chance.uniform(0.0, MOST_REST_S), f"kill {seed}", tally)
 
     def soak(self, until: float, first_seed: int, beside: int, with_torch: bool) -> Tally:
@@ -111,7 +109,7 @@ class LocalSoak:
     def _hurt(self, job: Job, seed: int, tally: Tally) -> None:
         self._reference(job)
         chance = random.Random(seed)
-        acts = draw(chance, ALL, count=chance.randint(1, 4), within_s=job.deadline_s - CLOSING_S)
+        acts = draw(chance, ALL, count=chance.randint(1, 4), within_s=job.open_s)
         self._one(job, acts, chance.uniform(0.0, MOST_REST_S), f"local {seed}", tally)
 
     def _one(self, job: Job, acts: list[Act], rest_s: float, name: str, tally: Tally) -> Evidence:
