@@ -6,9 +6,11 @@ STAMP := $(VENV)/installed
 SEEDS ?= 200
 LAUNCHES ?= 200
 SECONDS ?= 300
+KILLS ?= 50
+MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak fuzz mutants rig docs clean
+.PHONY: help setup demo test check format bench soak fuzz mutants rig violence docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -56,6 +58,9 @@ mutants: setup  ## a test of the tests: deliberate mistakes, each of which must 
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
 	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/test_ec2_runs.py --timeout=0
+
+violence: setup  ## hurts real runs, here and on rented instances: make violence KILLS=50 MINUTES=10
+	$(BIN)/python -m tests.violence --kills $(KILLS) --minutes $(MINUTES)
 
 docs: setup  ## draw the diagrams in docs/ from the code
 	$(BIN)/python docs/diagrams.py

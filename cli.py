@@ -452,6 +452,11 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in c.DISK_ERRORS:
+            raise
+        print(f"seerd: {c.disk_text(error)}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _interrupted(*_: object) -> None:

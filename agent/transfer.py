@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Protocol, Tuple
@@ -20,6 +21,8 @@ from agent import plainfile
 from agent.protocol import MOST_REPORTS, NAME
 
 KEPT = 2
+AGAIN_S = 0.5
+"""A directory that could not be written is tried again after so long."""
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
 """S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
@@ -86,19 +89,24 @@ class Shelf(Protocol):
         """End what is under way, where that may take long."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Directory:
-    """A shelf in a directory: always ready, and quick."""
+    """A shelf in a directory: quick, and ready unless the directory could not be written just now (full, not mounted, write-protected)."""
 
     folder: Path
+    again_at: float = 0.0
 
     def ready(self) -> bool:
-        """Always."""
-        return True
+        """Whether it has not just failed."""
+        return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Under its own name."""
-        return name, store(local, self.folder, name)
+        """Under its own name. `NotNowError` where the directory cannot be written: it is tried again."""
+        try:
+            return name, store(local, self.folder, name)
+        except NotNowError:
+            self.again_at = time.monotonic() + AGAIN_S
+            raise
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
         """See `Shelf`."""
@@ -119,7 +127,7 @@ def is_safe(name: Any) -> bool:
 def store(local: Path, to: Path, name: str) -> Manifest:
     """Put a checkpoint of the folder `local` into the folder `to`; there, older ones than the newest two are dropped.
 
-    Raises `TransferError`.
+    Raises `TransferError`, which is a `NotNowError` where a folder cannot be written.
     """
     manifest = _transfer(local, to, name)
     try:
@@ -156,7 +164,7 @@ def _transfer(source: Path, to: Path, name: str) -> Manifest:
         _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)
         write_named(to / f"{name}.json", small_file(source / f"{name}.json"))
     except OSError as error:
-        raise TransferError(f"{name} cannot be copied from {source} to {to}: {error.strerror}") from None
+        raise NotNowError(f"{name} cannot be copied from {source} to {to}: {error.strerror}") from None
     return manifest
 
 

@@ -6,6 +6,7 @@ The one rule: nothing is decided about a run; every import that costs more than 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import json as jsonlib
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
     from seerd.core.state import State
     from seerd.runs import Ended
     from seerd.shell.home import Home, RunFolder
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What a disk says that is full or write-protected."""
+
+
+def disk_text(error: OSError) -> str:
+    """For whoever can give it room again."""
+    where = f" {error.filename}" if error.filename else ""
+    return (
+        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. When the disk can be written again, a run that had begun "
+        "goes on with `seerd resume` (`seerd list` shows it); its trials save and end by themselves meanwhile"
+    )
 
 
 def options(

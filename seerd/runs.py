@@ -16,7 +16,7 @@ from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
-from seerd.errors import LimitsError, UsageError
+from seerd.errors import JournalError, LimitsError, UsageError
 from seerd.facts import Lease
 from seerd.planning import Planned
 from seerd.replay import replay
@@ -39,8 +39,16 @@ class Ended:
 def create(
     spec: Spec, planned: Planned, home: Home, origin: float, lease: Lease | None = None
 ) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin. `worlds.check_runnable` says before whether it can be."""
+    """A new run's folder, ready to begin; none is left where that cannot be. `worlds.check_runnable` says before whether it can be."""
     folder = home.new(spec.name)
+    try:
+        return folder, _fill(folder, spec, planned, origin, lease)
+    except (OSError, JournalError):
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease: Lease | None) -> State:
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
@@ -49,7 +57,7 @@ def create(
     worlds.save(worlds.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
-        return folder, state
+        return state
 
 
 def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:

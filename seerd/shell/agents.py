@@ -92,6 +92,7 @@ class Conversation:
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._ending = False
+        self._last_order: Shutdown | None = None
 
     async def start(self) -> None:
         """Connect, and return when every fact that the agent had kept for us has been handed on.
@@ -127,9 +128,13 @@ class Conversation:
         self.say(Ack(seen))
 
     async def shut_down(self, token: str) -> None:
-        """Have the agent kill what still runs and end; returns when it has closed the connection, or cannot be reached."""
+        """Have the agent kill what still runs and end; returns when it has closed the connection, or cannot be reached.
+
+        One that is only just being connected to is told as soon as it can hear.
+        """
         self._ending = True
-        self.say(Shutdown(token))
+        self._last_order = Shutdown(token)
+        self.say(self._last_order)
         await self.close(ANSWER_S)
 
     async def close(self, patience_s: float = 0.0) -> None:
@@ -175,6 +180,8 @@ class Conversation:
             writer.write(encode(Hello(VERSION, self._run, self._seen)))
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
+            if self._last_order is not None:
+                self.say(self._last_order)
             renewing = asyncio.create_task(self._keep_renewing())
             await self.speak(lambda: self._ears.pending(self.instance))
             await self._listen(reader, welcome.last, ahead_s)

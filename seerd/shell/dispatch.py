@@ -92,7 +92,9 @@ class Dispatch:
         alive = [instance for instance, answer in answers.items() if not answer.done() or answer.result()]
         gone = [instance for instance in instances if instance not in alive]
         ended = await asyncio.gather(*map(self._ended, gone))
-        saved = [one for instance in gone for one in await self._saved_on(instance)]
+        # What agents that have not answered yet have stored meanwhile may have taken the place of all that is known.
+        silent = [instance for instance in alive if not answers[instance].done()]
+        saved = [one for instance in (*gone, *silent) for one in await self._saved_on(instance)]
         return Found(tuple(alive), {instance: at for instance, at in ended if at is not None}, tuple(saved))
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
@@ -341,7 +343,7 @@ class Dispatch:
         self._core.emit(lost)
 
     async def _saved_on(self, instance: str) -> list[Saved]:
-        """What trials on an instance that is gone had put into the store, and its agent could not tell of any more."""
+        """What trials on an instance had put into the store that its agent has not told of: it is gone, or does not answer."""
         found = []
         for running in self._core.running(instance):
             # If the store does not answer now, trials go on from what is known.

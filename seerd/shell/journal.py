@@ -47,9 +47,12 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
-        """A new journal; `origin` is when the run began, in seconds since 1970."""
+        """A new journal; `origin` is when the run began, in seconds since 1970. Raises `JournalError` where it cannot be written."""
         journal = cls(_connect(path, "rwc"), path)
-        journal._connection.executescript(SCHEMA)
+        try:
+            journal._connection.executescript(SCHEMA)
+        except sqlite3.Error as error:
+            raise JournalError(f"{path} cannot be made: {error}") from error
         journal._set("format", str(FORMAT))
         journal.origin = origin
         return journal
@@ -121,7 +124,10 @@ class Journal:
         return str(row[0])
 
     def _set(self, key: str, value: str) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        try:
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

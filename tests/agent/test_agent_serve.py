@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,21 @@ HAS_CHILDREN = (
 
 def kinds(facts: list[Any]) -> list[str]:
     return [fact.kind for fact in facts]
+
+
+def test_the_last_checkpoint_waits_for_a_store_that_cannot_be_written_just_now(rig):
+    rig.store.write_text("not mounted")
+    client = rig.ready(rig.job(SAVES_WHEN_ASKED))
+    client.start()
+    client.until(Reported)
+    client.stop(grace_s=60.0)
+    log = rig.folder / "agent.log"
+    while "has to wait" not in log.read_text():
+        time.sleep(0.01)
+    rig.store.unlink()
+    assert client.exit_of().cause == "asked"
+    assert client.until(Checkpointed).epoch == 1
+    assert (rig.store / "t1" / "000001-00000010.json").is_file()
 
 
 def test_an_attempt_is_told_from_start_to_end_in_order_and_numbered_from_one(rig):

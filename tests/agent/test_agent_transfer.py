@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent import transfer
-from agent.transfer import TransferError, fetch, is_safe, store
+from agent.transfer import Directory, NotNowError, TransferError, fetch, is_safe, store
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:
@@ -65,6 +65,24 @@ def test_what_was_stored_just_now_stays_even_if_others_have_later_names(tmp_path
         save(tmp_path / "local", name)
         store(tmp_path / "local", tmp_path / "store", name)
     assert "4.json" in names(tmp_path / "store")
+
+
+def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_path):
+    save(tmp_path / "local", "1")
+    (tmp_path / "store").write_text("no folder")
+    shelf = Directory(tmp_path / "store" / "t1")
+    with pytest.raises(NotNowError, match="1 cannot be copied"):
+        shelf.put(tmp_path / "local", "1")
+    assert not shelf.ready()
+    (tmp_path / "store").unlink()
+    while not shelf.ready():
+        pass
+    assert shelf.put(tmp_path / "local", "1")[0] == "1"
+    save(tmp_path / "local", "2", size=1)
+    with pytest.raises(TransferError) as damaged:
+        shelf.put(tmp_path / "local", "2")
+    assert not isinstance(damaged.value, NotNowError)
+    assert shelf.ready()
 
 
 @pytest.mark.parametrize(

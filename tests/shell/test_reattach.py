@@ -1,0 +1,142 @@
+"""What a run that is taken up again finds: against an agent that takes connections and does not answer, and a real directory of checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome, decode, encode
+from seerd.core.events import Saved
+from seerd.shell import dispatch
+from seerd.shell.agents import ANSWER_S, Conversation, Ears
+from seerd.shell.clock import RunClock
+from seerd.shell.dispatch import Dispatch, Found
+from seerd.shell.providers.base import Connection, Loss, never
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.world import Core, Running, World
+
+JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
+
+
+class Mute:
+    """One instance that is there; its agent says nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def open(self) -> None:
+        pass
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+        return list(known)
+
+    async def connect(self, instance: str) -> Connection:
+        return await asyncio.open_unix_connection(str(self._path))
+
+    async def loss(self) -> Loss:
+        return await never()
+
+    async def close(self) -> None:
+        pass
+
+
+def save(folder: Path, name: str, epoch: int) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    data = name.encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    (folder / f"{name}.pt").write_bytes(data)
+    manifest = {
+        "version": 1,
+        "name": name,
+        "epoch": epoch,
+        "metrics": {"accuracy": 0.9},
+        "sha256": sha256,
+        "size": len(data),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(manifest))
+    return sha256
+
+
+async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.readline():
+        pass
+    writer.close()
+
+
+async def found(folder: Path) -> Found:
+    server = await asyncio.start_unix_server(silence, str(folder / "s"))
+    core = Core(
+        emit=lambda _: None,
+        crash=lambda _: None,
+        pending=lambda _: [],
+        running=lambda _: [Running("t1", 1, 0, "000060-00000060")],
+        known=lambda _: (0, ""),
+        lease=lambda: (60.0, 1.0),
+    )
+    world = World(Mute(folder / "s"), DirectoryStore(folder / "store"), JOB, "r1", "accuracy", folder)  # type: ignore[arg-type]
+    carrying = Dispatch(world, core, RunClock(0.0))
+    await carrying.open()
+    try:
+        return await carrying.reattach(["local-1"], [])
+    finally:
+        await carrying.close()
+        server.close()
+
+
+async def told_to_end(folder: Path) -> float:
+    """How long it takes to have an agent end that can be connected to only after it was to be told."""
+    reachable = asyncio.Event()
+
+    async def agent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            message = decode(line)
+            if isinstance(message, Hello):
+                writer.write(encode(Welcome(VERSION, "1", 4, 0, time.time(), [], "one")))
+            elif isinstance(message, Shutdown):
+                break
+        writer.close()
+
+    async def connect(instance: str) -> Connection:
+        await reachable.wait()
+        return await asyncio.open_unix_connection(str(folder / "s"))
+
+    async def nothing(instance: str) -> list[Order]:
+        return []
+
+    server = await asyncio.start_unix_server(agent, str(folder / "s"))
+    ears = Ears(lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, nothing, lambda: (60.0, 1.0))
+    conversation = Conversation("local-1", "r1", 0, "", connect, ears)
+    taking_up = asyncio.create_task(conversation.start())
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    ending = asyncio.create_task(conversation.shut_down("9.0"))
+    await asyncio.sleep(0)
+    reachable.set()
+    await ending
+    await asyncio.gather(taking_up, return_exceptions=True)
+    server.close()
+    return time.monotonic() - began
+
+
+def test_an_agent_that_is_only_just_being_connected_to_is_told_to_end() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert asyncio.run(told_to_end(Path(folder))) < ANSWER_S / 2
+
+
+def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "REATTACH_S", 0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        sha256 = save(Path(folder) / "store" / "t1", "000099-00000099", 99)
+        got = asyncio.run(found(Path(folder)))
+    assert got.alive == ("local-1",)
+    assert [(one.trial, one.attempt, one.name, one.epoch, one.sha256) for one in got.saved] == [
+        ("t1", 1, "000099-00000099", 99, sha256)
+    ]
+    assert isinstance(got.saved[0], Saved)
