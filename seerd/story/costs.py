@@ -77,13 +77,19 @@ def costs(story: Story, state: State, now_s: float) -> list[Cost]:
     return [
         Cost(
             tuple(
-                InstanceCost(name, sizes[name], gpu_s, held[i].get(name, 0.0), starting[i].get(name, 0.0))
+                _instance_cost(name, sizes[name], gpu_s, (held[i].get(name, 0.0), starting[i].get(name, 0.0)))
                 for name, gpu_s in billed[i].items()
                 if gpu_s or held[i].get(name)
             )
         )
         for i in range(len(starts))
     ]
+
+
+def _instance_cost(name: str, gpus: int, billed: Fraction, held_and_starting: tuple[float, float]) -> InstanceCost:
+    """An attempt whose beginning was told anew after a restart may have been seen to start before it is charged."""
+    held, starting = held_and_starting
+    return InstanceCost(name, gpus, billed, held, min(held, starting))
 
 
 def _divided(charge: Charge, starts: Sequence[float], now_s: float) -> Iterator[tuple[int, Fraction]]:

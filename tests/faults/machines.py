@@ -38,6 +38,7 @@ class Host:
         self.wires: list[Wire] = []
         self.boots = 0
         self.orphaned_at: float | None = None
+        self._alone: list[tuple[float, float]] = []
         self.vanished_at: float | None = None
         self._run = run
         self._gpus = gpus
@@ -53,6 +54,12 @@ class Host:
     def gone(self) -> bool:
         """Whether EC2 has ended it."""
         return self.instance.ended is not None
+
+    @property
+    def alone(self) -> list[tuple[float, float]]:
+        """When it ran and no agent did."""
+        end = self.instance.ended if self.instance.ended is not None else self._shared.timeline.now
+        return [*self._alone, *([(self.orphaned_at, end)] if self.orphaned_at is not None else [])]
 
     def boot(self) -> None:
         """From power to logins. The hard end is scheduled before anything else."""
@@ -76,7 +83,9 @@ class Host:
             boot = f"{self.instance.id} boot {self.boots}"
             machine = Machine(self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off)
             self.agent = Agent(machine, self._shared)
-            self.orphaned_at = None
+            if self.orphaned_at is not None:
+                self._alone.append((self.orphaned_at, self._shared.timeline.now))
+                self.orphaned_at = None
         return self.agent
 
     def lose_agent(self) -> None:

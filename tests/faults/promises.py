@@ -19,7 +19,6 @@ from tests.faults.ec2 import STALE_S
 from tests.faults.objects import Model
 
 if TYPE_CHECKING:
-    from tests.faults.machines import Host
     from tests.faults.world import Play
 
 UNKNOWN_S = 120.0
@@ -39,7 +38,6 @@ class Promises:
         self.wrong: list[str] = []
         self._play = play
         self._unknown_since: dict[str, float] = {}
-        self._excused_gpu_s = 0.0
 
     @property
     def budget_gpu_s(self) -> float:
@@ -77,19 +75,20 @@ class Promises:
             self._confirmed_is_restorable(state)
         self._progress_counts_once(state)
 
-    def ended(self, host: Host) -> None:
-        """An instance has ended. If its agent was dead and no daemon there to start another, only the hard end was left to end it."""
-        gpus = self._play.scenario.facts.cluster.gpus_per_instance
-        if host.vanished_at is not None:
-            self._excused_gpu_s += gpus * self._helpless_s(host.vanished_at)
-        elif host.orphaned_at is not None and not self._play.coordinator.alive:
-            self._excused_gpu_s += gpus * (self._play.now - host.orphaned_at)
-
-    def _helpless_s(self, since: float) -> float:
-        """For how long since then nobody could have ended an instance whose machine is dead: no daemon, or no EC2."""
+    def _excused_gpu_s(self) -> float:
+        """What nobody could have saved: a dead machine, while no daemon could reach EC2; one without an agent, while there was
+        no daemon to start one (see docs/reliability.md, "What is left").
+        """
         play = self._play
-        times = [*play.coordinator.absent, *(span for name in NO_EC2 for span in play.chance.spans(name))]
-        return sum(max(0.0, min(until, play.now) - max(at, since)) for at, until in times)
+        absent = play.coordinator.absent
+        unreachable = [*absent, *(span for name in NO_EC2 for span in play.chance.spans(name))]
+        seconds = 0.0
+        for host in play.hosts.values():
+            if host.vanished_at is not None:
+                seconds += overlap_s([(host.vanished_at, host.instance.ended or play.now)], unreachable)
+            else:
+                seconds += overlap_s(host.alone, absent)
+        return seconds * play.scenario.facts.cluster.gpus_per_instance
 
     def _take_in_hand(self) -> None:
         """What was seen to be wrong where trials run."""
@@ -180,7 +179,7 @@ class Promises:
             self.broken(f"the run was over {play.finished_at - free:.0f}s after anything could have kept it")
 
     def _the_budget_is_kept(self) -> None:
-        billed, allowed = self.billed_gpu_s(), self.budget_gpu_s + self._excused_gpu_s
+        billed, allowed = self.billed_gpu_s(), self.budget_gpu_s + self._excused_gpu_s()
         if billed > allowed + EPSILON_S:
             self.broken(f"{billed:.1f} GPU-seconds billed of {allowed:.1f}")
 
@@ -201,3 +200,8 @@ class Promises:
                 replay(journal)
         except SeerdError as error:
             self.broken(f"it cannot be replayed: {error}")
+
+
+def overlap_s(some: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
+    """Seconds that are in both."""
+    return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in some for b in others)

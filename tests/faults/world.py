@@ -188,7 +188,6 @@ class Play:
 
     def _ends(self, instance: cloud.Instance) -> None:
         if instance.id in self.hosts:
-            self.promises.ended(self.hosts[instance.id])
             self.hosts[instance.id].power_cut()
 
     # ------------------------------------------------------------ faults at a moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from planner.policy import POLICIES
@@ -27,6 +27,7 @@ MakeFacts = Callable[..., RunFacts]
 ENDS = {TrialPhase.FINISHED: "finished", TrialPhase.ELIMINATED: "eliminated", TrialPhase.FAILED: "failed"}
 
 
+@example(4588, "seer")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**9), st.sampled_from(ALL_BUT_BOHB))
 def test_every_run_can_be_told(seed: int, policy: str) -> None:
