@@ -204,10 +204,9 @@ def _release_and_publish(state: State, orders: Orders) -> None:
 
 
 def _release_all(state: State, orders: Orders) -> None:
-    rented = state.facts.cluster.billing == "rented"
+    """Those too that are still being asked for or made ready: nobody waits for them past the end."""
     for instance in state.instances.values():
-        ready = instance.phase in (InstancePhase.READY, InstancePhase.LEAVING)
-        if ready or (rented and instance.phase is InstancePhase.REQUESTED):
+        if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
             _terminate(state, instance, orders)
 
 

@@ -315,3 +315,13 @@ def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> 
     assert cloud.launches(commands) == []
     after = [cloud.exit(stop, 51.0) for stop in commands if isinstance(stop, StopTrial)]
     assert [type(c) for told in after for c in told if isinstance(c, Terminate | Launch)] == [Terminate, Launch]
+
+
+@pytest.mark.parametrize("billing", ["held", "rented"])
+def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(facts: MakeFacts, billing: str) -> None:
+    made = facts(billing=billing, gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    state = new_state(made)
+    launched = Cloud.launches(step(state, RunStarted(at=0.0, facts=made)))
+    assert launched
+    ends = step(state, StopAsked(at=5.0))
+    assert [c.instance for c in ends if isinstance(c, Terminate)] == [launch.id for launch in launched]
