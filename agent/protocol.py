@@ -157,12 +157,13 @@ class Stop:
 @dataclass(frozen=True)
 class Renew:
     """The lease now ends `for_s` seconds after this line arrives. When it ends, the agent lets every trial save and exit
-    (at most `grace_s`), and then ends itself.
+    (at most `grace_s`), stores what they have saved (at most `last_s` more), and then ends itself.
     """
 
     kind: ClassVar[str] = "renew"
     for_s: float
     grace_s: float
+    last_s: float = 120.0
 
 
 @dataclass(frozen=True)

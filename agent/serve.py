@@ -42,8 +42,6 @@ SOCKET = "agent.sock"
 LOOK_S = 0.1
 DESERTED_S = 10.0
 """An instance that will be taken away waits so long for a daemon that moves its trials."""
-LAST_UPLOAD_S = 120.0
-"""When the lease has ended, storing what trials saved may take so long beyond their grace period: nobody else ends what is paid for."""
 log = logging.getLogger("agent")
 
 
@@ -114,7 +112,7 @@ class Agent:
         if isinstance(message, Ack):
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
-            self._lease.renew(time.monotonic(), message.for_s, message.grace_s)
+            self._lease.renew(time.monotonic(), message)
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)
@@ -174,7 +172,7 @@ class Agent:
         self._beside(self._end_all(cause, self._lease.grace_s if grace_s is None else grace_s))
 
     async def _end_all(self, cause: str, grace_s: float) -> None:
-        limit_s = grace_s + LAST_UPLOAD_S if cause == "lease" else None
+        limit_s = grace_s + self._lease.last_s if cause == "lease" else None
         try:
             await asyncio.wait_for(self._orders.end_all(cause, grace_s), limit_s)
         except asyncio.TimeoutError:

@@ -16,6 +16,9 @@ SHORTEST_S = 5.0
 LEASE_S = 60.0
 """How long agents go on without hearing from the daemon, at most."""
 
+LAST_S = 120.0
+"""How long agents alone may take to store the last checkpoints, at most."""
+
 
 def grace_s(state: State) -> float:
     """How long a trial may take to save and exit: twice the slowest unit of work and save seen so far, plus two seconds.
@@ -105,6 +108,15 @@ def lease_s(state: State, now: float) -> float:
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.close_by or 0.0) - now)
     return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
+
+
+def last_s(state: State, now: float) -> float:
+    """How much longer than the grace period storing the last checkpoints may take where a lease from `now` has ended.
+
+    Never so long that the deadline or the budget would be passed: a checkpoint that is not there by then counts less than either.
+    """
+    off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
+    return max(0.0, min(LAST_S, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
 
 
 def gone_by(state: State) -> float:

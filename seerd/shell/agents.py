@@ -63,7 +63,7 @@ class Ears:
     lost: Callable[[str, str], None]
     ended: Callable[[asyncio.Task[None]], None]
     pending: Callable[[str], Awaitable[list[Order]]]
-    lease: Callable[[], tuple[float, float]]
+    lease: Callable[[], tuple[float, float, float]]
 
 
 class Conversation:
@@ -120,8 +120,7 @@ class Conversation:
 
     def renew(self) -> None:
         """Tell the agent how long it may go on without us."""
-        for_s, grace_s = self._ears.lease()
-        self.say(Renew(for_s, grace_s))
+        self.say(Renew(*self._ears.lease()))
 
     def commit(self, seen: int) -> None:
         """Facts up to this number are in the journal."""

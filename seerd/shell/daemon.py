@@ -14,7 +14,7 @@ import msgspec
 
 from seerd.core.commands import AnyCommand, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed
-from seerd.core.limits import grace_s, lease_s
+from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step
 from seerd.errors import AbandonedError
@@ -133,8 +133,12 @@ class Daemon:
             pending=self._pending,
             running=self._running,
             known=self._known,
-            lease=lambda: (lease_s(self.state, self.clock.now()), grace_s(self.state)),
+            lease=self._lease,
         )
+
+    def _lease(self) -> tuple[float, float, float]:
+        now = self.clock.now()
+        return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
 
     def _crash(self, error: BaseException) -> None:
         if not self._failure.done():

@@ -61,4 +61,4 @@ class Core:
     pending: Callable[[str], list[AnyCommand]]
     running: Callable[[str], list[Running]]
     known: Callable[[str], tuple[int, str]]
-    lease: Callable[[], tuple[float, float]]
+    lease: Callable[[], tuple[float, float, float]]

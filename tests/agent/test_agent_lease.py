@@ -24,8 +24,8 @@ def test_it_ends_when_nobody_renews_it(begins, for_s):
 @given(SECONDS, SECONDS, SECONDS)
 def test_the_newest_word_counts_even_if_it_is_shorter(ends, now, for_s):
     lease = Lease(ends, 5.0)
-    lease.renew(now, for_s, 7.0)
-    assert (lease.ends_at, lease.grace_s) == (now + for_s, 7.0)
+    lease.renew(now, Renew(for_s, 7.0, 3.0))
+    assert (lease.ends_at, lease.grace_s, lease.last_s) == (now + for_s, 7.0, 3.0)
 
 
 def test_only_the_newest_connection_renews_it(tmp_path):

@@ -43,7 +43,6 @@ from tests.faults.training import KILL_S, Run, Shared, Told
 from tests.faults.wires import Wire
 
 FIRST_LEASE_S = 60.0
-LAST_UPLOAD_S = 120.0
 LAST_PLACE_S = 30.0
 DESERTED_S = 10.0
 AGAIN_S = 2.0
@@ -155,7 +154,7 @@ class Agent:
         attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
         for attempt in attempts:
             self._stop(attempt, "lease", self._lease.grace_s)
-        self._timeline.after(self._lease.grace_s + LAST_UPLOAD_S, lambda: self._switch_off(force=True))
+        self._timeline.after(self._lease.grace_s + self._lease.last_s, lambda: self._switch_off(force=True))
         self._switch_off(force=False)
 
     def _switch_off(self, *, force: bool) -> None:
@@ -204,7 +203,7 @@ class Agent:
         if isinstance(message, Ack):
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
-            self._lease.renew(self._timeline.now, message.for_s, message.grace_s)
+            self._lease.renew(self._timeline.now, message)
         elif isinstance(message, Shutdown):
             self._machine.power_off("shut down")
         elif isinstance(message, Grant):

@@ -19,6 +19,9 @@ from seerd.planning import plan_for
 from tests.faults.training import Script
 from tests.faults.weather import Span, Weather
 
+SLOW_STORE = 0.15
+"""So many runs have checkpoints that take up to two minutes to store."""
+
 POLICIES = ("seer", "seer", "seer", "sha", "hyperband", "asha", "hypersched", "random", "grid", "e-hyperband", "e-grid")
 
 RATES: dict[str, tuple[float, float]] = {
@@ -130,7 +133,10 @@ def scenario(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     while (facts := some_run(rng, seed)) is None:
         pass
-    return Scenario(seed, facts, some_script(rng), some_weather(rng, facts.problem.limits.deadline_s), some_kills(rng))
+    script = some_script(rng)
+    if random.Random(f"upload {seed}").random() < SLOW_STORE:
+        script = replace(script, upload_s=random.Random(f"upload of {seed}").uniform(4.0, 20.0))
+    return Scenario(seed, facts, script, some_weather(rng, facts.problem.limits.deadline_s), some_kills(rng))
 
 
 def some_run(rng: random.Random, seed: int) -> RunFacts | None:

@@ -96,6 +96,15 @@ def test_a_daemon_that_never_comes_back_leaves_nothing_beyond_its_leases() -> No
     assert max(ends) < killed + 60.0 + 30.0 + 120.0
 
 
+@pytest.mark.parametrize("seed", [37, 39])
+def test_a_dead_coordinator_and_a_slow_store_do_not_pass_the_budget(seed: int) -> None:
+    run = calm(seed)
+    run = replace(run, script=replace(run.script, upload_s=25.0))
+    writes = play(run).writes
+    for share in (0.75, 0.9):
+        assert not play(replace(run, kills=(Kill(write=int(writes * share), after=True, down_s=None),))).wrong
+
+
 def mute(report: Report) -> str:
     return "; ".join(report.wrong)
 
