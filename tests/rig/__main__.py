@@ -8,6 +8,8 @@ import sys
 
 from tests.rig import NoRigError, Rig
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
 
 def main() -> int:
     try:
@@ -16,6 +18,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     with rig:
+        # Blocked before it may come, then waited for: `signal.pause` would miss one that comes just before it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         for name, value in rig.env.items():
             print(f"export {name}={shlex.quote(value)}")
         print(f"# image {rig.image}, or ssm:{rig.image_parameter}")
@@ -26,11 +30,8 @@ def main() -> int:
             f"# switches: curl -X POST '{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see tests/rig/README.md",
             flush=True,
         )
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            print("# the rig ends", flush=True)
+        signal.sigwait(ENDING)
+        print("# the rig ends", flush=True)
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,8 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    # By this machine's clock, like everything that is compared with it, whatever clock a file server has.
+    os.utime(draft, (time.time(), time.time()))
     draft.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

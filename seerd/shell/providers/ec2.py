@@ -38,10 +38,10 @@ _ID = re.compile(r"i-[0-9a-f]+")
 class Ec2Provider:
     """The instances of one run."""
 
-    def __init__(self, settings: Ec2Settings, remote: Door) -> None:
+    def __init__(self, settings: Ec2Settings, remote: Door, cloud: Cloud | None = None) -> None:
         self._settings = settings
         self._remote = remote
-        self._cloud = Cloud(settings.region)
+        self._cloud = cloud or Cloud(settings.region)
         self._fleet = Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
         self._keys = Keys(settings.keys)
         self._ground: Ground | None = None
@@ -86,8 +86,8 @@ class Ec2Provider:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancel():
-                await asyncio.wait({task}, timeout=UNDO_S)
+            if token in self._flights:
+                await asyncio.wait({self._give_up(token)}, timeout=UNDO_S)
             raise
 
     async def connect(self, instance: str) -> Connection:
@@ -171,9 +171,15 @@ class Ec2Provider:
         flight = self._flights.get(token)
         return token in self._awaited or (flight is not None and flight[0].searching)
 
+    def _give_up(self, token: str) -> asyncio.Task[Launched]:
+        """Have a launch give back what it has, if it does not do so already; its task."""
+        flight, task = self._flights[token]
+        if not flight.undoing:
+            task.cancel()
+        return task
+
     async def _call_off(self, token: str) -> Span:
-        _, task = self._flights[token]
-        task.cancel()
+        task = self._give_up(token)
         await asyncio.wait({task})
         error = task.exception()
         if isinstance(error, AwsError):

@@ -73,7 +73,9 @@ def machine(ground: Ground, entry: Entry) -> Machine:
 
 
 class Flight:
-    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has."""
+    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has. `undoing`: it does so already, and
+    cancelling it would leave that undone.
+    """
 
     def __init__(self, ground: Ground, token: str) -> None:
         self._ground = ground
@@ -82,6 +84,7 @@ class Flight:
         self._call: asyncio.Task[Entry] | None = None
         self._unclear = False
         self._abandoned = False
+        self.undoing = False
 
     @property
     def searching(self) -> bool:
@@ -234,6 +237,7 @@ class Flight:
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
         """Everything given back; the setback with the time that it ran."""
+        self.undoing = True
         await self._answered()
         ground = self._ground
         if self._unclear:
