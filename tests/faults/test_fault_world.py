@@ -57,6 +57,15 @@ def test_a_seed_is_one_run_in_every_process() -> None:
     assert [line[:60] for line in lines[0]] == [line[:60] for line in lines[1]]
 
 
+KEPT = (4, 16, 102, 623, 720, 965, 1110)
+"""Seeds that failed once, of the daemon or of one with a mistake in it (`tests/mutants/of_the_fault_world.py`)."""
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
+    assert not play(scenario(seed)).wrong
+
+
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
     return replace(scenario(seed), kills=(), weather=Weather())

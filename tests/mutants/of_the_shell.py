@@ -33,7 +33,7 @@ CARRYING = (
         "seerd/shell/daemon.py",
         "        self._journal.append(entries)\n",
         "        asyncio.get_running_loop().call_later(0.05, self._journal.append, entries)\n",
-        (DAEMON,),
+        (f"{DAEMON}::test_what_could_not_be_committed_is_neither_done_nor_shown",),
     ),
     Mutant(
         "facts are acknowledged before they are committed",
@@ -42,7 +42,7 @@ CARRYING = (
         "            entries.append(Entry(self.state.seq, event, commands))\n",
         "            entries.append(Entry(self.state.seq, event, commands))\n"
         "            if isinstance(event, AgentFact):\n                self._dispatch.committed(event.instance, event.fact)\n",
-        (DAEMON,),
+        (f"{DAEMON}::test_a_fact_is_acknowledged_once_it_is_in_the_journal",),
     ),
     Mutant(
         "people are told before it is committed",
@@ -50,7 +50,7 @@ CARRYING = (
         "seerd/shell/daemon.py",
         "        self._journal.append(entries)\n        for entry in entries:",
         "        self._watcher(self.state, self.clock.now(), entries)\n        self._journal.append(entries)\n        for entry in entries:",
-        (DAEMON,),
+        (f"{DAEMON}::test_what_could_not_be_committed_is_neither_done_nor_shown",),
     ),
     Mutant(
         "a daemon that takes up a run does not say what it has found",
@@ -59,7 +59,7 @@ CARRYING = (
         "            self._queue.put_nowait(\n                RunResumed("
         "at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)\n            )\n",
         "",
-        (DAEMON,),
+        (f"{DAEMON}::test_a_run_is_taken_up_with_what_is_found",),
     ),
     Mutant(
         "launches under way are not named to the provider that takes up a run",
@@ -67,7 +67,7 @@ CARRYING = (
         "seerd/shell/daemon.py",
         "launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]",
         "launches: list[str] = []",
-        (DAEMON,),
+        (f"{DAEMON}::test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again",),
     ),
     Mutant(
         "only the newest checkpoint is kept in the store",
@@ -75,7 +75,7 @@ CARRYING = (
         "seerd/shell/daemon.py",
         "[checkpoint.name for checkpoint in self.state.trials[name].checkpoints])",
         "[checkpoint.name for checkpoint in self.state.trials[name].checkpoints[:1]])",
-        (DAEMON,),
+        (f"{DAEMON}::test_the_newest_two_checkpoints_of_a_trial_are_kept",),
     ),
     Mutant(
         "a command that is given twice is carried out twice",
@@ -83,7 +83,7 @@ CARRYING = (
         "seerd/shell/dispatch.py",
         "if key in self._tasks and not self._tasks[key].done():",
         "if key in self._tasks and self._tasks[key].cancelled():",
-        (DAEMON,),
+        (f"{DAEMON}::test_what_is_given_twice_is_carried_out_once",),
     ),
     Mutant(
         "leases are not renewed before trials are started",
@@ -91,7 +91,7 @@ CARRYING = (
         "seerd/shell/dispatch.py",
         "            self._talks.renew()\n",
         "            pass\n",
-        (DAEMON,),
+        (f"{DAEMON}::test_an_agent_that_is_to_start_trials_has_a_fresh_lease",),
     ),
     Mutant(
         "a fact that an agent sends again is handed on again",
