@@ -12,8 +12,8 @@ from agent.protocol import Renew
 
 @dataclass
 class Lease:
-    """`ends_at`: when the agent must let go, monotonic seconds; `grace_s`: how long trials may then take to save; `last_s`: how much longer storing
-    that may take, since nobody else ends what is paid for.
+    """`ends_at`: when the agent must let go, monotonic seconds; `grace_s`: how long trials may then take to save; `last_s`: how much longer
+    storing that may take, since nobody else ends what is paid for.
     """
 
     ends_at: float

@@ -21,8 +21,8 @@ OBEYING = (
         "a renewal can only prolong the lease",
         "the newest word on the lease counts",
         "agent/lease.py",
-        "self.ends_at = now + for_s",
-        "self.ends_at = max(self.ends_at, now + for_s)",
+        "self.ends_at = now + told.for_s",
+        "self.ends_at = max(self.ends_at, now + told.for_s)",
         ("tests/agent/test_agent_lease.py",),
     ),
     Mutant(

@@ -255,9 +255,9 @@ DECIDING = (
         "a launch under way is forgotten at the end",
         "no instance is left behind",
         "seerd/core/reconcile.py",
-        "if ready or (rented and instance.phase is InstancePhase.REQUESTED):",
-        "if ready:",
-        ("tests/core/test_aiming.py::test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it",),
+        "if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):",
+        "if instance.phase in (InstancePhase.READY, InstancePhase.LEAVING):",
+        ("tests/core/test_launching.py",),
     ),
     Mutant(
         "the end waits for attempts that do not answer",

@@ -55,7 +55,7 @@ def test_a_mistake_that_its_tests_do_not_notice_survives() -> None:
     ("change", "why"),
     [
         ({"old": "return later"}, "stands 0 times"),
-        ({"old": "self"}, "stands 5 times"),
+        ({"old": "self"}, "stands 6 times"),
         ({"tests": ("tests/agent/test_agent_lease.py::test_that_is_not_there",)}, "cannot be run"),
         ({"new": "raise SystemExit\nimport nothing_of_this_name"}, "cannot be run"),
     ],
