@@ -57,7 +57,7 @@ def test_a_seed_is_one_run_in_every_process() -> None:
     assert [line[:60] for line in lines[0]] == [line[:60] for line in lines[1]]
 
 
-KEPT = (4, 16, 102, 623, 720, 965, 1110)
+KEPT = (3, 4, 16, 42, 51, 76, 102, 623, 720, 965, 1110)
 """Seeds that failed once, of the daemon or of one with a mistake in it (`tests/mutants/of_the_fault_world.py`)."""
 
 
@@ -69,6 +69,21 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
     return replace(scenario(seed), kills=(), weather=Weather())
+
+
+def test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun() -> None:
+    assert not play(replace(calm(3), weather=Weather({}, {"Ctrl-C": ((0.01, 0.01),)}))).wrong
+
+
+def test_a_launch_that_is_called_off_while_it_is_given_back_is_still_given_back() -> None:
+    """Ended by a person while it is asked for; EC2 is out of reach for longer than the first caller waits."""
+    weather = Weather({}, {"Ctrl-C": ((8.0, 8.0),), "endpoint unreachable": ((7.5, 68.0),)})
+    assert not play(replace(calm(3), weather=weather)).wrong
+
+
+def test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again() -> None:
+    weather = Weather({"failed after all": 0.5}, {"credentials expired": ((0.5, 60.5),)})
+    assert not play(replace(calm(8), weather=weather)).wrong
 
 
 def test_a_daemon_that_is_killed_at_any_step_leaves_nothing_and_loses_nothing() -> None:

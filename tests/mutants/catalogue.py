@@ -11,9 +11,11 @@ from tests.mutants.of_checkpoints import KEEPING
 from tests.mutants.of_the_agent import OBEYING
 from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
+from tests.mutants.of_the_fault_world import ENDURING
 from tests.mutants.of_the_limits import COUNTING
 from tests.mutants.of_the_shell import CARRYING
 
+AMONG_FAULTS = "when several things go wrong at once"
 AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is decided": DECIDING,
     "what is counted": COUNTING,
@@ -21,6 +23,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is rented": RENTING,
     "beside the trials": OBEYING,
     "checkpoints": KEEPING,
+    AMONG_FAULTS: ENDURING,
 }
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.bench import ROOT, ListError, mutated, outcome
-from tests.mutants.catalogue import AREAS, MUTANTS, QUICK, QUICK_NAMES
+from tests.mutants.catalogue import AMONG_FAULTS, AREAS, MUTANTS, QUICK, QUICK_NAMES
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import rewrite, shown, tables
 
@@ -29,11 +29,11 @@ def functions(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
 
 
-def test_each_has_a_name_of_its_own_and_every_area_is_tried_in_make_test() -> None:
+def test_each_has_a_name_of_its_own_and_every_area_but_one_is_tried_in_make_test() -> None:
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
     assert len(QUICK) == len(QUICK_NAMES) >= 30
     tried = {area for area, mutants in AREAS.items() if set(mutants) & set(QUICK)}
-    assert tried == AREAS.keys()
+    assert tried == AREAS.keys() - {AMONG_FAULTS}
 
 
 def test_the_page_shows_the_list(request: pytest.FixtureRequest) -> None:

@@ -1,0 +1,86 @@
+"""Mistakes that show only when several things go wrong at once: those that the fault world has found, and some that it alone would.
+
+The one rule: one run of the fault world catches each of them, so that it is told in a second.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+WORLD = "tests/faults/test_fault_world.py"
+SEED = f"{WORLD}::test_a_seed_that_once_failed_is_kept"
+
+ENDURING = (
+    Mutant(
+        "a launch that is giving back what it has is cancelled again",
+        "a run comes to its end, whatever goes wrong",
+        "seerd/shell/providers/ec2.py",
+        "        if not flight.undoing:\n            task.cancel()\n",
+        "        task.cancel()\n",
+        (f"{WORLD}::test_a_launch_that_is_called_off_while_it_is_given_back_is_still_given_back",),
+    ),
+    Mutant(
+        "a launch of unknown outcome is not looked for without credentials",
+        "the ledger is the cloud's own account",
+        "seerd/shell/providers/ec2_fleet.py",
+        "if error.kind not in AGAIN and not mended:",
+        "if error.kind not in AGAIN:",
+        (f"{WORLD}::test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again",),
+    ),
+    Mutant(
+        "a run can be stopped before its first event",
+        "every journal can be replayed",
+        "seerd/shell/daemon.py",
+        "        self._queue.put_nowait(event)\n        async with self._world():\n",
+        "        async with self._world():\n            self._queue.put_nowait(event)\n",
+        (f"{WORLD}::test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun", f"{SEED}[623]"),
+    ),
+    Mutant(
+        "an instance that was never ready counts as lost when a run is taken up",
+        "the ledger is the cloud's own account",
+        "seerd/core/apply.py",
+        "instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:",
+        "instance.phase in THERE and instance.id not in event.alive:",
+        (f"{SEED}[16]",),
+    ),
+    Mutant(
+        "a launch that is repeated without its ClientToken launches again",
+        "a launch happens once",
+        "seerd/shell/providers/ec2_request.py",
+        '        "ClientToken": client_token(settings.run, token, candidate),\n',
+        "",
+        (f"{SEED}[4]",),
+    ),
+    Mutant(
+        "an instance whose agent cannot be reached counts as lost while it runs on",
+        "no trial runs twice at once",
+        "seerd/shell/dispatch.py",
+        "        span = Span()\n        try:\n            span = await self._world.provider.terminate(instance)\n",
+        "        span = Span()\n        try:\n            pass\n",
+        (f"{SEED}[3]",),
+    ),
+    Mutant(
+        "an instance that is no good is told of and kept",
+        "the ledger is the cloud's own account",
+        "seerd/shell/dispatch.py",
+        "            until = (await self._end(launched.instance, command.id)).until\n",
+        "            pass\n",
+        (f"{SEED}[42]",),
+    ),
+    Mutant(
+        "the best model is asked for once",
+        "the model that is handed back is the best",
+        "seerd/shell/dispatch.py",
+        "                if error.damaged or self._clock.now() > end:\n                    raise\n",
+        "                raise\n",
+        (f"{SEED}[51]",),
+    ),
+    Mutant(
+        "a launch that is taken up does not look for what it has brought",
+        "the ledger is the cloud's own account",
+        "seerd/shell/providers/ec2_flight.py",
+        "        found = await self._ground.fleet.find_launched(self._token)\n        live = [",
+        "        found: list[Entry] = []\n        live = [",
+        (f"{SEED}[76]",),
+    ),
+)
