@@ -25,7 +25,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LONGEST = ("test_ec2_runs.py", "test_cli.py", "test_image_build.py", "test_agent_nodes.py", "test_doctor.py")
+LONGEST = (
+    "test_ec2_runs.py",
+    "test_fault_world.py",
+    "test_cli.py",
+    "test_image_build.py",
+    "test_violence_local.py",
+    "test_violence_rented.py",
+    "test_agent_hangs.py",
+    "test_agent_nodes.py",
+    "test_doctor.py",
+    "test_mutants_decided.py",
+    "test_mutants_done.py",
+)
 """Files whose tests take minutes together."""
 
 
