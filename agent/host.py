@@ -23,7 +23,7 @@ MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
-EMPTY_LOOKS = 2
+EMPTY_LOOKS = 4
 """A process in the middle of exec(2) has no environment for a moment, so one look that finds nothing proves nothing."""
 
 

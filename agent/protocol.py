@@ -466,8 +466,17 @@ def _message(body: Any) -> Message:
 
 
 def _line(message: Message) -> bytes:
-    body = {"kind": message.kind, **asdict(message)}
+    body = {"kind": message.kind, **_plain(message)}
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """As `dataclasses.asdict`, which copies whatever it finds and takes ten times as long."""
+    if is_dataclass(value):
+        return {name: _plain(getattr(value, name)) for name in _HINTS[type(value)]}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _line_of_finite(message: Message) -> bytes:

@@ -157,10 +157,13 @@ def test_a_trial_whose_agent_has_died_saves_and_leaves(tmp_path: Path) -> None:
 
 
 class Evil:
-    """A pickle that would run code when it is loaded."""
+    """A pickle that would run code when it is loaded: it leaves a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
     def __reduce__(self) -> tuple:
-        return (os.system, ("touch /tmp/seerd-was-here-and-should-not",))
+        return (os.system, (f"touch {self.file}",))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"])
@@ -176,9 +179,9 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
     elif damage == "flipped":
         newest.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
     elif damage == "pickle":
-        newest.write_bytes(pickle.dumps(Evil()))
+        newest.write_bytes(pickle.dumps(Evil(tmp_path / "evil")))
     elif damage == "pickle with its checksum":
-        torch.save({"epoch": 9, "evil": Evil()}, newest)
+        torch.save({"epoch": 9, "evil": Evil(tmp_path / "evil")}, newest)
         there = {"sha256": hashlib.sha256(newest.read_bytes()).hexdigest(), "size": newest.stat().st_size}
         manifest = newest.with_suffix(".json")
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | there))
@@ -186,7 +189,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
         newest.with_suffix(".json").unlink()
     lines = bench.run(1, steps=12)
     assert lines[0]["epoch"] == int(names[0].split("-")[0])
-    assert not Path("/tmp/seerd-was-here-and-should-not").exists()
+    assert not (tmp_path / "evil").exists()
 
 
 def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last(

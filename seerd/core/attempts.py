@@ -24,11 +24,11 @@ OFTEN = {9: ["usually out of memory"]}
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """The trial, if this is its present attempt and still has processes on this node; facts of others come too late."""
+    """The trial, if this is its present attempt and still has processes on this node; facts of others come too late, or are lies."""
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
         return None
-    return trial
+    return trial if any(slots.node == node for slots in trial.held) else None
 
 
 def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> None:

@@ -125,8 +125,8 @@ def test_torch_is_looked_for_once_the_setup_has_run_and_whatever_devices_the_job
 
 
 def test_too_little_room_is_the_machines_fault_also_with_cpu_slots(rig):
-    said = answer(rig, Expected(gpus=2, free_bytes=1 << 60, torch=True), None, "exit 1")
-    assert (said.unhealthy, "1073741824.0 GiB are expected" in said.why) == (True, True), said.why
+    said = answer(rig, Expected(gpus=2, free_bytes=1 << 52, torch=True), None, "exit 1")
+    assert (said.unhealthy, "4194304.0 GiB are expected" in said.why) == (True, True), said.why
 
 
 @pytest.mark.parametrize("expected", [None, NEEDS])

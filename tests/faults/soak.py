@@ -57,10 +57,6 @@ def soak(seeds: Iterable[int], jobs: int | None = None) -> Soaked:
 
 
 def _reports(seeds: list[int], jobs: int) -> Iterator[Report]:
-    if jobs == 1:
-        _be_quiet()
-        yield from map(one, seeds)
-        return
     # Not forked: the interpreter's hash of strings must not matter, and a test's threads must not be copied.
     with multiprocessing.get_context("spawn").Pool(jobs, _be_quiet) as pool:
         yield from pool.imap_unordered(one, seeds, chunksize=4)

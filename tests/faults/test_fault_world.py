@@ -22,13 +22,16 @@ from tests.faults.world import Report, play
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "1000"))
 STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "40"))
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
 """Those of killed daemons are cleared away before they have begun."""
 
 
 @pytest.fixture(scope="module")
 def soaked() -> Soaked:
-    return soak(range(SEEDS))
+    return soak(range(SEEDS), jobs=1)
 
 
 def test_no_promise_is_broken_whatever_goes_wrong(soaked: Soaked) -> None:
