@@ -31,7 +31,7 @@ def functions(path: Path) -> set[str]:
 
 def test_each_has_a_name_of_its_own_and_every_area_but_one_is_tried_in_make_test() -> None:
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
-    assert len(QUICK) == len(QUICK_NAMES) >= 30
+    assert len(QUICK) == len(QUICK_NAMES) >= 15
     tried = {area for area, mutants in AREAS.items() if set(mutants) & set(QUICK)}
     assert tried == AREAS.keys() - {AMONG_FAULTS}
 
