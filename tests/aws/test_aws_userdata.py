@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import ALONE_S, LIMIT, LOOK_S, Boot, script
+from tests.rig.guest import until
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -54,6 +55,7 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     programs = {
         "shutdown": f'echo "$@" > {tmp_path}/told',
         "systemd-run": "exit 1",
+        "setsid": f'echo "$@" > {tmp_path}/watched',
         "date": "echo 1800000000",
     }
     for name, body in programs.items():
@@ -66,6 +68,8 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     (tmp_path / "told").unlink()
     subprocess.run([tmp_path / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
     assert (tmp_path / "told").read_text().split() == ["-P", expected], "and again at every boot"
+    until((tmp_path / "watched").exists)
+    assert (tmp_path / "watched").read_text().split() == ["/bin/sh", f"{tmp_path}/cloud/scripts/seerd-deserted"]
 
 
 def deserted(tmp_path: Path, agents: str) -> int:
