@@ -40,9 +40,9 @@ from seerd.core.events import (
 from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.shell.clock import RunClock
 from seerd.shell.providers.base import Launched, Loss, Span
-from seerd.shell.stores.base import Stored
 from seerd.shell.talks import Outcome, Talks
-from seerd.shell.world import Core, Running, World
+from seerd.shell.translate import saved_of
+from seerd.shell.world import Core, World
 
 T = TypeVar("T")
 KEEP_S = 20.0
@@ -349,7 +349,7 @@ class Dispatch:
             # If the store does not answer now, trials go on from what is known.
             with contextlib.suppress(StoreError):
                 newer = await self._world.store.newer(running.trial, running.attempt, running.newest)
-                found += [_saved(running, one, self._world.metric) for one in newer]
+                found += [saved_of(running, one, self._world.metric) for one in newer]
         return found
 
     # ------------------------------------------------------------ time and tasks
@@ -379,18 +379,6 @@ class Dispatch:
     def _look(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.crash(error)
-
-
-def _saved(running: Running, one: Stored, metric: str) -> Saved:
-    return Saved(
-        trial=running.trial,
-        attempt=running.attempt,
-        name=one.name,
-        epoch=one.epoch,
-        metric=one.metrics.get(metric),
-        sha256=one.sha256,
-        size=one.size,
-    )
 
 
 def _giving_up(instance: str) -> str:

@@ -29,6 +29,7 @@ from seerd.core.events import (
     InstanceNoticed,
     Notice,
     OrderRefused,
+    Saved,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -37,6 +38,8 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
+from seerd.shell.stores.base import Stored
+from seerd.shell.world import Running
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:
@@ -125,6 +128,19 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened), why=fact.why)
         case _:
             return None
+
+
+def saved_of(running: Running, one: Stored, metric: str) -> Saved:
+    """A checkpoint in the store as the core knows it, of the attempt that had put it there."""
+    return Saved(
+        trial=running.trial,
+        attempt=running.attempt,
+        name=one.name,
+        epoch=one.epoch,
+        metric=one.metrics.get(metric),
+        sha256=one.sha256,
+        size=one.size,
+    )
 
 
 def _as_happened(wall: float | None, at: float, happened: float) -> float | None:

@@ -83,17 +83,8 @@ class _Closing:
 
 def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     """One run of a plan, with the real core."""
-    setting, limits = drawn.setting, drawn.setting.limits
-    cluster = setting.cluster
-    facts = RunFacts(
-        run=f"audited-{drawn.number}",
-        name="audited",
-        metric=METRIC,
-        mode=setting.curves.mode,
-        problem=problem,
-        cluster=cluster,
-    )
-    world = World(facts, drawn.behaviour, seed=drawn.number, checked=False)
+    limits, cluster = drawn.setting.limits, drawn.setting.cluster
+    world = _world(drawn, problem)
     closing = _run_until_closing(world)
     state = world.run_on()
     billed = world.fleet.billed_gpu_s(cluster.minimum_s)
@@ -104,10 +95,9 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     lost = sum(bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.instances.values())
     plan_end_s = outline.stages[-1].end_s
     run = "cloud" if refused or lost else "finished" if closing.at_s < plan_end_s - TIMERS_S else "early"
-    committed = closing.committed_gpu_s if closing.by_limit else billed
     plan = "peak" if _all_at_once(outline, limits, cluster.gpus_per_instance) else "plan"
     levels = (
-        ("closing", committed),
+        ("closing", closing.committed_gpu_s if closing.by_limit else billed),
         (run, forecast.mean),
         ("margin", forecast.p95),
         (plan, usable),
@@ -139,8 +129,20 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     )
 
 
+def _world(drawn: Drawn, problem: Problem) -> World:
+    facts = RunFacts(
+        run=f"audited-{drawn.number}",
+        name="audited",
+        metric=METRIC,
+        mode=drawn.setting.curves.mode,
+        problem=problem,
+        cluster=drawn.setting.cluster,
+    )
+    return World(facts, drawn.behaviour, seed=drawn.number, checked=False)
+
+
 def allowed_gpu_s(limits: Limits, usd_per_gpu_h: float) -> float:
-    """The tighter of GPU time and money."""
+    """The tighter of GPU time and money, without asking the core, whose idea of it is what is audited."""
     if limits.cost_usd is None or not usd_per_gpu_h:
         return limits.budget_gpu_s
     return min(limits.budget_gpu_s, limits.cost_usd / usd_per_gpu_h * 3600)
