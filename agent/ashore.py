@@ -184,7 +184,8 @@ def _end_agent(run: str) -> None:
     """Ask it as a daemon would, then by force; what it had started then dies with it."""
     if not _locked():
         return
-    from agent.protocol import VERSION, Hello, Shutdown, encode  # takes longer to load than everything else here
+    from agent.protocol import VERSION, Hello, Shutdown
+    from agent.wire import encode
 
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")

@@ -28,9 +28,8 @@ from agent.protocol import (
     Started,
     Stop,
     Training,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 
 Order = Union[Prepare, Start, Stop]
 Maker = Callable[[int], Fact]

@@ -1,7 +1,7 @@
-"""The messages between daemon and agent, and their JSON lines. Sans-I/O: no socket, no file, no clock.
+"""The messages between daemon and agent. Sans-I/O: no socket, no file, no clock.
 
-The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}`, and `decode` accepts nothing that is not exactly
-one of the messages below (a field with a default may be missing), so both sides handle values, never dictionaries from the wire.
+The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}` (`wire`), and nothing that is not exactly one of the
+messages below; a field with a default may be missing.
 
 Some messages are never written to any disk, since they carry presigned URLs: `Grant`, `Parts`, `Downloads`; the daemon says them again on a
 new connection, before the orders that need them.
@@ -14,11 +14,9 @@ an id before does nothing a second time. A newer connection replaces an older on
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Dict, List, Optional, Set, Tuple, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 VERSION = 2
 MAX_LINE = 1 << 20
@@ -429,147 +427,3 @@ Message = Union[Order, Welcome, Ask, Fact]
 
 ORDERS = (Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown)
 FACTS = (Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Stalled, Waited, Noticed)
-
-
-def encode(message: Message) -> bytes:
-    """One line with its newline. A number that is not finite becomes None where a field allows that.
-
-    Raises `ProtocolError` for a value that cannot travel, and for a line that would be too long.
-    """
-    try:
-        line = _line(message)
-    except (ValueError, TypeError):
-        line = _line_of_finite(message)
-    if len(line) > MAX_LINE:
-        raise ProtocolError(f"a line of {len(line)} bytes is too long")
-    return line
-
-
-def decode(line: bytes) -> Message:
-    """The message in this line, with or without its newline. Raises `ProtocolError` if it is not exactly one."""
-    if len(line) > MAX_LINE:
-        raise ProtocolError(f"a line of {len(line)} bytes is too long")
-    try:
-        return _message(json.loads(line.decode(), object_pairs_hook=_object))
-    except RecursionError:
-        raise ProtocolError("nested too deeply") from None
-    except ValueError as error:
-        raise ProtocolError(f"not JSON: {error}") from None
-
-
-def _message(body: Any) -> Message:
-    kind = body.pop("kind", None) if isinstance(body, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ProtocolError(f"no message is of kind {_shown(kind)}")
-    message: Message = _made(_KINDS[kind], body)
-    return message
-
-
-def _line(message: Message) -> bytes:
-    body = {"kind": message.kind, **_plain(message)}
-    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _plain(value: Any) -> Any:
-    """As `dataclasses.asdict`, which copies whatever it finds and takes ten times as long."""
-    if is_dataclass(value):
-        return {name: _plain(getattr(value, name)) for name in _HINTS[type(value)]}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _line_of_finite(message: Message) -> bytes:
-    try:
-        return _line(_made(type(message), asdict(message)))
-    except (ValueError, TypeError) as error:
-        raise ProtocolError(f"{type(message).__name__} cannot travel: {error}") from None
-
-
-def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    body = dict(pairs)
-    if len(body) != len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return body
-
-
-def _made(cls: Any, body: Any) -> Any:
-    """A value of this data class from a JSON object with exactly its fields, but for those that have a default: older agents do not say them."""
-    if not isinstance(body, dict):
-        raise ProtocolError(f"{cls.__name__} is not an object")
-    hints = _HINTS[cls]
-    if not hints.keys() - _OPTIONAL[cls] <= body.keys() <= hints.keys():
-        raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
-    made = {name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()}
-    for name in made.keys() & BOUNDS.keys():
-        low, high = BOUNDS[name]
-        if made[name] is not None and not low <= made[name] <= high:
-            raise ProtocolError(f"{cls.__name__}.{name} cannot be {made[name]}")
-    if cls is Checkpointed and not NAME.fullmatch(made["name"]):
-        raise ProtocolError(f"no checkpoint is called {_shown(made['name'])}")
-    return cls(**made)
-
-
-def _checked(where: str, hint: Any, value: Any) -> Any:
-    """The value, if it is of this type."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if is_dataclass(hint):
-        return _made(hint, value)
-    if origin is Union:
-        return None if value is None or _not_finite(value) else _checked(where, inner[0], value)
-    if origin is list and isinstance(value, list):
-        return [_checked(where, inner[0], item) for item in value]
-    if origin is dict and isinstance(value, dict):
-        return {_text(key): _checked(where, inner[1], item) for key, item in value.items()}
-    if hint is str and isinstance(value, str):
-        return _text(value)
-    if hint is float and type(value) in (int, float) and not _not_finite(value):
-        return float(value)
-    if hint is int and type(value) is int and -LARGEST <= value <= LARGEST:
-        return value
-    if hint is bool and type(value) is bool:
-        return value
-    if hint is Any and _is_plain(value):
-        return value
-    raise ProtocolError(f"{where} cannot be {_shown(value)}")
-
-
-def _text(value: str) -> str:
-    """The same, with `?` for halves of characters: JSON can name them, and file names that are no UTF-8 become such, but none can be written."""
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
-
-
-def _not_finite(value: Any) -> bool:
-    """Also true of integers that are too large for a float."""
-    if type(value) not in (int, float):
-        return False
-    try:
-        return not math.isfinite(value)
-    except OverflowError:
-        return True
-
-
-def _is_plain(value: Any) -> bool:
-    """A value of JSON, with finite numbers, all the way down."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or (isinstance(value, (bool, int, float, str)) and not _not_finite(value))
-
-
-def _shown(value: Any) -> str:
-    """Enough of it to recognise; its type where showing it would be work of its own."""
-    return repr(value)[:80] if isinstance(value, (bool, float, str, type(None))) else f"this {type(value).__name__}"
-
-
-PARTS_OF_MESSAGES = (Job, Expected, Node, Slot, Download)
-_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
-_HINTS: Dict[Any, Dict[str, Any]] = {
-    cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
-    for cls in (*_KINDS.values(), *PARTS_OF_MESSAGES)
-}
-_OPTIONAL: Dict[Any, Set[str]] = {
-    cls: {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}
-    for cls in _HINTS
-}

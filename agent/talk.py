@@ -14,7 +14,8 @@ from typing import Callable, Optional, Union
 from agent import host
 from agent.journal import Journal
 from agent.orders import Here, Orders
-from agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome, decode, encode
+from agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
+from agent.wire import decode, encode
 
 DRAIN_EVERY = 256
 FAREWELL_S = 2.0

@@ -13,21 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agent.protocol import (
-    FACTS,
-    VERSION,
-    Ack,
-    Ask,
-    Fact,
-    Hello,
-    Order,
-    ProtocolError,
-    Renew,
-    Shutdown,
-    Welcome,
-    decode,
-    encode,
-)
+from agent.protocol import FACTS, VERSION, Ack, Ask, Fact, Hello, Order, ProtocolError, Renew, Shutdown, Welcome
+from agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.providers.base import Connection, Reader, Writer
 

@@ -21,22 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.protocol import (
-    FACTS,
-    VERSION,
-    Exited,
-    Hello,
-    Job,
-    Message,
-    Node,
-    Prepare,
-    Prepared,
-    Start,
-    Stop,
-    Welcome,
-    decode,
-    encode,
-)
+from agent.protocol import FACTS, VERSION, Exited, Hello, Job, Message, Node, Prepare, Prepared, Start, Stop, Welcome
+from agent.wire import decode, encode
 from seerd.shell.bundle import build_agent
 from tests.s3front import moto_port, s3
 

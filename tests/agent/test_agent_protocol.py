@@ -27,9 +27,8 @@ from agent.protocol import (
     Start,
     Stop,
     Welcome,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 
 START = Start("a.1", "t1", 1, [0, 1], {"lr": 0.1, "layers": 2, "adam": True, "name": "x"}, 17, [])
 PLAIN = st.recursive(

@@ -34,9 +34,8 @@ from agent.protocol import (
     Stop,
     Training,
     Welcome,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.timeline import EPOCH
 from tests.faults.training import KILL_S, Run, Shared, Told

@@ -23,8 +23,9 @@ except ImportError:
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from agent.health import gpu_problem
     from agent.outbox import Outbox
-    from agent.protocol import ProtocolError, decode, encode
+    from agent.protocol import ProtocolError
     from agent.transfer import Directory, Manifest, TransferError
+    from agent.wire import decode, encode
     from seerd.core.codec import decode_event, encode_event
     from seerd.errors import SeerdError
     from seerd.shell.home import RunFolder

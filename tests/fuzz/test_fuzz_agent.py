@@ -20,11 +20,12 @@ from agent import outbox as outboxes
 from agent import plainfile, postmortem
 from agent.health import gpu_problem
 from agent.outbox import Outbox
-from agent.protocol import Exited, Prepare, Prepared, Started, decode, encode
+from agent.protocol import Exited, Prepare, Prepared, Started
 from agent.receive import Entry, PushError, checked
 from agent.spot import Metadata
 from agent.transfer import Directory, Manifest, TransferError, fetch, store
 from agent.web import WebError, Wires
+from agent.wire import decode, encode
 from tests.agent.conftest import Rig, bundle, rig
 from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 

@@ -25,9 +25,8 @@ from agent.protocol import (
     Reported,
     Started,
     Training,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 from planner.policy import POLICIES
 from seerd.core.codec import decode_commands, decode_event, encode_commands, encode_event
 from seerd.core.commands import Launch, StartTrial

@@ -33,9 +33,8 @@ from agent.protocol import (
     Stop,
     Training,
     Welcome,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited

@@ -129,7 +129,7 @@ OBEYING = (
     Mutant(
         "a message may lack any of its fields",
         "nothing is let through that is not exactly a message",
-        "agent/protocol.py",
+        "agent/wire.py",
         "if not hints.keys() - _OPTIONAL[cls] <= body.keys() <= hints.keys():",
         "if not body.keys() <= hints.keys():",
         ("tests/agent/test_agent_protocol.py",),
@@ -137,7 +137,7 @@ OBEYING = (
     Mutant(
         "a text passes as a number",
         "nothing is let through that is not exactly a message",
-        "agent/protocol.py",
+        "agent/wire.py",
         "if hint is str and isinstance(value, str):",
         "if hint in (int, str, bool) and isinstance(value, str):",
         ("tests/agent/test_agent_protocol.py",),
@@ -145,7 +145,7 @@ OBEYING = (
     Mutant(
         "a name in a message stands twice, and the last one counts",
         "nothing is let through that is not exactly a message",
-        "agent/protocol.py",
+        "agent/wire.py",
         "    if len(body) != len(pairs):\n",
         "    if len(body) > len(pairs):\n",
         ("tests/agent/test_agent_protocol.py",),

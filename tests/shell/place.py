@@ -31,9 +31,8 @@ from agent.protocol import (
     Stop,
     Training,
     Welcome,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.replay import replay

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome, decode, encode
+from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
+from agent.wire import decode, encode
 from seerd.core.events import Saved
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation, Ears

@@ -28,9 +28,8 @@ from agent.protocol import (
     Started,
     Training,
     Welcome,
-    decode,
-    encode,
 )
+from agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote

@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot, encode
+from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
+from agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, slot_name, stored
 from seerd.shell.stores.data import Address
