@@ -139,7 +139,14 @@ def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_wh
 @pytest.mark.parametrize("path", ADAPTERS, ids=named)
 def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_are_made_of(path: Path) -> None:
     beneath = ("seerd.shell.aws", "seerd.shell.ssh")
-    allowed = ("seerd.errors", "seerd.units", "agent.protocol", "agent.wire", *beneath, f"seerd.shell.{path.parent.name}")
+    allowed = (
+        "seerd.errors",
+        "seerd.units",
+        "agent.protocol",
+        "agent.wire",
+        *beneath,
+        f"seerd.shell.{path.parent.name}",
+    )
     ours = [n for n in imports(tree_of(path)) if n.split(".")[0] in {"seerd", "planner", "agent", "cli"}]
     assert [n for n in ours if not n.startswith(allowed)] == []
 

@@ -38,6 +38,7 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
+from seerd.core.incumbent import incumbent
 from seerd.core.launching import come, gone, refuse
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
@@ -323,8 +324,18 @@ def _confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     if any(known.name == new.name for known in trial.checkpoints):
         return
     trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
+    _reconsider_result(state)
     state.stirred = state.stirred or state.no_model
     state.no_model = False
+
+
+def _reconsider_result(state: State) -> None:
+    """What was told late, after a model had been handed back, may be a better one: then that is."""
+    best = incumbent(state)
+    if state.phase is RunPhase.RELEASING and state.published is not None and best is not None:
+        sign = 1.0 if state.facts.mode == "max" else -1.0
+        if sign * best.metric > sign * state.published.incumbent.metric:
+            state.published, state.stirred = None, True
 
 
 def _took(state: State, seconds: float) -> None:
@@ -361,6 +372,7 @@ def _(event: ModelPublished, state: State) -> None:
     if isinstance(command, Publish) and state.publishing is not None:
         state.published = Published(state.publishing, event.path)
         state.publishing = None
+        _reconsider_result(state)
 
 
 @_apply.register

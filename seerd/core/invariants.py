@@ -115,11 +115,12 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """What is handed back is a checkpoint that an agent confirmed."""
+    """What is handed back is a checkpoint that an agent confirmed; newer ones of its trial may have taken its place in the store since."""
     if state.published is None:
         return
     best = state.published.incumbent
-    if best.checkpoint not in state.trials[best.trial].checkpoints:
+    kept = state.trials[best.trial].checkpoints
+    if best.checkpoint not in kept and not any(one.epoch > best.checkpoint.epoch for one in kept):
         yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
 
 

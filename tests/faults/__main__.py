@@ -17,6 +17,9 @@ from tests.faults.shrink import shrink
 from tests.faults.soak import soak
 from tests.faults.world import Report, play
 
+ENOUGH = 1000
+"""In so many runs everything that can go wrong has gone wrong."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -33,10 +36,16 @@ def main() -> int:
     if asked.every_step is not None:
         return every_step(asked.every_step)
     soaked = soak(range(asked.first, asked.first + asked.seeds), asked.jobs)
-    print(json.dumps(asdict(soaked) | {"seeds_per_s": round(soaked.seeds_per_s, 2)}, indent=1))
+    print(
+        json.dumps(asdict(soaked) | {"seeds_per_s": round(soaked.seeds_per_s, 2), "missing": soaked.missing}, indent=1)
+    )
     for seed in sorted(soaked.violations)[:1]:
         tell(seed)
-    return 1 if soaked.violations else 0
+    if soaked.violations:
+        print(f"promises were broken with the seeds {sorted(soaked.violations)}", file=sys.stderr)
+    if soaked.missing and asked.seeds >= ENOUGH:
+        print(f"never tried: {soaked.missing}", file=sys.stderr)
+    return 1 if soaked.violations or (soaked.missing and asked.seeds >= ENOUGH) else 0
 
 
 def tell(seed: int) -> int:

@@ -38,6 +38,7 @@ class Host:
         self.wires: list[Wire] = []
         self.boots = 0
         self.orphaned_at: float | None = None
+        self.hung: list[tuple[float, float]] = []
         self._alone: list[tuple[float, float]] = []
         self.vanished_at: float | None = None
         self._run = run

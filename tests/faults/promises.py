@@ -26,6 +26,8 @@ UNKNOWN_S = 120.0
 EPSILON_S = 1e-6
 OVER_S = 420.0
 """A run is over so long after its deadline, or after whatever has kept it from ending: credentials, a store, a daemon that was not there."""
+AGAIN_S = 15.0
+"""EC2 is asked again within so long after it could not be reached: politely."""
 NO_EC2 = ("throttling storm", "endpoint unreachable", "credentials expired")
 LEDGERS = "the_budget_is_kept"
 """The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what counts."""
@@ -76,18 +78,19 @@ class Promises:
         self._progress_counts_once(state)
 
     def _excused_gpu_s(self) -> float:
-        """What nobody could have saved: a dead machine, while no daemon could reach EC2; one without an agent, while there was
-        no daemon to start one (see docs/reliability.md, "What is left").
+        """What nobody could have saved: a machine that is dead or whose agent hangs, while no daemon could reach EC2; one without an agent,
+        while there was no daemon to start one (see docs/reliability.md, "What is left").
         """
         play = self._play
         absent = play.coordinator.absent
-        unreachable = [*absent, *(span for name in NO_EC2 for span in play.chance.spans(name))]
+        shut = (span for name in NO_EC2 for span in play.chance.spans(name))
+        unreachable = [*absent, *((since, until + AGAIN_S) for since, until in shut)]
         seconds = 0.0
         for host in play.hosts.values():
             if host.vanished_at is not None:
                 seconds += overlap_s([(host.vanished_at, host.instance.ended or play.now)], unreachable)
             else:
-                seconds += overlap_s(host.alone, absent)
+                seconds += overlap_s(host.alone, absent) + overlap_s(host.hung, unreachable)
         return seconds * play.scenario.facts.cluster.gpus_per_instance
 
     def _take_in_hand(self) -> None:

@@ -231,6 +231,7 @@ class Play:
     def _freeze(self, host: Host, until: float) -> None:
         if host.agent is not None and host.agent.alive:
             host.agent.freeze(until - self.now)
+            host.hung.append((self.now, until))
 
     def _lose_agent(self, host: Host) -> None:
         """Only while somebody is there to start another: without both, nothing but the scheduled power-off ends an instance."""
