@@ -17,7 +17,7 @@ from tests.faults.shrink import shrink
 from tests.faults.soak import soak
 from tests.faults.world import Report, play
 
-ENOUGH = 1000
+ENOUGH = 5000
 """In so many runs everything that can go wrong has gone wrong."""
 
 

@@ -22,6 +22,9 @@ from tests.faults.weather import Span, Weather
 SLOW_STORE = 0.15
 """So many runs have checkpoints that take up to two minutes to store."""
 
+SPREAD = 0.15
+"""So many runs have trials that reach over several instances."""
+
 POLICIES = ("seer", "seer", "seer", "sha", "hyperband", "asha", "hypersched", "random", "grid", "e-hyperband", "e-grid")
 
 RATES: dict[str, tuple[float, float]] = {
@@ -59,7 +62,7 @@ RATES: dict[str, tuple[float, float]] = {
     "reports NaN": (0.01, 0.3),
     "never reports": (0.01, 0.5),
     "disk full": (0.05, 0.5),
-    "waits for its peer for ever": (0.1, 1.0),
+    "waits for its peer for ever": (0.5, 1.0),
     # The store.
     "grants fails": (0.01, 0.2),
     "store fails": (0.01, 0.2),
@@ -141,9 +144,10 @@ def scenario(seed: int) -> Scenario:
 
 def some_run(rng: random.Random, seed: int) -> RunFacts | None:
     """A run on rented instances as `seerd run` would begin it; None if its limits fit nothing."""
-    size = rng.choice([1, 2, 4, 4])
+    spread = random.Random(f"beside {seed}").random() < SPREAD
+    size = min(rng.choice([1, 2, 4, 4]), 2 if spread else 4)
     deadline_s = rng.choice([420.0, 600.0, 900.0])
-    gpus = size * rng.choice([1, 2, 3, 4])
+    gpus = size * max(rng.choice([1, 2, 3, 4]), 4 if spread else 1)
     limits = Limits(deadline_s, deadline_s * gpus * rng.uniform(0.3, 1.0), gpus)
     price = 3.06
     if rng.random() < 0.3:
@@ -152,7 +156,7 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         name=rng.choice(POLICIES),
         eta=rng.choice([2, 3, 4]),
         nu=2,
-        p_max=rng.choice([1, 2, 4, None]),
+        p_max=(rng.choice([1, 2, 4, None]), None)[spread],
         t_min_s=rng.choice([20.0, 40.0]),
         seed=seed,
         trials=rng.choice([None, 4, 6, 9]),

@@ -14,6 +14,7 @@ import asyncssh
 
 from seerd.errors import ProviderError
 from seerd.shell.ssh.connecting import BOOTING, SHOWN, Machine, UnreachableError, open_connection
+from seerd.shell.ssh.programs import running
 from seerd.shell.ssh.remote import TunnelReader, TunnelWriter
 
 AGAIN_S = 0.5
@@ -54,7 +55,7 @@ class Workbench:
         machine is lost.
         """
         try:
-            async with self._connections[name].create_process(_ROOT, encoding=None) as process:
+            async with running(self._connections[name], _ROOT) as process:
                 process.stdin.write(program.encode())
                 process.stdin.write_eof()
                 async for line in process.stdout:
@@ -67,7 +68,7 @@ class Workbench:
         """Unpack this tar file into the new folder `to` there, root's. Raises `ProviderError`."""
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
-            async with self._connections[name].create_process(command, encoding=None) as process:
+            async with running(self._connections[name], command) as process:
                 async for chunk in _chunks(archive):
                     process.stdin.write(chunk)
                     await process.stdin.drain()

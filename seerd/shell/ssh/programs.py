@@ -1,0 +1,24 @@
+"""A program on a machine, for as long as somebody wants it.
+
+The one rule: whoever gives a program up does not wait for it to end. sshd closes its side of a channel only when the program has ended, and
+one that hangs, or a setup command of minutes, never would in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import asyncssh
+
+
+@contextlib.asynccontextmanager
+async def running(
+    connection: asyncssh.SSHClientConnection, command: str
+) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
+    """This shell command there; it has no standard input any more when the block is left."""
+    process = await connection.create_process(command, encoding=None)
+    try:
+        yield process
+    finally:
+        process.close()

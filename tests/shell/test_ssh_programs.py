@@ -1,0 +1,45 @@
+"""Programs on a machine over SSH that somebody gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from seerd.shell.ssh.connecting import open_connection
+from seerd.shell.ssh.programs import running
+from tests.shell.sshd import Sshd, sshds
+
+REMOTE_S = 30
+
+
+@pytest.fixture
+def server() -> Iterator[Sshd]:
+    with sshds(1) as (server,):
+        yield server
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.3])
+def test_whoever_gives_a_program_up_does_not_wait_for_its_end(server: Sshd, after_s: float) -> None:
+    async def given_up() -> float:
+        connection = await open_connection(server.machine())
+
+        async def work() -> None:
+            async with running(connection, f"sleep {REMOTE_S}") as process:
+                await process.wait()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(after_s)
+        task.cancel()
+        began = time.monotonic()
+        await asyncio.wait([task])
+        took_s = time.monotonic() - began
+        assert task.cancelled()
+        again = await connection.run("echo still here")
+        assert again.stdout == "still here\n", "the connection is as good as before"
+        connection.abort()
+        return took_s
+
+    assert asyncio.run(given_up()) < REMOTE_S / 3
