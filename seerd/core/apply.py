@@ -7,8 +7,10 @@ afterwards, in `decide` and `reconcile`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import singledispatch
+from operator import attrgetter
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
@@ -48,16 +50,20 @@ from seerd.core.triage import node_stalled, node_waited
 
 
 def apply(state: State, event: AnyEvent) -> None:
-    """Write the event down. A fact of an agent that was seen before, or of an instance that is gone, changes nothing."""
+    """Write the event down. A fact of an agent that was seen before changes nothing, and one of an instance that is gone only the record."""
     if isinstance(event, AgentFact):
         instance = state.instances.get(event.instance)
         if instance is None:
             if isinstance(event, InstanceNoticed):
                 state.noticed[event.instance] = event.by
             return
-        if event.fact <= instance.seen or instance.phase is InstancePhase.TERMINATED:
+        if event.fact <= instance.seen:
             return
         instance.seen = event.fact
+        if instance.phase is InstancePhase.TERMINATED:
+            if isinstance(event, TrialReported):
+                _fill(state, event)
+            return
     _apply(event, state)
 
 
@@ -295,6 +301,16 @@ def _rewind(trial: Trial, epoch: int) -> None:
     """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are taken back."""
     while trial.history and trial.history[-1].epoch > epoch:
         trial.history.pop()
+
+
+def _fill(state: State, event: TrialReported) -> None:
+    """A report that comes when its instance is gone, and its trial has gone on from what was found in the store."""
+    trial = state.trials.get(event.trial)
+    if trial is None or event.attempt > trial.attempt:
+        return
+    place = bisect_left(trial.history, event.epoch, key=attrgetter("epoch"))
+    if place < len(trial.history) and trial.history[place].epoch != event.epoch:
+        trial.history.insert(place, Report(event.happened, event.epoch, event.metric))
 
 
 @_apply.register

@@ -348,6 +348,13 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     assert (trial.reports, trial.metric) == (70, 0.4)
     assert trial.phase is TrialPhase.WAITING
 
+    instance = world.state.instances[lost.instance]
+    for epoch in (3, 71, 3):
+        late = {"at": now, "happened": now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
+        step(world.state, TrialReported(**late, attempt=1, epoch=epoch, metric=0.3, unit_s=1.0))
+    epochs = [report.epoch for report in trial.history]
+    assert epochs == [1, 2, 3, 60, 70], "what its own journal tells later fills the holes, and adds nothing"
+
 
 def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_is_resumed(facts: MakeFacts) -> None:
     """Another model would be a worse one: only damage makes the next best the result."""

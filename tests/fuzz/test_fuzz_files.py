@@ -148,6 +148,7 @@ def test_a_saved_price_is_one_or_is_asked_for_again(tmp_path, usd, data):
 @given(junk(b'{"epoch":1,"metrics":{"a":0.5},"sha256":"00","size":1}') | VALUES.map(lambda v: json.dumps(v).encode()))
 @example(b'{"epoch":%d,"metrics":{},"sha256":"","size":1}' % 2**70)
 @example(b'{"epoch":1,"metrics":{"a":1e999},"sha256":"","size":1}')
+@example(b'{"epoch":1,"metrics":{},"sha256":"\xb0","size":1}')
 @fuzzed(80)
 def test_a_manifest_in_the_store_is_one_or_is_passed_over(data):
     import msgspec

@@ -5,6 +5,7 @@ The one rule: a mutant that survives is a hole in the tests, and makes the exit 
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,11 @@ from tests.mutants.mutant import Mutant
 AT_ONCE = 2
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
     """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("words", nargs="*", help="of the name or the file; without any: every mutant")
+    words: list[str] = parser.parse_args().words
     began = time.monotonic()
     chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in words)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -51,4 +55,4 @@ def verdict(found: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

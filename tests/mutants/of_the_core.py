@@ -71,8 +71,8 @@ DECIDING = (
         "a fact that an agent tells again counts again",
         "progress is never counted twice",
         "seerd/core/apply.py",
-        "if event.fact <= instance.seen or instance.phase is InstancePhase.TERMINATED:",
-        "if instance.phase is InstancePhase.TERMINATED:",
+        "if event.fact <= instance.seen:",
+        "if instance.phase is InstancePhase.REQUESTED:",
         (f"{RUN}::test_a_fact_that_is_told_again_counts_once",),
     ),
     Mutant(

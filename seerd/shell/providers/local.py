@@ -39,7 +39,8 @@ class LocalProvider:
     cuda: bool
     lease_s: float
     grace_s: float
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
+    given_back: set[str] = field(default_factory=set)
 
     async def open(self) -> None:
         """This machine is there."""
@@ -56,10 +57,11 @@ class LocalProvider:
         return Launched(instance, self.gpus, time.time())
 
     async def connect(self, instance: str) -> Connection:
-        """A connection to its socket, by a path that is short enough for one."""
+        """A connection to its socket, by a path that is short enough for one. Once it is given back, no agent is started for it."""
         if not self._there(instance):
             raise ProviderError(f"{instance} has been removed")
-        await self._ensure_agent(instance)
+        if instance not in self.given_back:
+            await self._ensure_agent(instance)
         with _short(self.folder / instance) as path:
             return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
 
@@ -69,7 +71,9 @@ class LocalProvider:
 
     async def terminate(self, name: str) -> Span:
         """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
-        await self._end(name if self._there(name) else _named(name))
+        instance = name if self._there(name) else _named(name)
+        self.given_back.add(instance)
+        await self._end(instance)
         return Span()
 
     async def loss(self) -> Loss:
@@ -79,21 +83,31 @@ class LocalProvider:
     async def leftovers(self) -> list[str]:
         """Agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
-        return [f"{folder.name}: its agent still runs" for folder in folders if _locked(folder)]
+        return [f"{folder.name}: its agent still runs" for folder in folders if self._runs(folder.name)]
 
     async def close(self) -> None:
         """Nothing is open."""
 
     async def _end(self, instance: str) -> None:
         folder = self.folder / instance
-        if await _wait(lambda: not _locked(folder), END_S):
+        if await _wait(lambda: not self._runs(instance), END_S):
             return
-        _signal(folder, signal.SIGKILL)
-        await _wait(lambda: not _locked(folder), END_S)
+        self._kill(instance)
+        await _wait(lambda: not self._runs(instance), END_S)
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
-        if not await _wait(lambda: not _locked(folder), END_S):
+        if not await _wait(lambda: not self._runs(instance), END_S):
             raise ProviderError(f"the agent in {folder} does not end; kill the process that `fuser agent.lock` names")
+
+    def _runs(self, instance: str) -> bool:
+        """Whether an agent lives there, or one has been started that has not got so far as to take its lock."""
+        return _locked(self.folder / instance) or any(one.poll() is None for one in self.spawned.get(instance, ()))
+
+    def _kill(self, instance: str) -> None:
+        if _locked(self.folder / instance):
+            _signal(self.folder / instance, signal.SIGKILL)
+        for process in self.spawned.get(instance, ()):
+            process.kill()
 
     def _there(self, instance: str) -> bool:
         return (self.folder / instance).is_dir()
@@ -101,7 +115,7 @@ class LocalProvider:
     async def _ensure_agent(self, instance: str) -> None:
         folder = self.folder / instance
         if not _locked(folder):
-            self.processes.append(self._spawn(folder))
+            self.spawned.setdefault(instance, []).append(self._spawn(folder))
         if not await _wait(lambda: _answers(folder), START_S):
             raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}")
 

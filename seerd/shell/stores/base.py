@@ -87,7 +87,7 @@ def stored(name: str, manifest: bytes) -> Stored | None:
     """The checkpoint of this name in the store, None if that is no manifest: trials write them, and are not trusted."""
     try:
         told = msgspec.json.decode(manifest, type=_Manifest)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     if len(manifest) > LARGEST_MANIFEST or not 0 <= told.epoch <= MOST_REPORTS or not 0 <= told.size <= LARGEST:
         return None

@@ -1,0 +1,57 @@
+"""This machine as an instance: what is left of it when it has been given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from seerd.errors import ProviderError
+from seerd.shell.bundle import build_agent
+from seerd.shell.providers import local
+from seerd.shell.providers.local import LocalProvider
+
+INSTANCE = "local-1"
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> LocalProvider:
+    bundle = tmp_path / "agent.pyz"
+    build_agent(bundle)
+    return LocalProvider(tmp_path / "instances", "run", bundle, 1, cuda=False, lease_s=60.0, grace_s=1.0)
+
+
+def test_an_agent_that_is_being_started_while_its_instance_is_given_back_does_not_stay(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "END_S", 3.0)
+
+    async def given_back() -> None:
+        await provider.launch("1.0")
+        provider.spawned[INSTANCE][0].kill()
+        provider.spawned[INSTANCE][0].wait()
+        again = asyncio.create_task(provider.connect(INSTANCE))
+        await asyncio.sleep(0)
+        assert len(provider.spawned[INSTANCE]) == 2
+        assert await provider.leftovers() == [f"{INSTANCE}: its agent still runs"]
+        await provider.terminate(INSTANCE)
+        with contextlib.suppress(OSError, ProviderError):
+            (await again)[1].close()
+        assert await provider.leftovers() == []
+        assert all(process.poll() is not None for process in provider.spawned[INSTANCE])
+
+    asyncio.run(given_back())
+
+
+def test_an_instance_that_was_given_back_gets_no_new_agent(provider: LocalProvider) -> None:
+    async def asked_again() -> None:
+        await provider.launch("1.0")
+        provider.spawned[INSTANCE][0].terminate()
+        await provider.terminate(INSTANCE)
+        with pytest.raises(OSError):
+            await provider.connect(INSTANCE)
+        assert len(provider.spawned[INSTANCE]) == 1
+
+    asyncio.run(asked_again())
