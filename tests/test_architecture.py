@@ -142,6 +142,7 @@ def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_a
     allowed = (
         "seerd.errors",
         "seerd.units",
+        "seerd.shell.clock",
         "agent.protocol",
         "agent.wire",
         *beneath,

@@ -9,13 +9,13 @@ carry out an order's id only once.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agent.protocol import FACTS, VERSION, Ack, Ask, Fact, Hello, Order, ProtocolError, Renew, Shutdown, Welcome
 from agent.wire import decode, encode
 from seerd.errors import ProviderError
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Reader, Writer
 
 RENEW_S = 5.0
@@ -189,7 +189,7 @@ class Conversation:
             raise RebootError(
                 f"{self.instance} has been rebooted: what ran there is gone, and so is its scheduled power-off"
             )
-        self.boot, self.ahead_s = welcome.boot, welcome.now - time.time()
+        self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
         return welcome, self.ahead_s
 
     async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:

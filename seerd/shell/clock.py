@@ -1,4 +1,8 @@
-"""The time of a run, in seconds since it began: wall clock across restarts, monotonic within one process, also while the machine sleeps."""
+"""The time: seconds since 1970 that go on steadily, and the time of a run, in seconds since it began.
+
+The one rule: the shell asks `wall`, never the wall clock. Somebody who sets that while a run is under way would otherwise change what an
+instance is billed for, and how long one that may have come of a lost answer is looked for.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,25 @@ import time
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)): deadlines do, and so do bills."""
 
+began_at = time.time() - time.clock_gettime(STEADY)
+"""Where the steady clock began, in seconds since 1970, by the wall clock as it was when this process began."""
+
+
+def wall() -> float:
+    """Seconds since 1970, whatever has happened to the wall clock since this process began."""
+    return time.clock_gettime(STEADY) + began_at
+
 
 class RunClock:
-    """`origin`: when the run began, in seconds since 1970."""
+    """`origin`: when the run began, in seconds since 1970. Wall clock across restarts, steady within one process."""
 
     def __init__(self, origin: float) -> None:
         self.origin = origin
-        self._offset = time.time() - origin - time.clock_gettime(STEADY)
 
     def now(self) -> float:
-        """Seconds since the run began; never goes back while this process lives, whatever happens to the wall clock."""
-        return time.clock_gettime(STEADY) + self._offset
+        """Seconds since the run began; never goes back while this process lives."""
+        return wall() - self.origin
 
-    def of_wall(self, wall: float) -> float:
-        """The run's time of a wall-clock moment (seconds since 1970) on this machine."""
-        return wall - self.origin
+    def of_wall(self, moment: float) -> float:
+        """The run's time of a moment, seconds since 1970."""
+        return moment - self.origin

@@ -22,6 +22,9 @@ from tests.faults.weather import Span, Weather
 SLOW_STORE = 0.15
 """So many runs have checkpoints that take up to two minutes to store."""
 
+WRONG_CLOCK = 0.1
+"""So many coordinators have clocks that are set wrong for a while, and then right again."""
+
 SPREAD = 0.15
 """So many runs have trials that reach over several instances."""
 
@@ -139,7 +142,13 @@ def scenario(seed: int) -> Scenario:
     script = some_script(rng)
     if random.Random(f"upload {seed}").random() < SLOW_STORE:
         script = replace(script, upload_s=random.Random(f"upload of {seed}").uniform(4.0, 20.0))
-    return Scenario(seed, facts, script, some_weather(rng, facts.problem.limits.deadline_s), some_kills(rng))
+    deadline_s = facts.problem.limits.deadline_s
+    weather, kills = some_weather(rng, deadline_s), some_kills(rng)
+    clock = random.Random(f"clock {seed}")
+    if clock.random() < WRONG_CLOCK:
+        spans = {"clock set wrong": (some_span(clock, deadline_s, 5.0, 400.0),)}
+        weather = replace(weather, spans={**weather.spans, **spans})
+    return Scenario(seed, facts, script, weather, kills)
 
 
 def some_run(rng: random.Random, seed: int) -> RunFacts | None:

@@ -70,6 +70,10 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
     assert not play(scenario(seed)).wrong
 
 
+def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some() -> None:
+    assert not play(scenario(706).without("Ctrl-C")).wrong
+
+
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
     return replace(scenario(seed), kills=(), weather=Weather())

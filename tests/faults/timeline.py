@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from typing import Any
+
+from seerd.shell import clock
 
 EPOCH = 1_800_000_000.0
 """Wall clock when a run begins."""
@@ -191,12 +194,16 @@ def _close(work: Any) -> None:
 
 
 @contextlib.contextmanager
-def clocks(wall: Callable[[], float], steady: Callable[[], float]) -> Iterator[None]:
-    """What this interpreter's clocks show meanwhile: patched where everybody reads them, so that no reading can be forgotten."""
-    real = time.time, time.monotonic, time.clock_gettime
-    time.time, time.monotonic = wall, steady  # type: ignore[assignment]
-    time.clock_gettime = lambda clock: steady()  # type: ignore[assignment]
+def surroundings(wall: Callable[[], float], steady: Callable[[], float]) -> Iterator[None]:
+    """What this interpreter's clocks show meanwhile, and a terminal that Ctrl-C can be pressed at (there is none for what runs in the
+    background): patched where everybody reads them, so that no reading can be forgotten.
+    """
+    real = time.time, time.monotonic, time.clock_gettime, clock.began_at, signal.getsignal
+    time.time, time.monotonic = wall, steady
+    time.clock_gettime = lambda which: steady()
+    clock.began_at = EPOCH
+    signal.getsignal = lambda number: signal.SIG_DFL
     try:
         yield
     finally:
-        time.time, time.monotonic, time.clock_gettime = real  # type: ignore[assignment]
+        time.time, time.monotonic, time.clock_gettime, clock.began_at, signal.getsignal = real

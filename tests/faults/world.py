@@ -21,7 +21,7 @@ from tests.faults.machines import Host
 from tests.faults.objects import Objects
 from tests.faults.promises import Promises
 from tests.faults.scenario import Scenario
-from tests.faults.timeline import EPOCH, DeadlockError, Timeline, clocks
+from tests.faults.timeline import EPOCH, DeadlockError, Timeline, surroundings
 from tests.faults.training import Shared
 from tests.faults.weather import Chance
 
@@ -79,6 +79,7 @@ class Play:
         self.events = 0
         self._told = told
         self._folder = folder
+        self._set_wrong_s = 0.0
         watching = Watching(self.say, self._saw, self._over)
         self.coordinator = Coordinator(scenario, self.shared, self.ec2, self.hosts, folder, watching)
         self.promises = Promises(self)
@@ -111,7 +112,7 @@ class Play:
 
     def run(self) -> Report:
         """From the first to the last moment."""
-        with clocks(lambda: EPOCH + self.now, lambda: self.now):
+        with surroundings(lambda: EPOCH + self.now + self._set_wrong_s, lambda: self.now):
             self._order_faults()
             self.timeline.at(0.0, self.coordinator.start)
             self.timeline.at(self.deadline_s + LATE_S, self._tidy_up)
@@ -198,6 +199,9 @@ class Play:
                 self.timeline.at(since, lambda act=act, name=name, until=until: self._befall(name, act, until))  # type: ignore[misc]
         for since, _ in self.chance.spans("Ctrl-C"):
             self.timeline.at(since, self._interrupt)
+        for since, until in self.chance.spans("clock set wrong"):
+            self.timeline.at(since, self._set_clock)
+            self.timeline.at(until, lambda: setattr(self, "_set_wrong_s", 0.0))
 
     def _acts(self) -> dict[str, Callable[[Host, float], None]]:
         return {
@@ -255,6 +259,11 @@ class Play:
     def _hint(self, host: Host) -> None:
         if host.agent is not None and host.agent.alive:
             host.agent.notice("rebalance", None)
+
+    def _set_clock(self) -> None:
+        self.chance.injected["clock set wrong"] += 1
+        self._set_wrong_s = self.chance.dice("clock set wrong").choice([-4000.0, -90.0, -5.0, 5.0, 90.0, 4000.0])
+        self.say(f"the coordinator's clock is set wrong, by {self._set_wrong_s:+.0f}s")
 
     def _interrupt(self) -> None:
         self.chance.injected["Ctrl-C"] += 1

@@ -168,7 +168,7 @@ RENTING = (
         "an instance is given back for certain",
         "seerd/shell/providers/ec2_fleet.py",
         "            except AwsError as error:\n                await self._judge(entry, error, asyncio.get_running_loop().time() - begun)\n",
-        "            except AwsError:\n                self.register.end(instance, time.time())\n",
+        "            except AwsError:\n                self.register.end(instance, wall())\n",
         (f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",),
     ),
     Mutant(

@@ -20,6 +20,14 @@ ENDURING = (
         (f"{WORLD}::test_a_launch_that_is_called_off_while_it_is_given_back_is_still_given_back",),
     ),
     Mutant(
+        "a launch that is taken up without credentials is given up at once",
+        "the ledger is the cloud's own account",
+        "seerd/shell/providers/ec2_flight.py",
+        "        self._unclear = True\n        found = await",
+        "        found = await",
+        (f"{WORLD}::test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some",),
+    ),
+    Mutant(
         "a launch of unknown outcome is not looked for without credentials",
         "the ledger is the cloud's own account",
         "seerd/shell/providers/ec2_fleet.py",
@@ -79,8 +87,8 @@ ENDURING = (
         "a launch that is taken up does not look for what it has brought",
         "the ledger is the cloud's own account",
         "seerd/shell/providers/ec2_flight.py",
-        "        found = await self._ground.fleet.find_launched(self._token)\n        live = [",
-        "        found: list[Entry] = []\n        live = [",
+        "        found = await self._ground.fleet.find_launched(self._token)\n        self._unclear",
+        "        found: list[Entry] = []\n        self._unclear",
         (f"{SEED}[76]",),
     ),
 )

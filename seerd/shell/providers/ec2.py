@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import time
 from collections.abc import Sequence
 
 from seerd.errors import LaunchError, ProviderError
@@ -18,6 +17,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.instances import ENDING, RUN, tagged
 from seerd.shell.aws.keys import Keys
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, Ground, machine, span_of
@@ -68,7 +68,7 @@ class Ec2Provider:
         self._awaited = set(tokens)
         found = await self._found(known)
         entries = [
-            self._fleet.register.take_up(seen, time.time())
+            self._fleet.register.take_up(seen, wall())
             for seen in found
             if seen.token not in self._awaited or seen.instance in known
         ]
@@ -135,7 +135,7 @@ class Ec2Provider:
 
     async def _end_what_runs(self) -> None:
         """Nothing of a run that is over has a reason to run; what cannot be ended is named by `leftovers`."""
-        entries = [self._fleet.register.take_up(seen, time.time()) for seen in await self._fleet.find()]
+        entries = [self._fleet.register.take_up(seen, wall()) for seen in await self._fleet.find()]
         with contextlib.suppress(ProviderError):
             await self._fleet.end_all(entry for entry in entries if not entry.ended and not entry.given_back)
 
@@ -206,7 +206,7 @@ class Ec2Provider:
         if instance not in self._fleet.register:
             filters = [*tagged(RUN, self._settings.run), {"Name": "instance-id", "Values": [instance]}]
             for seen in await instances.find(self._cloud, filters):
-                self._fleet.register.take_up(seen, time.time())
+                self._fleet.register.take_up(seen, wall())
         if instance not in self._fleet.register:
             return Span()
         entry = self._fleet.register[instance]

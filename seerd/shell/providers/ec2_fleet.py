@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AGAIN, AwsError, Kind
 from seerd.shell.aws.instances import COMMAND, ENDING, RUN, Seen, tagged
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
 
@@ -96,7 +96,7 @@ class Fleet:
         """What this launch has brought, asked afresh and taken up; ended ones too."""
         filters = tagged(RUN, self._run) + tagged(COMMAND, token)
         for seen in await instances.find(self._cloud, filters):
-            self.register.take_up(seen, time.time())
+            self.register.take_up(seen, wall())
         return self.register.of(token)
 
     async def hunt(self, token: str, end: float) -> list[Entry]:
@@ -106,7 +106,7 @@ class Fleet:
         begun = asyncio.get_running_loop().time()
         while True:
             try:
-                if (found := await self.find_launched(token)) or time.time() >= end:
+                if (found := await self.find_launched(token)) or wall() >= end:
                     return found
             except AwsError as error:
                 mended = error.kind in MENDED and asyncio.get_running_loop().time() - begun < MEND_S
@@ -128,7 +128,7 @@ class Fleet:
                 if answer.before in ENDING and await self._has_ended(entry):
                     break  # before we asked: EC2 knows since when
                 if answer.now in ENDING:
-                    self.register.end(instance, time.time(), before=answer.before)
+                    self.register.end(instance, wall(), before=answer.before)
                     break
             failures += 1
             await self._cloud.retries.pause(failures)
@@ -154,15 +154,15 @@ class Fleet:
         """What a termination means that fails since so many seconds: nothing, if asking again may help. Credentials are renewed, and an
         instance whose agent nobody talks with switches itself off: that is waited for.
         """
-        if error.kind in AGAIN and time.time() < self._hard_end + PAST_END_S:
+        if error.kind in AGAIN and wall() < self._hard_end + PAST_END_S:
             return
         if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
             return
         if entry.ended:
             return
         if error.kind is Kind.GONE:
-            if time.time() - entry.noted_at > FORGET_S:
-                self.register.end(entry.instance, entry.missing_at or time.time())
+            if wall() - entry.noted_at > FORGET_S:
+                self.register.end(entry.instance, entry.missing_at or wall())
             return
         if await self._has_ended(entry):
             return
@@ -175,13 +175,13 @@ class Fleet:
         """Whether an end that was refused has come all the same."""
         with contextlib.suppress(AwsError):
             for seen in await instances.find(self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]):
-                self.register.take_up(seen, time.time())
+                self.register.take_up(seen, wall())
         return entry.ended
 
     async def _keep_watching(self) -> None:
         while True:
             self._nudge.clear()
-            asked_at = time.time()
+            asked_at = wall()
             try:
                 answer = await self.find(patience_s=CALM_S)
             except AwsError as error:
@@ -202,7 +202,7 @@ class Fleet:
                     await self._nudge.wait()
 
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
-        news = self.register.observe(answer, asked_at, time.time(), self._busy)
+        news = self.register.observe(answer, asked_at, wall(), self._busy)
         for loss in news.losses:
             self._losses.put_nowait(loss)
         for stray in news.strays:

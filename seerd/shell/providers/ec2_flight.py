@@ -7,7 +7,6 @@ requests, and gives that back. Only then is it over.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from seerd.shell.aws.errors import AGAIN, AwsError, Kind
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import USER, Boot, script
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
 from seerd.shell.providers.ec2_register import Entry
@@ -133,7 +133,9 @@ class Flight:
         self._ground.keys.host(self._token)
         if not asked_before:
             return None
+        self._unclear = True
         found = await self._ground.fleet.find_launched(self._token)
+        self._unclear = False
         live = [entry for entry in found if not entry.ended]
         if found and not live:
             raise LaunchError(f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True)
@@ -165,7 +167,7 @@ class Flight:
     async def _ask_at(self, candidate: Candidate) -> Entry:
         """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
         request = await self._request(candidate)
-        asked_at, failures = time.time(), 0
+        asked_at, failures = wall(), 0
         end = asked_at + ASK_S
         while True:
             self._call = asyncio.create_task(self._run_instances(request, asked_at))
@@ -175,14 +177,14 @@ class Flight:
                 # Whatever is answered later: an earlier try may have launched one.
                 self._unclear = self._unclear or error.kind is Kind.UNCLEAR
                 failures += 1
-                if error.kind not in AGAIN or time.time() > end:
+                if error.kind not in AGAIN or wall() > end:
                     raise
             await self._ground.cloud.retries.pause(failures)
 
     async def _run_instances(self, request: dict[str, Any], asked_at: float) -> Entry:
         answer = await self._ground.cloud.once("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
-        return self._ground.fleet.register.expect(seen, self._token, asked_at, time.time())
+        return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
 
     async def _request(self, candidate: Candidate) -> dict[str, Any]:
         """With the key that the instance will show, which is on disk by now."""
@@ -241,7 +243,7 @@ class Flight:
         await self._answered()
         ground = self._ground
         if self._unclear:
-            await ground.fleet.hunt(self._token, time.time() + HUNT_S)
+            await ground.fleet.hunt(self._token, wall() + HUNT_S)
         brought = ground.fleet.register.of(self._token)
         for entry in brought:
             await ground.remote.forget(entry.instance)

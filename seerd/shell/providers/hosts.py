@@ -9,11 +9,11 @@ An instance is named after its host and the launch that took it: `ubuntu@10.0.0.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seerd.errors import CloudError, LaunchError, ProviderError
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.ssh.remote import Machine, Remote
 
@@ -113,7 +113,7 @@ class HostsProvider:
         if host is None:
             return self._ended.setdefault(name, Span())
         use = self._uses[host]
-        span = Span(use.since, time.time())
+        span = Span(use.since, wall())
         self._ended.update({own: span for own in (use.instance, use.token) if own})
         await self._remote.end(self._hosts[host].machine, PATIENCE_S)
         self._uses.pop(host, None)
@@ -160,7 +160,7 @@ class HostsProvider:
         """Its agent, with nothing of what an instance before it may have left behind there."""
         host = self._hosts[name]
         if name not in self._uses:
-            self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, time.time())
+            self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, wall())
             await self._remote.end(host.machine, PATIENCE_S)
         use = self._uses[name]
         self._refuse_if_ended(token)
@@ -168,7 +168,7 @@ class HostsProvider:
         if token in self._ended:
             await self._vacate(name)
         self._refuse_if_ended(token)
-        return Launched(use.instance, host.gpus, use.since or time.time())
+        return Launched(use.instance, host.gpus, use.since or wall())
 
     def _refuse_if_ended(self, token: str) -> None:
         if token in self._ended:

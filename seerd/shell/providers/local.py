@@ -15,12 +15,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.errors import ProviderError
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 
 START_S = 20.0
@@ -54,7 +54,7 @@ class LocalProvider:
         instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)
-        return Launched(instance, self.gpus, time.time())
+        return Launched(instance, self.gpus, wall())
 
     async def connect(self, instance: str) -> Connection:
         """A connection to its socket, by a path that is short enough for one. Once it is given back, no agent is started for it."""

@@ -14,7 +14,6 @@ import math
 import os
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from agent.wire import encode
 from seerd.errors import CloudError, StoreError
+from seerd.shell.clock import wall
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, slot_name, stored
 from seerd.shell.stores.data import Address
 from seerd.shell.stores.s3_client import Clients, insist, plain
@@ -175,7 +175,7 @@ class S3Store:
         return Slot(name, *urls)
 
     async def _signed(self, client: Any, operation: str, **params: Any) -> str:
-        left_s = self._expires + MARGIN_S - time.time()
+        left_s = self._expires + MARGIN_S - wall()
         lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
         await asyncio.sleep(0)  # signing takes a millisecond: hundreds must not hold up everything else
         url: str = await client.generate_presigned_url(operation, Params=params, ExpiresIn=lifetime_s)
