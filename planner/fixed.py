@@ -12,6 +12,8 @@ from planner.model import Impossible, Problem
 
 SPARE = 0.05
 """A part of an instance that is not worth another one."""
+HAIR = 1 + 1e-12
+"""What a quotient of floats may be too small by. Who counts one more GPU with it must allow for it in how long they last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,10 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     time_s = limits.deadline_s
-    gpus = _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * (1 + 1e-12)))
+    gpus = _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * HAIR))
     gpus = gpus if most is None else min(gpus, most)
     lasts_s = min(time_s, limits.budget_gpu_s / gpus)
-    if lasts_s < least_s:
+    if lasts_s * HAIR < least_s:
         reason = (
             f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, and the shortest round is {least_s:g}s (t_min)"
         )
@@ -60,7 +62,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
 def _whole(problem: Problem) -> int:
     """All GPUs of whole instances."""
     limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
-    exact = limits.budget_gpu_s / limits.deadline_s / size * (1 + 1e-12)
+    exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))
     one_more_s = limits.budget_gpu_s / ((count + 1) * size)
     return (count + (exact - count > SPARE and one_more_s >= params.t_min_s)) * size

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from planner.halving import Halving, sha, sha_rungs
@@ -293,6 +293,8 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     most=st.one_of(st.none(), st.integers(1, 40)),
     p_min=st.integers(1, 8),
 )
+@example(budget=1.999999999998181, deadline=1.0, most=None, p_min=1)
+@example(budget=1.999999999998181, deadline=0.5, most=None, p_min=1)
 @settings(max_examples=100, deadline=None)
 def test_limits_are_kept_and_impossible_is_said_exactly_when_nothing_fits(
     budget: float, deadline: float, most: int | None, p_min: int

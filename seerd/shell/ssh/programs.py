@@ -16,9 +16,12 @@ import asyncssh
 async def running(
     connection: asyncssh.SSHClientConnection, command: str
 ) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
-    """This shell command there; it has no standard input any more when the block is left."""
+    """This shell command there. Who leaves the block in good order waits for its end, others end its standard input and go."""
     process = await connection.create_process(command, encoding=None)
     try:
         yield process
-    finally:
+    except BaseException:
         process.close()
+        raise
+    process.close()
+    await process.wait_closed()
