@@ -27,6 +27,7 @@ from seerd.shell.aws import imaging, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.instances import NAME, OWNER, RUN
 from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.workbench import Workbench
@@ -125,7 +126,7 @@ def _settings(planned: Plan, gpus: int, keys: Path) -> Ec2Settings:
         volume_gb=more.get("volume_gb"),
         tags=more.get("tags", {}),
         max_usd_per_h=None,
-        hard_end=time.time() + HARD_END_S,
+        hard_end=wall() + HARD_END_S,
         boot_s=BOOT_S,
         keys=keys,
         root=True,
@@ -144,7 +145,7 @@ class _Build:
     bench: Workbench
     gpus: int
     log: Callable[[str], object]
-    end: float = field(default_factory=lambda: time.time() + HARD_END_S - IMAGE_MARGIN_S)
+    end: float = field(default_factory=lambda: wall() + HARD_END_S - IMAGE_MARGIN_S)
     instance: str = ""
     span: Span = field(default_factory=Span)
     boot_s: float = 0.0
@@ -170,7 +171,7 @@ class _Build:
         await self._script("clean.sh")
         await self.bench.forget(self.instance)
         image = await self._image()
-        return await imaging.wait(self.cloud, image, max(60.0, self.end - time.time()), self.tell)
+        return await imaging.wait(self.cloud, image, max(60.0, self.end - wall()), self.tell)
 
     # ------------------------------------------------------------ the instance
 
@@ -209,7 +210,7 @@ class _Build:
     async def _data(self) -> None:
         """By URLs that the instance is given, with the agent's own downloads: it has no credentials."""
         data, region = self.planned.spec.train.data, self.planned.spec.cluster.more.get("region")
-        store = S3Store(data[0].source, self.planned.run, time.time() + HARD_END_S, region)
+        store = S3Store(data[0].source, self.planned.run, wall() + HARD_END_S, region)
         try:
             items = [item for one in data for item in await store.downloads(one.source, one.to)]
         finally:
@@ -354,7 +355,7 @@ def _why(error: BaseException) -> str:
 
 def _cost(planned: Plan, span: Span) -> tuple[float, float | None]:
     """Seconds that are billed, and USD if the price is known."""
-    seconds = 0.0 if span.since is None else (span.until or time.time()) - span.since
+    seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
 
 

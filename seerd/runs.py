@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from seerd.facts import Lease
 from seerd.planning import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
@@ -113,8 +113,8 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
         raise LimitsError(f"the deadline of {folder.run} has passed", state.now, 0.0)
-    journal.origin = time.time() - state.now
-    worlds.save(worlds.prolonged(worlds.load(folder), time.time() + left_s + worlds.MARGIN_S), folder)
+    journal.origin = wall() - state.now
+    worlds.save(worlds.prolonged(worlds.load(folder), wall() + left_s + worlds.MARGIN_S), folder)
 
 
 def read(folder: RunFolder) -> State:

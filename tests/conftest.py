@@ -27,16 +27,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 LONGEST = (
     "test_ec2_runs.py",
-    "test_fault_world.py",
     "test_cli.py",
-    "test_image_build.py",
-    "test_violence_local.py",
+    "test_trial.py",
     "test_violence_rented.py",
+    "test_violence_local.py",
+    "test_image_build.py",
+    "test_hosts_runs.py",
+    "test_fault_world.py",
     "test_agent_hangs.py",
     "test_agent_nodes.py",
-    "test_doctor.py",
+    "test_ec2_storm.py",
     "test_mutants_decided.py",
     "test_mutants_done.py",
+    "test_doctor.py",
+    "test_sweep.py",
+    "test_simulate.py",
+    "test_agent_spot.py",
+    "test_agent_gpus.py",
 )
 """Files whose tests take minutes together."""
 

@@ -306,7 +306,7 @@ def _rewind(trial: Trial, epoch: int) -> None:
 def _fill(state: State, event: TrialReported) -> None:
     """A report that comes when its instance is gone, and its trial has gone on from what was found in the store."""
     trial = state.trials.get(event.trial)
-    if trial is None or event.attempt > trial.attempt:
+    if trial is None or event.attempt != trial.attempt:
         return
     place = bisect_left(trial.history, event.epoch, key=attrgetter("epoch"))
     if place < len(trial.history) and trial.history[place].epoch != event.epoch:

@@ -9,6 +9,7 @@ carry out an order's id only once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -55,7 +56,8 @@ class Ears:
 
 class Conversation:
     """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet;
-    `ahead_s`: how far its clock is ahead of ours.
+    `ahead_s`: how far its clock is ahead of the shell's; `off_s`: the same, or of the wall clock if that is nearer: one of ours that was wrong
+    when this process began, and is right now, is no fault of the machine.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Conversation:
     ) -> None:
         self.instance = instance
         self.boot = boot
-        self.ahead_s = 0.0
+        self.ahead_s = self.off_s = 0.0
         self._run = run
         self._seen = seen
         self._connect = connect
@@ -190,6 +192,7 @@ class Conversation:
                 f"{self.instance} has been rebooted: what ran there is gone, and so is its scheduled power-off"
             )
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
+        self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s
 
     async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:

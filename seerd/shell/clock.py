@@ -1,7 +1,7 @@
 """The time: seconds since 1970 that go on steadily, and the time of a run, in seconds since it began.
 
-The one rule: the shell asks `wall`, never the wall clock. Somebody who sets that while a run is under way would otherwise change what an
-instance is billed for, and how long one that may have come of a lost answer is looked for.
+The one rule: what rents, bills and ends goes by `wall`, never by the wall clock. Somebody who sets that while a run is under way would
+otherwise change what an instance is billed for, and how long one that may have come of a lost answer is looked for.
 """
 
 from __future__ import annotations

@@ -91,10 +91,10 @@ class Talks:
         self._preparing[instance] = Prepare(token, self._world.job, expected), done
         try:
             await self.take_up(instance)
-            ahead_s = self._conversations[instance].ahead_s if instance in self._conversations else 0.0
-            if expected is not None and abs(ahead_s) > CLOCK_S:
+            off_s = self._conversations[instance].off_s if instance in self._conversations else 0.0
+            if expected is not None and abs(off_s) > CLOCK_S:
                 return Outcome(
-                    f"the clock of {instance} is off by {ahead_s:.0f}s; certificates and signatures go by it",
+                    f"the clock of {instance} is off by {off_s:.0f}s; certificates and signatures go by it",
                     retry=True,
                 )
             async with asyncio.timeout(PREPARE_S):

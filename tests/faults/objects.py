@@ -51,8 +51,9 @@ class Objects:
         self.bytes_only[trial, name] = model
 
     def put_manifest(self, trial: str, name: str) -> None:
-        """The checkpoint exists."""
-        self.whole[trial, name] = self.bytes_only.pop((trial, name))
+        """The checkpoint exists, unless its bytes have been deleted meanwhile: those of an attempt that is over, and came late."""
+        if (trial, name) in self.bytes_only:
+            self.whole[trial, name] = self.bytes_only.pop((trial, name))
 
     def newest(self, trial: str, names: Sequence[str]) -> Model | None:
         """The first of these that can be restored."""

@@ -69,7 +69,10 @@ def _reports(seeds: list[int], jobs: int) -> Iterator[Report]:
 
 def one(seed: int) -> Report:
     """Play one seed."""
-    report = play(scenario(seed))
+    try:
+        report = play(scenario(seed))
+    except Exception as error:
+        raise RuntimeError(f"the fault world itself has failed with seed {seed}") from error
     if seed % BURY_EVERY == 0:
         gc.collect()
     return report

@@ -103,8 +103,8 @@ RENTING = (
         "what a launch without an answer has brought is not looked for",
         "no instance is left behind",
         "seerd/shell/providers/ec2_flight.py",
-        "        if self._unclear:\n            await ground.fleet.hunt",
-        "        if not self._unclear:\n            await ground.fleet.hunt",
+        "        if self._unclear:\n            setback = await",
+        "        if not self._unclear:\n            setback = await",
         (f"{PROVIDER}::test_a_launch_that_is_called_off_leaves_nothing",),
     ),
     Mutant(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+
+from seerd.shell.clock import wall
 
 CLIENT = "id_ed25519"
 
@@ -70,7 +71,8 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     # By this machine's clock, like everything that is compared with it, whatever clock a file server has.
-    os.utime(draft, (time.time(), time.time()))
+    now = wall()
+    os.utime(draft, (now, now))
     draft.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

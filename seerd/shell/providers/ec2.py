@@ -108,7 +108,7 @@ class Ec2Provider:
             return await self._call_off(name)
         asked = self._keys.asked(name)
         if asked is not None and not self._fleet.register.of(name):
-            await self._fleet.hunt(name, asked + HUNT_S)
+            await self._fleet.hunt(name, min(asked, wall()) + HUNT_S)
         return await self._end(self._fleet.register.of(name))
 
     async def loss(self) -> Loss:

@@ -135,7 +135,7 @@ class Flight:
             return None
         self._unclear = True
         found = await self._ground.fleet.find_launched(self._token)
-        self._unclear = False
+        self._unclear = not found
         live = [entry for entry in found if not entry.ended]
         if found and not live:
             raise LaunchError(f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True)
@@ -243,7 +243,7 @@ class Flight:
         await self._answered()
         ground = self._ground
         if self._unclear:
-            await ground.fleet.hunt(self._token, wall() + HUNT_S)
+            setback = await self._searched(setback)
         brought = ground.fleet.register.of(self._token)
         for entry in brought:
             await ground.remote.forget(entry.instance)
@@ -253,6 +253,17 @@ class Flight:
             since = min((e.span.since for e in brought if e.span.since is not None), default=None)
             return LaunchError(f"{setback}\n{error}", retry=False, since=since)
         return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
+
+    async def _searched(self, setback: LaunchError) -> LaunchError:
+        """Whatever an unclear answer has brought is in the register; the setback, with what could not be found out."""
+        try:
+            await self._ground.fleet.hunt(self._token, wall() + HUNT_S)
+        except AwsError as error:
+            unknown = (
+                f"what launch {self._token} has brought could not be found out, and may run until its hard end: {error}"
+            )
+            return LaunchError(f"{setback}\n{unknown}", retry=False)
+        return setback
 
     async def _hang_up(self) -> None:
         """Wait for no answer."""

@@ -90,7 +90,8 @@ class LocalProvider:
 
     async def _end(self, instance: str) -> None:
         folder = self.folder / instance
-        if await _wait(lambda: not self._runs(instance), END_S):
+        orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), END_S)
+        if orderly:
             return
         self._kill(instance)
         await _wait(lambda: not self._runs(instance), END_S)

@@ -1,7 +1,7 @@
 """A program on a machine, for as long as somebody wants it.
 
 The one rule: whoever gives a program up does not wait for it to end. sshd closes its side of a channel only when the program has ended, and
-one that hangs, or a setup command of minutes, never would in time.
+one that hangs, or a setup command of minutes, never would in time. It may go on meanwhile: only for machines that are then ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def running(
     try:
         yield process
     except BaseException:
-        process.close()
+        process.channel.abort()
         raise
     process.close()
     await process.wait_closed()

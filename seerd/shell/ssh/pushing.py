@@ -20,7 +20,6 @@ import asyncssh
 import agent
 from seerd.errors import ProviderError
 from seerd.shell.ssh.connecting import BOOTING, SHOWN, UnreachableError
-from seerd.shell.ssh.programs import running
 
 MARK = b"seerd "
 CHUNK = 1 << 18
@@ -83,7 +82,7 @@ async def run_errand(connection: asyncssh.SSHClientConnection, errand: Errand, p
     command = f"{shlex.quote(errand.python)} -I -S -c 'import sys;exec(sys.stdin.buffer.read({len(program)}))'"
     about = {"do": errand.do, "run": errand.run, "zip": parcel.zip_sha256, "size": len(parcel.zip), **errand.details}
     try:
-        async with running(connection, command) as process:
+        async with connection.create_process(command, encoding=None) as process:
             process.stdin.write(program + json.dumps(about).encode() + b"\n")
             return await _serve(process, parcel, errand.python)
     except (OSError, asyncssh.Error) as error:

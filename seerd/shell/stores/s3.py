@@ -14,6 +14,7 @@ import math
 import os
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -175,7 +176,7 @@ class S3Store:
         return Slot(name, *urls)
 
     async def _signed(self, client: Any, operation: str, **params: Any) -> str:
-        left_s = self._expires + MARGIN_S - wall()
+        left_s = self._expires + MARGIN_S - min(wall(), time.time())  # signatures go by the wall clock
         lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
         await asyncio.sleep(0)  # signing takes a millisecond: hundreds must not hold up everything else
         url: str = await client.generate_presigned_url(operation, Params=params, ExpiresIn=lifetime_s)
