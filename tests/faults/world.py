@@ -115,7 +115,8 @@ class Play:
         with surroundings(lambda: EPOCH + self.now + self._set_wrong_s, lambda: self.now):
             self._order_faults()
             self.timeline.at(0.0, self.coordinator.start)
-            self.timeline.at(self.deadline_s + LATE_S, self._tidy_up)
+            for again in range(1 + len(self.scenario.kills)):
+                self.timeline.at(self.deadline_s + LATE_S + again * TOLD_S, self._tidy_up)
             try:
                 self._until_over()
             except DeadlockError as error:
