@@ -101,15 +101,25 @@ def failure_lines(state: State, trial: Trial) -> list[str]:
 def _best(state: State) -> list[Text]:
     chosen = state.published.incumbent if state.published else incumbent(state)
     if chosen is None:
-        why = refused(state)
-        return [
-            Text("there is no model" if why is None else f"nothing was trained, since no instance could be had: {why}")
-        ]
+        return [Text(_no_model(state))]
     config = config_text(state.trials[chosen.trial].config)
     lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
     if state.published is not None:
         lines.append(Text(f"      {state.published.path}"))
     return lines
+
+
+def _no_model(state: State) -> str:
+    if (why := refused(state)) is not None:
+        return f"nothing was trained, since no instance could be had: {why}"
+    if state.phase is not RunPhase.OVER or any(
+        t.history or t.phase is TrialPhase.FAILED for t in state.trials.values()
+    ):
+        return "there is no model"
+    return (
+        "there is no model: no trial came to its first report in time; give the run a longer --deadline and a larger --budget, "
+        "or report more often (seerd profile SPEC measures how long a report takes)"
+    )
 
 
 def _next(state: State) -> Text:

@@ -271,6 +271,13 @@ def test_without_any_model_the_exit_status_says_so(seerd: Seerd) -> None:
     assert "no model" in seerd("best", "last", code=4)
 
 
+def test_a_run_that_was_too_short_for_any_report_says_so(seerd: Seerd) -> None:
+    seerd.write_spec(env='SEERD_TEST_EPOCH_S = "100"', deadline="12s", budget="60gpu-s", t_min="4s")
+    out = " ".join(seerd("run", str(seerd.spec), "--plain", code=4).split())
+    assert "no trial came to its first report in time; give the run a longer --deadline" in out
+    assert "seerd logs" in out
+
+
 def test_failing_setup_is_told(seerd: Seerd) -> None:
     seerd.write_spec()
     out = seerd("run", str(seerd.spec), "--plain", "--set", "train.setup=['echo missing wheel; exit 7']", code=4)
