@@ -205,7 +205,7 @@ class Fleet:
         if machine.ended is None:
             machine.ended = self._heap.now if ended is None else ended
         for attempt in list(machine.attempts.values()):
-            self._end(machine, attempt)
+            self.end(machine, attempt)
 
     def lose(self, name: str, why: str = "power failure") -> None:
         """The machine dies, and the daemon notices."""
@@ -431,7 +431,7 @@ class Fleet:
             self._exit(self.machines[name], attempt, cause, code)
 
     def _exit(self, machine: Machine, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
-        self._end(machine, attempt)
+        self.end(machine, attempt)
         self._fact(
             machine,
             TrialExited,
@@ -442,7 +442,7 @@ class Fleet:
             tail=("last line",) if cause == "crashed" else (),
         )
 
-    def _end(self, machine: Machine, attempt: Attempt) -> None:
+    def end(self, machine: Machine, attempt: Attempt) -> None:
         """Nothing of it is left on this instance; it runs no more when nothing is left on any."""
         del machine.attempts[attempt.key]
         attempt.broken = True

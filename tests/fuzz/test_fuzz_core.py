@@ -30,7 +30,7 @@ from agent.wire import decode, encode
 from planner.policy import POLICIES
 from seerd.core.codec import decode_commands, decode_event, encode_commands, encode_event
 from seerd.core.commands import Launch, StartTrial
-from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted
+from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
@@ -92,6 +92,8 @@ def lie(world: World, fact: Fact, who: int) -> None:
     assert isinstance(heard, FACTS)
     happened = min(world.now, max(0.0, world.now + heard.at))
     event = event_of(heard, machine.id, world.now, happened, "accuracy")
+    if isinstance(event, TrialExited) and (told := machine.attempts.get((event.trial, event.attempt))):
+        world.fleet.end(machine, told)  # on this much its word is all that anyone has
     if event is not None:
         machine.facts += 1
         world.tell(_numbered(event, machine.facts))
@@ -141,6 +143,13 @@ TOLD = st.lists(st.tuples(st.floats(0.3, 55.0), LIES, st.integers(0, 3)), min_si
 @given(TOLD, st.sampled_from(sorted(POLICIES.keys() - {"bohb"})), st.booleans())
 @example([(5.0, Training(1, 0.0, "nope", 1, 0), 0)], "seer", False)
 @example([(5.0, Started(1, -1e12, "x", "t0001", 1, 1), 0)], "seer", False)
+@example([(2.0, Exited(1, 0.0, "t0001", 1, "crashed", 1, None, []), 0)], "asha", False)
+@example(
+    [(1.0, Refused(1, 0.0, "1.0", "no"), 0)] * 7
+    + [(2.0, Exited(1, -1e12, "t0001", 3, "asked", None, None, [], -1e12), 0)],
+    "asha",
+    False,
+)
 @fuzzed(40)
 def test_a_lying_agent_ends_nothing_but_its_own_attempts(lies, policy, rented):
     facts = small_facts(gpus=2, billing="rented", usd_per_gpu_h=3.0) if rented else small_facts()

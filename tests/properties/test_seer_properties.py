@@ -89,7 +89,7 @@ def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> No
         assert (bound.adjusted == ()) or problem.limits.max_gpus is not None
 
 
-@given(problems(most_ratio=200), st.randoms(use_true_random=False))
+@given(problems(most_ratio=200), st.integers(0, 2**32 - 1).map(random.Random))
 @settings(max_examples=200, deadline=None)
 def test_a_walk_never_leaves_the_outline(problem: Problem, rng: random.Random) -> None:
     policy = Seer(problem)
