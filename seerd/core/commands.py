@@ -28,10 +28,14 @@ class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
     due: float
 
 
-class Launch(Command, frozen=True, kw_only=True, tag="launch"):
-    """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`."""
+class Launch(Command, frozen=True, kw_only=True, omit_defaults=True, tag="launch"):
+    """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`.
+
+    `alone_s`: how long it may run without ever having had an agent, before it ends itself; None if it costs nothing by itself.
+    """
 
     gpus: int
+    alone_s: float | None = None
 
 
 class Terminate(Command, frozen=True, kw_only=True, tag="terminate"):

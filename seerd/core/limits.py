@@ -119,6 +119,17 @@ def last_s(state: State, now: float) -> float:
     return max(0.0, min(LAST_S, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
 
 
+def alone_s(state: State) -> float | None:
+    """How long an instance that is asked for now may run without an agent, which would keep the limits without a daemon: until a limit is
+    reached if everything goes on as it is. None where instances cost nothing by themselves.
+    """
+    cluster = state.facts.cluster
+    if cluster.billing == "held" or cluster.instant:
+        return None
+    off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)) - terminate_s(state)
+    return max(0.0, off_by - state.now)
+
+
 def gone_by(state: State) -> float:
     """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended.
 

@@ -23,7 +23,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.launching import affordable_one, launches
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
+from seerd.core.limits import affordable, alone_s, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
 from seerd.core.state import Instance, State, Trial
 
@@ -41,9 +41,9 @@ class Orders:
         self.commands: list[AnyCommand] = []
         self._state = state
 
-    def next_id(self) -> str:
-        """The id of the next command."""
-        return f"{self._state.seq}.{len(self.commands)}"
+    def next_id(self, later: int = 0) -> str:
+        """The id of the next command, or of one so many later."""
+        return f"{self._state.seq}.{len(self.commands) + later}"
 
     def give(self, command: AnyCommand) -> None:
         """Ask for it."""
@@ -156,10 +156,7 @@ def _fit_instances(state: State, orders: Orders) -> None:
     for name in idle if state.leaving else ():
         if state.instances[name].phase is InstancePhase.LEAVING and not state.instances[name].busy:
             _terminate(state, state.instances[name], orders)
-    for _ in range(launches(state)):
-        if not affordable_one(state):
-            break
-        _launch(state, orders)
+    _launch(state, orders)
     if state.facts.cluster.billing == "rented":
         kept = max(state.needed, -(-state.plan.hold_gpus // state.facts.cluster.gpus_per_instance))
         for name in idle:
@@ -168,15 +165,26 @@ def _fit_instances(state: State, orders: Orders) -> None:
 
 
 def _launch(state: State, orders: Orders) -> None:
-    launch = Launch(id=orders.next_id(), gpus=state.facts.cluster.gpus_per_instance)
-    state.instances[launch.id] = Instance(launch.id, launch.gpus)
+    """Every instance that is wanted and can be paid. What each may cost alone depends on how many there are."""
+    asked: list[str] = []
+    for _ in range(launches(state)):
+        if not affordable_one(state):
+            break
+        asked.append(orders.next_id(len(asked)))
+        _expect(state, asked[-1])
+    for launch in asked:
+        orders.give(Launch(id=launch, gpus=state.facts.cluster.gpus_per_instance, alone_s=alone_s(state)))
+
+
+def _expect(state: State, launch: str) -> None:
+    gpus = state.facts.cluster.gpus_per_instance
+    state.instances[launch] = Instance(launch, gpus)
     state.live += 1
     state.present += 1
     if state.facts.cluster.billing == "rented":
         # It may run any moment, and its start is known only when it is ready: until then it counts from now on.
         minimum_s = state.facts.cluster.minimum_s
-        state.ledger.start(Charge(launch.id, launch.id, launch.gpus, state.now, minimum_s=minimum_s))
-    orders.give(launch)
+        state.ledger.start(Charge(launch, launch, gpus, state.now, minimum_s=minimum_s))
 
 
 def _unused(instance: Instance) -> bool:

@@ -179,7 +179,7 @@ class Dispatch:
 
     async def _launch(self, command: Launch) -> None:
         try:
-            launched = await self._world.provider.launch(command.id)
+            launched = await self._world.provider.launch(command.id, command.alone_s)
         except LaunchError as error:
             self._refuse(command, str(error), Span(error.since, error.until), retry=error.retry)
             return

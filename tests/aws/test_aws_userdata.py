@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import ALONE_S, LIMIT, LOOK_S, Boot, script
+from seerd.shell.aws.userdata import ALONE_S, BOOT_S, LIMIT, LOOK_S, Boot, script
 from tests.rig.guest import until
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
@@ -72,17 +73,19 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     assert (tmp_path / "watched").read_text().split() == ["/bin/sh", f"{tmp_path}/cloud/scripts/seerd-deserted"]
 
 
-def deserted(tmp_path: Path, agents: str) -> int:
+def deserted(tmp_path: Path, agents: str, alone_s: float | None = None) -> int:
     """How often the script that looks for agents has slept before it powered off; `agents`: what each look finds, `y` or `n`."""
     programs = {
         "sleep": f"echo {{}} >> {tmp_path}/slept",
         "grep": f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | cut -c "$looked")" = y ]',
+        "touch": f'echo "$@" > {tmp_path}/touched',
         "shutdown": f'echo "$@" > {tmp_path}/told',
     }
+    (tmp_path / "slept").touch()
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    _, _, text = script(boot()).partition("<< 'SEERD_DESERTED'\n")
+    _, _, text = script(replace(boot(), alone_s=alone_s)).partition("<< 'SEERD_DESERTED'\n")
     text = text.partition("SEERD_DESERTED\n")[0].replace("PATH=", f"PATH={tmp_path}:")
     subprocess.run(["sh", "-c", text], check=True, timeout=30)
     assert (tmp_path / "told").read_text().split() == ["-P", "now"]
@@ -93,6 +96,36 @@ def deserted(tmp_path: Path, agents: str) -> int:
 def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: Path, agents: str, looks: int) -> None:
     assert deserted(tmp_path, agents) == looks
     assert looks * LOOK_S >= ALONE_S
+    assert (tmp_path / "touched").exists() == ("y" in agents)
+
+
+@pytest.mark.parametrize(
+    ("agents", "alone_s", "looks"),
+    [("n", 95.0, 6), ("n", 90.0, 6), ("n", 89.9, 5), ("n", 0.0, 1), ("n", 1e9, 60), ("nny", 90.0, 63)],
+)
+def test_until_its_first_agent_it_costs_no_more_than_its_launch_could_pay(
+    tmp_path: Path, agents: str, alone_s: float, looks: int
+) -> None:
+    assert deserted(tmp_path, agents, alone_s) == looks
+    assert looks * LOOK_S + BOOT_S <= max(alone_s, LOOK_S + BOOT_S) or "y" in agents
+
+
+def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) -> None:
+    told = []
+    for number, worked in enumerate((False, True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, body in {"shutdown": f'echo "$@" >> {folder}/told', "systemd-run": "exit 0"}.items():
+            (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+            (folder / name).chmod(0o755)
+        first, _, _ = script(boot(hard_end=time.time() + 600)).partition("# 2.")
+        first = first.replace("PATH=", f"PATH={folder}:").replace("/var/lib/cloud", f"{folder}/cloud")
+        subprocess.run(["sh", "-c", first], check=True)
+        if worked:
+            (folder / "cloud" / "scripts" / "seerd-worked").touch()
+        subprocess.run([folder / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
+        told.append((folder / "told").read_text().splitlines() if (folder / "told").exists() else [])
+    assert told == [[], ["-P now"]]
 
 
 def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:

@@ -388,6 +388,34 @@ def test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_f
     asyncio.run(scenario())
 
 
+def test_a_launch_of_an_earlier_life_that_is_not_shown_yet_counts_from_when_it_was_first_asked_for(
+    moto: str, tmp_path: Path
+) -> None:
+    """The second life asks again, with the same token: what that answers may have run for long."""
+
+    async def scenario() -> None:
+        async with front(moto) as there:
+            there.hidden_s = 3.0
+            first = Ec2Provider(settings(there, tmp_path), Door())  # type: ignore[arg-type]
+            await first.open()
+            launch = asyncio.create_task(first.launch("1.0", 300.0))
+            await holds(lambda: bool(there.launched))
+            launched_at = time.time()
+            await first.close()
+            await asyncio.gather(launch, return_exceptions=True)
+            await asyncio.sleep(1.0)
+            second = Ec2Provider(settings(there, tmp_path), Door())  # type: ignore[arg-type]
+            await second.open()
+            await second.adopt([], ["1.0"])
+            again = await second.launch("1.0", 300.0)
+            assert list(there.launched) == [again.instance]
+            assert again.since <= launched_at
+            await second.terminate("1.0")
+            await second.close()
+
+    asyncio.run(scenario())
+
+
 def test_terminating_a_launch_of_an_earlier_life_finds_what_it_brought(moto: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with front(moto) as there:

@@ -12,7 +12,17 @@ from seerd.core.commands import Launch
 from seerd.core.events import InstanceReady, RunFacts, RunResumed, RunStarted, TimerFired, TrialExited, TrialStarted
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import LEASE_S, affordable, affordable_launch, close_at, end_s, exhausted_at, lease_s, release_s
+from seerd.core.limits import (
+    LEASE_S,
+    affordable,
+    affordable_launch,
+    close_at,
+    end_s,
+    exhausted_at,
+    lease_s,
+    release_s,
+    terminate_s,
+)
 from seerd.core.state import Instance, State, new_state
 from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour
@@ -60,6 +70,21 @@ def test_a_launch_must_be_paid_beside_what_runs(facts: MakeFacts) -> None:
     assert affordable_launch(state, 4)
     state.now += 0.2
     assert not affordable_launch(state, 4)
+
+
+def test_instances_that_never_get_an_agent_end_within_the_budget(facts: MakeFacts) -> None:
+    """All that were asked for together: the first of them knows of the last."""
+    state = new_state(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0))
+    asked = [c for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    assert len(asked) > 1
+    used = sum(command.gpus * ((command.alone_s or 0.0) + terminate_s(state)) for command in asked)
+    assert used == pytest.approx(2000.0)
+    assert all((command.alone_s or 0.0) + terminate_s(state) < 600.0 for command in asked)
+    soon = new_state(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4))
+    asked = [c for c in step(soon, RunStarted(at=0.0, facts=soon.facts)) if isinstance(c, Launch)]
+    assert {command.alone_s for command in asked} == {600.0 - terminate_s(soon)}
+    held = new_state(facts())
+    assert [c.alone_s for c in step(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)] == [None]
 
 
 def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(facts: MakeFacts) -> None:

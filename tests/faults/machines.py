@@ -21,6 +21,8 @@ from tests.faults.training import Run, Shared
 from tests.faults.wires import Wire
 
 HARD_END = re.compile(r"this instance ends at (\d+)")
+FIRST = re.compile(r"^most=(\d+)$", re.MULTILINE)
+REBOOTS_S = 20.0
 SILENCE_S = 16.0
 """A silent connection is given up after so long, by keepalives."""
 
@@ -38,6 +40,7 @@ class Host:
         self.wires: list[Wire] = []
         self.boots = 0
         self.orphaned_at: float | None = None
+        self.worked_since: float | None = None
         self.hung: list[tuple[float, float]] = []
         self._alone: list[tuple[float, float]] = []
         self.vanished_at: float | None = None
@@ -58,7 +61,9 @@ class Host:
 
     @property
     def alone(self) -> list[tuple[float, float]]:
-        """When it ran and no agent did."""
+        """When it ran and its agent, which it once had, did not."""
+        if self.worked_since is None:
+            return []
         end = self.instance.ended if self.instance.ended is not None else self._shared.timeline.now
         return [*self._alone, *([(self.orphaned_at, end)] if self.orphaned_at is not None else [])]
 
@@ -69,7 +74,7 @@ class Host:
         if match:
             hard_end = max(int(match[1]) - EPOCH, now + 60.0)
             self._shared.timeline.at(hard_end, lambda: self._off("hard end"))
-        self._watch_alone()
+        self._wait_for_the_first()
         if not self._shared.chance.hits("never boots"):
             self._shared.timeline.after(self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins)
 
@@ -84,9 +89,11 @@ class Host:
             boot = f"{self.instance.id} boot {self.boots}"
             machine = Machine(self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off)
             self.agent = Agent(machine, self._shared)
-            if self.orphaned_at is not None:
-                self._alone.append((self.orphaned_at, self._shared.timeline.now))
-                self.orphaned_at = None
+            now = self._shared.timeline.now
+            if self.orphaned_at is not None and self.worked_since is not None:
+                self._alone.append((self.orphaned_at, now))
+            self.worked_since = now if self.worked_since is None else self.worked_since
+            self.orphaned_at = None
         return self.agent
 
     def lose_agent(self) -> None:
@@ -95,6 +102,13 @@ class Host:
             self._left += [attempt.run for attempt in self.agent.die()]
             self.orphaned_at = self._shared.timeline.now
             self._watch_alone()
+
+    def _wait_for_the_first(self) -> None:
+        """Until it has had an agent it waits for no longer than the launch could pay."""
+        since = self.orphaned_at
+        first = FIRST.search(self.instance.user_data)
+        if first:
+            self._shared.timeline.after(int(first[1]), lambda: self._off_if_alone(since))
 
     def _watch_alone(self) -> None:
         """Without an agent it does not wait for its hard end."""
@@ -108,11 +122,19 @@ class Host:
 
     def reboot(self) -> None:
         """The machine restarts: nothing of what ran is left."""
+        if self.gone or self.vanished_at is not None:
+            return
         self.lose_agent()
         self._clear_processes()
         self.lose_wires(1.0)
         self.up = False
-        self._shared.timeline.after(20.0, self._takes_logins)
+        now = self._shared.timeline.now
+        self.hung.append((now, now + REBOOTS_S))
+        if self.worked_since is not None and now > self.worked_since + LOOK_S:
+            self._shared.timeline.after(REBOOTS_S, lambda: self._off("rebooted"))
+        else:
+            self._shared.timeline.after(REBOOTS_S, self._takes_logins)
+            self._shared.timeline.after(REBOOTS_S, self._wait_for_the_first)
 
     def power_cut(self) -> None:
         """Everything on it ends at once."""

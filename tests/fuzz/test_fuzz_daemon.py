@@ -153,7 +153,7 @@ class Machines:
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         return list(known)
 
-    async def launch(self, token: str) -> Launched:
+    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
         if not self.waiting:
             raise LaunchError("there are no more", retry=False)
         peer = self.waiting.pop(0)

@@ -119,7 +119,7 @@ class Provider:
         self.adopted.append((list(known), list(tokens)))
         return list(known)
 
-    async def launch(self, token: str) -> Launched:
+    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
         self.asked.append(token)
         await self.gate.wait()
         return Launched("i-1", 8, time.time())

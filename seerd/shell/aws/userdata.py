@@ -16,6 +16,8 @@ LIMIT = 16 * 1024
 ALONE_S = 600
 """An instance on which no agent has run for so long powers itself off: longer than an agent may take to get there."""
 LOOK_S = 10
+BOOT_S = 30
+"""So long an instance may cost before its script runs."""
 
 USER = "seerd"
 """Who may log in."""
@@ -24,7 +26,8 @@ USER = "seerd"
 @dataclass(frozen=True, slots=True)
 class Boot:
     """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts;
-    `root`: the user may become root, on an instance that is there to be installed and imaged.
+    `root`: the user may become root, on an instance that is there to be installed and imaged; `alone_s`: how long it may cost until it has its
+    first agent, `ALONE_S` at most.
     """
 
     run: str
@@ -33,6 +36,7 @@ class Boot:
     host_public: str
     authorised: str
     root: bool = False
+    alone_s: float | None = None
 
 
 def script(boot: Boot) -> str:
@@ -50,12 +54,19 @@ def script(boot: Boot) -> str:
         authorised=boot.authorised.strip(),
         user=USER,
         may=_ROOT if boot.root else _POWER,
-        watch="" if boot.root else _WATCH.format(alone=ALONE_S, look=LOOK_S),
+        watch="" if boot.root else _WATCH.format(first=_first_s(boot), alone=ALONE_S, look=LOOK_S),
         begin="" if boot.root else _BEGIN,
     )
     if len(text.encode()) > LIMIT:
         raise ValueError(f"the boot script has {len(text.encode())} bytes, and EC2 takes {LIMIT}")
     return text
+
+
+def _first_s(boot: Boot) -> int:
+    """How long the script waits for the first agent."""
+    if boot.alone_s is None:
+        return ALONE_S
+    return min(ALONE_S, max(LOOK_S, math.floor(boot.alone_s) - BOOT_S))
 
 
 _POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
@@ -66,15 +77,23 @@ cat > /var/lib/cloud/scripts/seerd-deserted << 'SEERD_DESERTED'
 #!/bin/sh
 # Without a coordinator nobody starts an agent, and without an agent nobody is worked for.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+most={first}
 alone=0
-while [ "$alone" -lt {alone} ]; do
+while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    if grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then alone=0; else alone=$(( alone + {look} )); fi
+    if grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
+        touch /var/lib/cloud/scripts/seerd-worked
+        most={alone} alone=0
+    else
+        alone=$(( alone + {look} ))
+    fi
 done
 shutdown -P now
 SEERD_DESERTED
 """
 _BEGIN = """\
+# Once it has worked, a reboot ends it: its trials are gone, the run takes it for lost, and whoever ends it now may not be there.
+[ ! -e /var/lib/cloud/scripts/seerd-worked ] || shutdown -P now
 systemd-run --unit=seerd-deserted /bin/sh /var/lib/cloud/scripts/seerd-deserted ||
     setsid /bin/sh /var/lib/cloud/scripts/seerd-deserted > /dev/null 2>&1 < /dev/null &
 """

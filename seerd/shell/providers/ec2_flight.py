@@ -77,12 +77,14 @@ class Flight:
     cancelling it would leave that undone.
     """
 
-    def __init__(self, ground: Ground, token: str) -> None:
+    def __init__(self, ground: Ground, token: str, alone_s: float | None = None) -> None:
         self._ground = ground
         self._token = token
+        self._alone_s = alone_s
         self._entry: Entry | None = None
         self._call: asyncio.Task[Entry] | None = None
         self._unclear = False
+        self._first_asked: float | None = None
         self._abandoned = False
         self.undoing = False
 
@@ -129,9 +131,9 @@ class Flight:
 
     async def _taken_up(self) -> Entry | None:
         """The instance of an earlier try, if this launch was ever tried before."""
-        asked_before = self._ground.keys.asked(self._token) is not None
+        self._first_asked = self._ground.keys.asked(self._token)
         self._ground.keys.host(self._token)
-        if not asked_before:
+        if self._first_asked is None:
             return None
         self._unclear = True
         found = await self._ground.fleet.find_launched(self._token)
@@ -167,8 +169,9 @@ class Flight:
     async def _ask_at(self, candidate: Candidate) -> Entry:
         """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
         request = await self._request(candidate)
-        asked_at, failures = wall(), 0
-        end = asked_at + ASK_S
+        began, failures = wall(), 0
+        asked_at = began if self._first_asked is None else min(self._first_asked, began)
+        end = began + ASK_S
         while True:
             self._call = asyncio.create_task(self._run_instances(request, asked_at))
             try:
@@ -196,7 +199,8 @@ class Flight:
             host.private,
             host.public,
             client.public,
-            ground.settings.root,
+            root=ground.settings.root,
+            alone_s=self._alone_s,
         )
         return run_instances(ground.settings, self._token, candidate, ground.image, script(boot))
 

@@ -6,6 +6,7 @@ it was known to have ended; an end is final, whatever a later answer says; and s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -109,11 +110,13 @@ class Register:
         return entry
 
     def take_up(self, seen: Seen, now: float) -> Entry:
-        """An instance of an earlier process: if it runs already, then for all that is known since EC2 took its launch."""
+        """An instance of an earlier process: if it runs already, then for all that is known since EC2 took its launch. How old the answer is
+        is not known here, so `pending` says nothing of now.
+        """
         if seen.instance not in self._entries:
             idle_at = min(seen.launched_at, now)
             self._entries[seen.instance] = Entry(seen.instance, seen.token, idle_at, now)
-        self._note(seen, now, now)
+        self._note(seen, -math.inf, now)
         return self._entries[seen.instance]
 
     def observe(self, answer: Sequence[Seen], asked_at: float, now: float, busy: Callable[[str], bool]) -> News:
@@ -182,7 +185,8 @@ def why(seen: Seen) -> str:
         "Server.SpotInstanceShutdown": "AWS took the spot instance back",
         "Server.ScheduledStop": "AWS stopped it for maintenance",
         "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
-        "Client.InstanceInitiatedShutdown": "it powered itself off: its lease or the run's hard end was reached, or somebody shut it down",
+        "Client.InstanceInitiatedShutdown": "it powered itself off: its lease or the run's hard end was reached, it had no agent, or somebody "
+        "rebooted it or shut it down",
         "Server.InternalError": "AWS could not start it, or its hardware failed",
         "Server.InsufficientInstanceCapacity": "AWS had no capacity for it after all",
         "Client.InternalError": "AWS could not start it; often the key that encrypts its disk may not be used",
