@@ -45,7 +45,7 @@ def honest(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | I
         if isinstance(unplanned, Impossible):
             return unplanned
         problem = unplanned
-    allowed = _allowed(problem, terms)
+    allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
     first: Impossible | None = None
     for candidate in _smaller(problem, terms):
         found = _tried(candidate, terms, outline_of)
@@ -70,7 +70,7 @@ def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Im
 
 def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:
     """Between what fits and the step before it, which did not."""
-    allowed = _allowed(problem, terms)
+    allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
     low = fitting.planned.budget_gpu_s / allowed
     high = min(1.0, low / SHRINK)
     for _ in range(HALVINGS):
@@ -132,7 +132,8 @@ def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
 
 def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
     """The problem, and then with less and less of the budget to plan with."""
-    limits, allowed = problem.planned, _allowed(problem, terms)
+    limits = problem.planned
+    allowed = limits.gpu_s(terms.cluster.usd_per_gpu_h)
     yield replace(
         problem, within=None if problem.within is None and allowed == limits.budget_gpu_s else _with(limits, allowed)
     )
@@ -140,14 +141,6 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
     while share > LEAST:
         yield _with_share(problem, allowed, share)
         share *= SHRINK
-
-
-def _allowed(problem: Problem, terms: Terms) -> float:
-    """The tighter of GPU time and money, in GPU-seconds."""
-    limits, price = problem.planned, terms.cluster.usd_per_gpu_h
-    if limits.cost_usd is None or price == 0:
-        return limits.budget_gpu_s
-    return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:

@@ -30,6 +30,12 @@ class Limits:
     max_gpus: int | None = None
     cost_usd: float | None = None
 
+    def gpu_s(self, usd_per_gpu_h: float) -> float:
+        """The tighter of the two budgets, GPU time and money, in GPU-seconds at this price."""
+        if self.cost_usd is None or usd_per_gpu_h == 0:
+            return self.budget_gpu_s
+        return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyParams:

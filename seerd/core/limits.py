@@ -56,11 +56,7 @@ def exhausted_at(state: State) -> float:
 
 def budget_gpu_s(state: State) -> float:
     """The tighter of the two budgets, GPU time and money, in GPU-seconds."""
-    limits = state.facts.problem.limits
-    price = state.ledger.usd_per_gpu_h
-    if limits.cost_usd is None or price == 0:
-        return limits.budget_gpu_s
-    return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+    return state.facts.problem.limits.gpu_s(state.ledger.usd_per_gpu_h)
 
 
 def quiet_by(state: State) -> float:

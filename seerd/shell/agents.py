@@ -188,9 +188,7 @@ class Conversation:
         if not isinstance(welcome, Welcome):
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
         if self.boot and welcome.boot != self.boot:
-            raise RebootError(
-                f"{self.instance} has been rebooted: what ran there is gone, and so is its scheduled power-off"
-            )
+            raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
         self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s

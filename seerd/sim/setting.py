@@ -159,9 +159,7 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     rented = cluster.billing == "rented"
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
     elapsed_s = world.published_at if world.published_at is not None else state.now
-    allowed = limits.budget_gpu_s
-    if limits.cost_usd is not None and cluster.usd_per_gpu_h:
-        allowed = min(allowed, limits.cost_usd / cluster.usd_per_gpu_h * 3600)
+    allowed = limits.gpu_s(cluster.usd_per_gpu_h)
     return Outcome(
         metric=best.metric if best else None,
         regret=setting.curves.regret(best.metric) if best else None,

@@ -188,6 +188,24 @@ RENTING = (
         ("tests/aws/test_aws_userdata.py",),
     ),
     Mutant(
+        "an instance that has worked goes on after a reboot",
+        "the budget is kept, with what is committed",
+        "seerd/shell/aws/userdata.py",
+        "[ ! -e /var/lib/cloud/scripts/seerd-worked ] || shutdown -P now\n",
+        "",
+        ("tests/aws/test_aws_userdata.py::test_a_reboot_ends_an_instance_that_has_worked_and_no_other",),
+    ),
+    Mutant(
+        "an instance of an earlier life counts from when it was asked for again",
+        "the ledger is the cloud's own account",
+        "seerd/shell/providers/ec2_flight.py",
+        "asked_at = began if self._first_asked is None else min(self._first_asked, began)",
+        "asked_at = began",
+        (
+            f"{PROVIDER}::test_a_launch_of_an_earlier_life_that_is_not_shown_yet_counts_from_when_it_was_first_asked_for",
+        ),
+    ),
+    Mutant(
         "a sweep looks at everybody's instances",
         "nothing of somebody else is ended",
         "seerd/shell/aws/sweeping.py",

@@ -15,7 +15,7 @@ DECIDING = (
         "ids of commands are random",
         "a repeated command is known as the same one",
         "seerd/core/reconcile.py",
-        'return f"{self._state.seq}.{len(self.commands)}"',
+        'return f"{self._state.seq}.{len(self.commands) + later}"',
         'return f"{self._state.seq}." + str(__import__("random").randrange(10**9))',
         (f"{RUN}::test_the_same_facts_give_the_same_run",),
     ),

@@ -91,4 +91,12 @@ ENDURING = (
         "        found: list[Entry] = []\n        self._unclear",
         (f"{SEED}[76]",),
     ),
+    Mutant(
+        "an instance that is launched is not told how long it may cost alone",
+        "the budget is kept, with what is committed",
+        "seerd/shell/providers/ec2_flight.py",
+        "            alone_s=self._alone_s,\n",
+        "",
+        (f"{SEED}[2367]", f"{SEED}[6330]"),
+    ),
 )

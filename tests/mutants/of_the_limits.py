@@ -48,9 +48,9 @@ COUNTING = (
     Mutant(
         "money is no limit",
         "the money is kept to",
-        "seerd/core/limits.py",
-        "    return min(limits.budget_gpu_s, limits.cost_usd / price * 3600)",
-        "    return limits.budget_gpu_s",
+        "planner/model.py",
+        "        return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)",
+        "        return self.budget_gpu_s",
         (f"{RUN}::test_money_is_a_budget_too",),
     ),
     Mutant(
@@ -153,9 +153,22 @@ COUNTING = (
         "the ledger forgets launches that are under way",
         "the budget is kept, with what is committed",
         "seerd/core/reconcile.py",
-        "state.ledger.start(Charge(launch.id, launch.id, launch.gpus, state.now, minimum_s=minimum_s))",
-        "state.ledger.start(Charge(launch.id, launch.id, 0, state.now, minimum_s=minimum_s))",
+        "state.ledger.start(Charge(launch, launch, gpus, state.now, minimum_s=minimum_s))",
+        "state.ledger.start(Charge(launch, launch, 0, state.now, minimum_s=minimum_s))",
         (f"{AIMING}::test_a_launch_is_charged_from_the_request_until_its_start_is_known",),
+    ),
+    Mutant(
+        "an instance without an agent does not know of those that are launched with it",
+        "the budget is kept, with what is committed",
+        "seerd/core/reconcile.py",
+        """        _expect(state, asked[-1])
+    for launch in asked:
+        orders.give(Launch(id=launch, gpus=state.facts.cluster.gpus_per_instance, alone_s=alone_s(state)))
+""",
+        """        _expect(state, asked[-1])
+        orders.give(Launch(id=asked.pop(), gpus=state.facts.cluster.gpus_per_instance, alone_s=alone_s(state)))
+""",
+        (f"{LIMITS}::test_instances_that_never_get_an_agent_end_within_the_budget",),
     ),
     Mutant(
         "what ran of a launch that came to nothing is free",
