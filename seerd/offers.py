@@ -81,8 +81,7 @@ async def _asked(spec: Spec, kind: str, cloud: Cloud, cache: Path) -> prices.Pri
 
 async def _quota(spec: Spec, peak: int) -> quotas.Quota:
     async with Cloud(spec.cluster.more.get("region")) as cloud:
-        (kind,) = await types.describe(cloud, types_of(spec)[:1])
-        return await quotas.check(cloud, kind, _market(spec), peak)
+        return await quotas.check_all(cloud, await types.describe(cloud, types_of(spec)), _market(spec), peak)
 
 
 def _market(spec: Spec) -> Literal["on-demand", "spot"]:

@@ -116,9 +116,9 @@ def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list
 
 
 async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int) -> None:
-    """One type that the account may run is enough for a run."""
+    """All types together have to be enough: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
-    some = any(quota.enough is not False for quota in asked)
+    some = (await quotas.check_all(cloud, kinds, market_of(case), peak)).enough is not False
     for quota in dict.fromkeys(asked):
         if quota.enough:
             notes.ok("quota", quota.text)

@@ -113,12 +113,12 @@ def kind(name: str) -> types.InstanceType:
 
 
 def test_each_family_has_its_quota() -> None:
-    assert quotas.code_of(kind("p3.8xlarge"), "on-demand") == ("P", "L-417A185B")
-    assert quotas.code_of(kind("p4d.24xlarge"), "spot") == ("P", "L-7212CCBC")
-    assert quotas.code_of(kind("p5.48xlarge"), "spot") == ("P", "L-C4BD4855")
-    assert quotas.code_of(kind("g4dn.12xlarge"), "spot")[0] == "G and VT"
-    assert quotas.code_of(kind("inf2.xlarge"), "on-demand")[0] == "Inf"
-    assert quotas.code_of(kind("m5.large"), "on-demand")[0] == "Standard"
+    assert quotas.code_of("p3.8xlarge", "on-demand") == ("P", "L-417A185B")
+    assert quotas.code_of("p4d.24xlarge", "spot") == ("P", "L-7212CCBC")
+    assert quotas.code_of("p5.48xlarge", "spot") == ("P", "L-C4BD4855")
+    assert quotas.code_of("g4dn.12xlarge", "spot")[0] == "G and VT"
+    assert quotas.code_of("inf2.xlarge", "on-demand")[0] == "Inf"
+    assert quotas.code_of("m5.large", "on-demand")[0] == "Standard"
 
 
 def answer(code: str, status: int = 400, message: str = "m") -> boto.ClientError:

@@ -15,7 +15,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
-from tests.rig import Rig
+from tests.rig import Rig, guest
 
 RUN = "2026-11-20-rig"
 WITHIN_S = 1.0
@@ -176,6 +176,18 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             assert (enough.enough, enough.instances) == (True, 3)
             assert short.enough is False
             assert "--desired-value 128" in short.text
+            guest.launch(aws, InstanceType="p3.8xlarge")
+            beside = await quotas.check(cloud, kind, "on-demand", 3)
+            assert (beside.enough, beside.instances) == (False, 2)
+            assert "is 100, of which 32 are in use; 3 p3.8xlarge need 96, and it allows 2" in beside.text
+            assert (await quotas.check(cloud, kind, "spot", 3)).instances != 2
+            aws.set_quota("G", 48)
+            both = [kind, *await types.describe(cloud, ["g4dn.12xlarge", "g4dn.xlarge"])]
+            joint, never = (
+                await quotas.check_all(cloud, both, "on-demand", 3),
+                await quotas.check_all(cloud, both, "on-demand", 4),
+            )
+            assert (joint.enough, joint.instances, never.enough) == (True, 3, False)
             aws.deny("servicequotas:GetServiceQuota")
             unknown = await quotas.check(cloud, kind, "on-demand", 1)
             assert unknown.enough is None

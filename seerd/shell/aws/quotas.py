@@ -5,12 +5,14 @@ The one rule: a quota that cannot be read is said to be unknown; it stops nobody
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from seerd.shell.aws import instances, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.types import InstanceType
+from seerd.shell.aws.types import InstanceType, family_of
 
 Market = Literal["on-demand", "spot"]
 
@@ -40,17 +42,28 @@ class Quota:
     instances: int | None = None
 
 
-def code_of(kind: InstanceType, market: Market) -> tuple[str, str]:
-    """The family's name and the code of its quota."""
-    name, on_demand, spot = _FAMILIES.get(kind.family, _STANDARD)
+def code_of(name: str, market: Market) -> tuple[str, str]:
+    """The family of a type and the code of its quota."""
+    family, on_demand, spot = _FAMILIES.get(family_of(name), _STANDARD)
     if market == "spot":
-        return name, _SPOT_P5 if kind.name.startswith("p5") else spot
-    return name, on_demand
+        return family, _SPOT_P5 if name.startswith("p5") else spot
+    return family, on_demand
+
+
+async def check_all(cloud: Cloud, kinds: Sequence[InstanceType], market: Market, peak: int) -> Quota:
+    """Whether the account may run so many instances at once that are each of one of these types. Raises nothing."""
+    of_each = {code_of(kind.name, market): kind for kind in reversed(kinds)}
+    quotas = [await check(cloud, kind, market, peak) for kind in reversed(of_each.values())]
+    for quota in quotas:
+        if quota.enough is not False:
+            return quota
+    text, allowed = "\n".join(quota.text for quota in quotas), sum(quota.instances or 0 for quota in quotas)
+    return Quota(allowed >= peak, text, allowed)
 
 
 async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances of this type at once, if it runs nothing else of the family. Raises nothing."""
-    family, code = code_of(kind, market)
+    """Whether the account may run so many instances of this type at once, beside what it runs now. Raises nothing."""
+    family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
     try:
         answer = await cloud.ask(
@@ -58,13 +71,28 @@ async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> 
         )
     except AwsError as error:
         return Quota(None, f"the {called} could not be read, so it was not checked: {error}")
-    vcpus = float(answer["Quota"]["Value"])
-    allowed, needed = int(vcpus // kind.vcpus), peak * kind.vcpus
-    if needed <= vcpus:
-        return Quota(True, f"the {called} is {vcpus:.0f}, enough for {allowed} {kind.name}", allowed)
+    try:
+        used = await _used(cloud, code, market)
+    except AwsError:
+        used, in_use = 0, " (what of it is in use could not be read)"
+    else:
+        in_use = f", of which {used} are in use" if used else ""
+    vcpus, needed = float(answer["Quota"]["Value"]), peak * kind.vcpus
+    allowed = max(0, int((vcpus - used) // kind.vcpus))
+    told = f"the {called} is {vcpus:.0f}{in_use}"
+    if allowed >= peak:
+        return Quota(True, f"{told}, enough for {allowed} {kind.name}", allowed)
     return Quota(
         False,
-        f"the {called} is {vcpus:.0f}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: aws service-quotas "
-        f"request-service-quota-increase --region {cloud.region} --service-code ec2 --quota-code {code} --desired-value {needed}",
+        f"{told}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: aws service-quotas "
+        f"request-service-quota-increase --region {cloud.region} --service-code ec2 --quota-code {code} --desired-value {needed + used}",
         allowed,
     )
+
+
+async def _used(cloud: Cloud, code: str, market: Market) -> int:
+    """The vCPUs of all instances in the region that count against it, whoever has started them."""
+    there = await instances.find(cloud, [{"Name": "instance-state-name", "Values": ["pending", "running"]}])
+    counted = [one.type for one in there if one.spot == (market == "spot") and code_of(one.type, market)[1] == code]
+    kinds = {kind.name: kind for kind in await types.describe(cloud, sorted(set(counted)))} if counted else {}
+    return sum(kinds[name].vcpus for name in counted)

@@ -31,7 +31,12 @@ class InstanceType:
     @property
     def family(self) -> str:
         """The letters before the generation: "p" of p3.8xlarge, "inf" of inf2.xlarge."""
-        return "".join(letter if letter.isalpha() else " " for letter in self.name).split()[0]
+        return family_of(self.name)
+
+
+def family_of(name: str) -> str:
+    """The letters before the generation of a type."""
+    return "".join(letter if letter.isalpha() else " " for letter in name).split()[0]
 
 
 BUNDLED = {
