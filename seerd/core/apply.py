@@ -13,7 +13,7 @@ from functools import singledispatch
 from operator import attrgetter
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
-from seerd.core.commands import Publish, StartTrial
+from seerd.core.commands import Launch, Publish, StartTrial
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
@@ -91,13 +91,20 @@ def _(event: RunResumed, state: State) -> None:
             _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
     for instance in state.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
-            # What that launch had brought was gone by then too; what it brings now begins now.
-            state.ledger.begin_at(instance.id, state.ledger.open[instance.id].since_s + event.at - ended)
+            _ask_again(state, instance.id, event.at, ended)
     for trial in state.trials.values():
         # The order may never have reached an agent; if it has, its `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None else ():
             if slots.node not in trial.told and trial.key_on(slots.node) in state.ledger.open:
                 state.ledger.begin_at(trial.key_on(slots.node), event.at)
+
+
+def _ask_again(state: State, launch: str, at: float, ended: float) -> None:
+    """What this launch has brought may be there yet, for as long as it goes on without an agent; if it is not, what it brings now begins now."""
+    command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
+    alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0
+    gone = min(at, max(ended, since + alone_s))
+    state.ledger.begin_at(launch, since + at - gone)
 
 
 def _reopen(state: State) -> None:

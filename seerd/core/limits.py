@@ -16,6 +16,8 @@ SHORTEST_S = 5.0
 LEASE_S = 60.0
 """How long agents go on without hearing from the daemon, at most."""
 
+ALONE_S = 600.0
+"""How long an instance goes on that never gets an agent, at most: longer than one may take to get there."""
 LAST_S = 120.0
 """How long agents alone may take to store the last checkpoints, at most."""
 
@@ -123,7 +125,7 @@ def alone_s(state: State) -> float | None:
     if cluster.billing == "held" or cluster.instant:
         return None
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)) - terminate_s(state)
-    return max(0.0, off_by - state.now)
+    return min(ALONE_S, max(0.0, off_by - state.now))
 
 
 def gone_by(state: State) -> float:

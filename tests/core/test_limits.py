@@ -135,6 +135,18 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
         assert charge.until_s == pytest.approx(min(resumed_at, allowed))
 
 
+def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent(facts: MakeFacts) -> None:
+    """After that it is gone, and what the same launch brings when it is asked for again begins then."""
+    for resumed_at in (110.0, 450.0, 900.0):
+        state = new_state(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
+        launch = next(c for c in step(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+        assert launch.alone_s is not None
+        assert 110.0 < launch.alone_s < 900.0
+        step(state, RunResumed(at=resumed_at, alive=()))
+        gone = max(0.0, resumed_at - 0.5 - launch.alone_s)
+        assert state.ledger.open[launch.id].since_s == pytest.approx(0.5 + gone)
+
+
 def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: MakeFacts) -> None:
     """A daemon that was away for long may find that most has ended in time: it hears that behind `RunResumed`, and before any timer."""
     world = World(facts(), Behaviour(metric=lambda config, epoch: 0.5))

@@ -171,6 +171,14 @@ COUNTING = (
         (f"{LIMITS}::test_instances_that_never_get_an_agent_end_within_the_budget",),
     ),
     Mutant(
+        "what a launch has brought is thought to be gone with the leases of agents",
+        "the ledger is the cloud's own account",
+        "seerd/core/apply.py",
+        "gone = min(at, max(ended, since + alone_s))",
+        "gone = min(at, ended)",
+        (f"{LIMITS}::test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent",),
+    ),
+    Mutant(
         "what ran of a launch that came to nothing is free",
         "the ledger is the cloud's own account",
         "seerd/core/apply.py",
