@@ -1,4 +1,5 @@
-"""Errands on a machine, each in a short-lived process over SSH: make the agent run here, end it and all that is ours, tell what is left.
+"""Errands on a machine, each in a short-lived process over SSH: make the agent run here, end it and all that is ours, tell what is left and
+what trials have printed.
 
 The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up that nothing of the run is left.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Set
 
 from agent import host
+from agent.printed import printed
 from agent.receive import Cache, Entry, PushError, build, checked, prune
 
 START_S = 20.0
@@ -39,6 +41,8 @@ def carry_out(errand: Dict[str, Any], program: str, stream: BinaryIO, say: Say) 
             say({"done": _begin(errand, Path(program), folder, stream, say)})
         elif errand["do"] == "end":
             say({"done": _end(errand["run"], folder)})
+        elif errand["do"] == "printed":
+            say({"done": printed(folder, errand["after"])})
         else:
             say({"done": _left(errand["run"], folder)})
     except (OSError, PushError, EndError, ValueError) as error:

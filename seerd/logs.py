@@ -23,8 +23,8 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
     trials = [path for path in folder.instances.glob("*/trials/*") if trial is None or path.name == trial]
     if not trials and _elsewhere(folder):
         raise UsageError(
-            f"the output of the trials of {folder.run} is on the machines where they ran, while those are there, in "
-            f"~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs; the last lines of trials that failed: seerd show {folder.run}"
+            f"{folder.run} has no logs yet: its trials run on other machines, and what they print is brought here every half minute and when an "
+            f"attempt ends. There it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
         )
     if trial is not None and not trials:
         known = ", ".join(sorted({path.name for path in folder.instances.glob("*/trials/*")})) or "none"

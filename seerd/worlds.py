@@ -17,6 +17,7 @@ from seerd.core.limits import LEASE_S
 from seerd.errors import JournalError, UsageError
 from seerd.facts import Lease, Slots, local_slots, types_of
 from seerd.machine import this_machine
+from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.providers.base import Provider
 from seerd.shell.providers.ec2 import Ec2Provider
@@ -128,8 +129,9 @@ def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
     """What the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     store = _store(setup, folder.run)
+    provider, printed = _provider(setup, folder)
     return World(
-        provider=_provider(setup, folder),
+        provider=provider,
         store=store,
         job=setup.job,
         run=folder.run,
@@ -138,6 +140,7 @@ def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
         rented=setup.ec2 is not None,
         expected=_expected(setup),
         data=_data(setup, store, folder.run),
+        collector=None if printed is None else Collector(printed, folder.instances),
     )
 
 
@@ -192,10 +195,11 @@ def _ec2_of(spec: Spec, folder: RunFolder, lease: Lease, until: float) -> Ec2Set
     )
 
 
-def _provider(setup: Setup, folder: RunFolder) -> Provider:
+def _provider(setup: Setup, folder: RunFolder) -> tuple[Provider, Source | None]:
+    """With the way to what trials print, where that is elsewhere."""
     if setup.local is not None:
         slots = setup.local
-        return LocalProvider(
+        local = LocalProvider(
             folder=folder.instances,
             run=folder.run,
             bundle=folder.agent,
@@ -204,10 +208,16 @@ def _provider(setup: Setup, folder: RunFolder) -> Provider:
             lease_s=LEASE_S,
             grace_s=GRACE_S,
         )
-    cargo = Cargo(folder.agent, folder.source)
-    if setup.ec2 is not None:
-        return Ec2Provider(setup.ec2, Remote(cargo, _agent_options(setup, folder)))
-    return HostsProvider(setup.hosts, Remote(cargo, _agent_options(setup, folder)))
+        return local, None
+    remote = Remote(Cargo(folder.agent, folder.source), _agent_options(setup, folder))
+    provider = HostsProvider(setup.hosts, remote) if setup.ec2 is None else Ec2Provider(setup.ec2, remote)
+
+    async def printed(instance: str, after: float) -> Printed | None:
+        machine = provider.machine(instance)
+        found = await remote.printed(machine, after)
+        return None if found is None else Printed(machine.name, *found)
+
+    return provider, printed
 
 
 def _agent_options(setup: Setup, folder: RunFolder) -> AgentOptions:

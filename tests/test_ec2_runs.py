@@ -70,6 +70,8 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
     account = rig.account()
     assert len(account) == 4
     assert {one.zone for one in account.values()} == {second}
+    for trial in coordinator.json("show", "last")["all_trials"]:
+        assert "training from 0" in coordinator.text("logs", "last", trial["trial"]), "the instances are gone"
     assert_model(coordinator)
     assert_accounted(coordinator)
 

@@ -94,6 +94,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(tmp_path: P
     assert told["elapsed_s"] <= 40
     assert told["gpu_min"] <= 4
     assert Path(told["best"]["checkpoint"]).is_file()
+    assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
     assert agents(server.home) == []
     assert list((server.home / ".seerd").rglob("*.pt")) == []
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 
 from seerd.core.commands import AnyCommand, Launch
-from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed
+from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
 from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step
@@ -110,6 +110,8 @@ class Daemon:
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
             self._dispatch.committed(instance, fact)
+        for instance in {entry.event.instance for entry in entries if isinstance(entry.event, TrialExited)}:
+            self._dispatch.collect(instance)
         self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
         self._watcher(self.state, self.clock.now(), entries)
 

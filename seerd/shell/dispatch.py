@@ -82,6 +82,8 @@ class Dispatch:
         await self._world.provider.open()
         await self._world.store.open()
         self._beside(self._keep_finding_losses())
+        if self._world.collector is not None:
+            self._beside(self._world.collector.keep_looking(self._talks.instances))
 
     async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
         """Take up the conversations again after a restart, with what agents had kept for us handed on. `launches` are under way."""
@@ -108,6 +110,11 @@ class Dispatch:
         """Facts of this agent up to this number are in the journal."""
         self._talks.committed(instance, fact)
 
+    def collect(self, instance: str) -> None:
+        """A trial has ended there: bring what it has printed."""
+        if self._world.collector is not None:
+            self._world.collector.look(instance)
+
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more."""
         if not self._kept:
@@ -129,6 +136,8 @@ class Dispatch:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._world.collector is not None:
+            await self._world.collector.close()
         await self._talks.close()
         await self._world.provider.close()
         await self._world.store.close()
@@ -241,6 +250,8 @@ class Dispatch:
 
     async def _end(self, name: str, token: str) -> Span:
         """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it switches the instance off itself."""
+        if self._world.collector is not None:
+            await self._world.collector.last(name)
         if self._world.rented:
             await self._talks.drop(name, "it is given back")
             return await self._world.provider.terminate(name)

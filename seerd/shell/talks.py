@@ -114,6 +114,10 @@ class Talks:
         """Which boot of its machine we talk to; empty if that is not known."""
         return self._conversations[instance].boot if instance in self._conversations else ""
 
+    def instances(self) -> list[str]:
+        """Those that we talk to."""
+        return list(self._conversations)
+
     def order(self, command: StartTrial | StopTrial) -> None:
         """Tell every instance whose agent it concerns."""
         for instance in instances_of(command):

@@ -12,6 +12,7 @@ from pathlib import Path
 from agent.protocol import Download, Expected, Job
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
+from seerd.shell.collecting import Collector
 from seerd.shell.providers.base import Provider
 from seerd.shell.stores.base import Store
 
@@ -20,9 +21,10 @@ from seerd.shell.stores.base import Store
 class World:
     """What a run acts on: where instances and checkpoints are, what is trained, where the result goes.
 
-    rented    whether instances switch themselves off when nobody renews the lease of their agents
-    expected  what a healthy instance has, None where nothing is looked at
-    data      lists what instances fetch before they are set up, with fresh URLs
+    rented     whether instances switch themselves off when nobody renews the lease of their agents
+    expected   what a healthy instance has, None where nothing is looked at
+    data       lists what instances fetch before they are set up, with fresh URLs
+    collector  brings what trials print on other machines, None where it is in the run's folder anyway
     """
 
     provider: Provider
@@ -34,6 +36,7 @@ class World:
     rented: bool = False
     expected: Expected | None = None
     data: Callable[[], Awaitable[list[Download]]] | None = None
+    collector: Collector | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,38 @@ def test_only_what_changed_is_sent_again(place: Place) -> None:
     assert place.sent()["lib/twin.bin"] == (place.cargo.source / "lib" / "twin.bin").read_bytes()
 
 
+def test_what_a_trial_prints_can_be_read_while_there_is_a_connection(place: Place) -> None:
+    machine = place.server.machine()
+
+    async def work(remote: Remote) -> None:
+        assert await remote.printed(machine, 0.0) is None
+        await remote.ready(machine, 20.0)
+        assert await remote.printed(machine, 0.0) == ({}, 0.0)
+        talk = Talk(place.run, await remote.connect(machine))
+        await talk.hello()
+        await talk.train(place.job())
+        logs: dict[str, bytes] = {}
+        while b"here I am" not in b"".join(logs.values()):
+            logs, until_ = await remote.printed(machine, 0.0) or ({}, 0.0)
+        assert all(name.startswith("trials/t1/1/logs/") for name in logs)
+        assert time.time() - 30 < until_ < time.time()
+        await remote.end(machine)
+
+    place.do(work)
+
+
+def test_a_machine_that_never_stops_talking_is_not_listened_to(place: Place) -> None:
+    loud = place.server.home / "python3"
+    loud.write_text("#!/bin/sh\nexec tr '\\0' x < /dev/zero\n")
+    loud.chmod(0o755)
+
+    async def work(remote: Remote) -> None:
+        with pytest.raises(ProviderError, match="more than any answer"):
+            await remote.ready(place.server.machine(), 20.0)
+
+    place.do(work, python=str(loud))
+
+
 def test_an_agent_and_its_trial_survive_the_daemon_and_every_connection(place: Place) -> None:
     machine = place.server.machine()
 

@@ -23,6 +23,7 @@ from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, Ground, machine, span_of
 from seerd.shell.providers.ec2_register import Entry
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
+from seerd.shell.ssh.connecting import Machine
 
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
@@ -92,7 +93,11 @@ class Ec2Provider:
 
     async def connect(self, instance: str) -> Connection:
         """A byte stream to its agent. Raises `ProviderError`."""
-        return await self._remote.connect(machine(self._opened(), self._live(instance)))
+        return await self._remote.connect(self.machine(instance))
+
+    def machine(self, instance: str) -> Machine:
+        """How to log in there. Raises `ProviderError` if it is gone."""
+        return machine(self._opened(), self._live(instance))
 
     def address(self, instance: str) -> str:
         """Its private address: instances of a run reach each other inside the network."""

@@ -103,6 +103,10 @@ class HostsProvider:
         """A byte stream to the agent of the instance, which is started if it does not run."""
         return await self._remote.connect(self._host(instance).machine)
 
+    def machine(self, instance: str) -> Machine:
+        """The host where it is. Raises `ProviderError` if it is gone."""
+        return self._host(instance).machine
+
     def address(self, instance: str) -> str:
         """As the spec has it: hosts reach each other as this machine reaches them."""
         return self._host(instance).address

@@ -23,6 +23,7 @@ from seerd.shell.ssh.connecting import BOOTING, SHOWN, UnreachableError
 
 MARK = b"seerd "
 CHUNK = 1 << 18
+MOST_ANSWER = 32 << 20
 ANSWER_S = 120.0
 """For one answer of a machine: as long as copying a large source on its slow disk may take."""
 NO_PROGRAM = (126, 127)
@@ -91,8 +92,9 @@ async def run_errand(connection: asyncssh.SSHClientConnection, errand: Errand, p
 
 async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, python: str) -> Any:
     """Send what is asked for until it is done."""
+    said = _Lines(process.stdout)
     while True:
-        answer = await _answer(process, python)
+        answer = await _answer(process, said, python)
         if "done" in answer:
             return answer["done"]
         if "failed" in answer:
@@ -109,26 +111,47 @@ async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, pyth
                 await process.stdin.drain()
 
 
-async def _answer(process: asyncssh.SSHClientProcess[bytes], python: str) -> dict[str, Any]:
+class _Lines:
+    """What a machine says, line by line, and never more of it in memory than an answer may have."""
+
+    def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
+        self._reader = reader
+        self._kept = b""
+
+    async def next(self) -> bytes:
+        """The next line, or what there was before the stream ended. Raises `ProviderError`."""
+        pieces = [self._kept]
+        while b"\n" not in pieces[-1]:
+            if sum(map(len, pieces)) > MOST_ANSWER:
+                raise ProviderError("it says more than any answer has")
+            piece = await self._reader.read(CHUNK)
+            if not piece:
+                break
+            pieces.append(piece)
+        line, end, self._kept = b"".join(pieces).partition(b"\n")
+        return line + end
+
+
+async def _answer(process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str) -> dict[str, Any]:
     """The next line of ours; what start files of a shell print is passed over."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            while line := await process.stdout.readline():
+            while line := await said.next():
                 if line.startswith(MARK):
                     return _checked(line.removeprefix(MARK))
             ended = await process.wait()
     except TimeoutError:
         raise UnreachableError(f"it did not answer within {ANSWER_S:.0f}s") from None
-    said = f"{_text(ended.stderr)} {_text(ended.stdout)}".strip()[-SHOWN:]
-    if BOOTING.search(said):
-        raise UnreachableError(f"it is still booting (pam_nologin): {said}")
+    last = f"{_text(ended.stderr)} {_text(ended.stdout)}".strip()[-SHOWN:]
+    if BOOTING.search(last):
+        raise UnreachableError(f"it is still booting (pam_nologin): {last}")
     if ended.exit_status is None:
-        raise UnreachableError(f"disconnected: {said or 'the connection was lost'}")
+        raise UnreachableError(f"disconnected: {last or 'the connection was lost'}")
     if ended.exit_status in NO_PROGRAM:
         raise ProviderError(
-            f"it has no {python!r} to run the agent with ({said}); install Python 3.9 or newer there, or say where it is: [train] python"
+            f"it has no {python!r} to run the agent with ({last}); install Python 3.9 or newer there, or say where it is: [train] python"
         )
-    raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {said}")
+    raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {last}")
 
 
 def _checked(line: bytes) -> dict[str, Any]:

@@ -7,8 +7,10 @@ connection to the agent that is still there, or to a new one that takes up its j
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import random
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,7 @@ AT_ONCE = 16
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
+MOST_OF_A_LOG = 1 << 20
 FREE_S = 7.0
 """Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts need not make up for theirs."""
 
@@ -154,6 +157,22 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
 
+    async def printed(self, machine: Machine, after: float) -> tuple[dict[str, bytes], float] | None:
+        """What trials have printed there later than `after` (by the machine's files): logs by name, and what to say the next time. None where
+        there is no connection now. Raises `ProviderError`.
+        """
+        line = self._lines.get(machine.name)
+        if line is None or line.connection is None or not _is_open(line):
+            return None
+        errand = Errand("printed", self._options.run, self._options.python, {"after": after})
+        try:
+            found = await run_errand(line.connection, errand, await self._parcel())
+            return {str(name): _unpacked(text) for name, text in found["logs"].items()}, float(found["until"])
+        except UnreachableError:
+            return None
+        except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
+            raise ProviderError(f"{_named(machine)} did not say what its trials have printed") from error
+
     def received(self, name: str) -> int:
         """Bytes of source files that this machine had to be sent, so far."""
         return self._lines[name].received if name in self._lines else 0
@@ -218,6 +237,11 @@ class Remote:
             return await asyncio.shield(self._weighing)
         except OSError as error:
             raise ProviderError(f"what is to be sent cannot be read: {error}") from error
+
+
+def _unpacked(text: str) -> bytes:
+    """One log; the machine is not trusted to send no more than it may."""
+    return zlib.decompressobj().decompress(base64.b64decode(text), MOST_OF_A_LOG)
 
 
 async def _connected(machine: Machine, line: _Line) -> asyncssh.SSHClientConnection:

@@ -1,0 +1,100 @@
+"""What trials print on other machines, brought into the run's folder while those machines are there.
+
+The one rule: the run never waits for it but for a moment before a machine is given back, and nothing that a machine says becomes a path, or more
+than a bounded number of bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.errors import ProviderError
+
+LOOK_S = 30.0
+"""How often machines on which trials run are asked. They are also asked when an attempt has ended, and before they are given back."""
+LAST_S = 1.5
+"""So long a machine that is to be given back is waited for: it costs."""
+MOST_FILES = 2000
+"""Of one machine: what is beyond stays there."""
+PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
+UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")
+NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{PART}")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`: from when to ask the next time."""
+
+    place: str
+    logs: Mapping[str, bytes]
+    until: float
+
+
+Source = Callable[[str, float], Awaitable[Printed | None]]
+"""Asks the machine of an instance for what was printed after a moment of its clock; None if it cannot be asked now. Raises `ProviderError`."""
+
+
+class Collector:
+    """Keeps `folder` as it would be if all trials ran here: a folder for each machine, with the logs of its trials."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+        self._after: dict[str, float] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._next: dict[str, asyncio.Task[None]] = {}
+        self._looks: set[asyncio.Task[None]] = set()
+
+    def look(self, instance: str) -> asyncio.Task[None]:
+        """Ask it after this moment, soon."""
+        if instance not in self._next:
+            task = self._next[instance] = asyncio.create_task(self._look(instance))
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+        return self._next[instance]
+
+    async def last(self, instance: str) -> None:
+        """Ask it for the last time, and wait for a moment."""
+        await asyncio.wait({self.look(instance)}, timeout=LAST_S)
+
+    async def keep_looking(self, instances: Callable[[], Iterable[str]]) -> None:
+        """Ask all of them again and again."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for instance in list(instances()):
+                self.look(instance)
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        for task in self._looks:
+            task.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
+
+    async def _look(self, instance: str) -> None:
+        async with self._locks[instance]:
+            del self._next[instance]
+            # A machine that does not answer, or a full disk here: the run is worth more than what its trials print.
+            with contextlib.suppress(ProviderError, OSError):
+                found = await self._source(instance, self._after.get(instance, 0.0))
+                if found is not None:
+                    await asyncio.to_thread(self._keep, found)
+                    self._after[instance] = found.until
+
+    def _keep(self, found: Printed) -> None:
+        top = self._folder / UNUSUAL.sub("_", found.place)
+        room = MOST_FILES - sum(1 for path in top.rglob("*") if path.is_file())
+        for name, content in found.logs.items():
+            path = top / name
+            if not NAME.fullmatch(name) or (room <= 0 and not path.exists()):
+                continue
+            room -= not path.exists()
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_name(f".{path.name}.part")
+            part.write_bytes(content)
+            part.replace(path)
