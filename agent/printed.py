@@ -1,6 +1,7 @@
 """What trials have printed on this machine, for whoever shows it elsewhere.
 
-The one rule: only logs that have changed since the last time are told, and of a long one its end; nothing is followed out of their folders.
+The one rule: only logs that have changed since the last time are told, and of a long one its end; nothing that is no plain file in its place is
+opened, and no answer is larger than `MOST`.
 """
 
 from __future__ import annotations
@@ -8,47 +9,51 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import stat
 import time
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
-MOST_OF_ONE = 1 << 20
+from agent import plainfile
+
+MOST_OF_ONE = 1 << 18
 MOST = 8 << 20
 SETTLED_S = 1.0
 """A log that was written so shortly before it was read is read again the next time: times of files are coarse."""
 
 
 def printed(folder: Path, after: float) -> Dict[str, Any]:
-    """`logs`: by name below `folder`, the ends of those written to later than `after`, newest first and within `MOST` bytes, zlib in base64;
-    `until`: what to say as `after` the next time. Moments are file times, seconds since 1970.
+    """`logs`: by name below `folder`, the ends of those written to later than `after`, oldest first, zlib in base64; `more`: there are others,
+    for which no room was left; `until`: what to say as `after` the next time. Moments are file times, seconds since 1970.
     """
-    found = sorted(((about.st_mtime, path) for path, about in _logs(folder) if about.st_mtime > after), reverse=True)
-    until, left = min(found[0][0] if found else after, time.time() - SETTLED_S), MOST
-    logs = {}
-    for _, path in found:
-        if left <= 0:
-            break
+    found = sorted((at, path) for path, at in _logs(folder) if at > after)
+    logs: Dict[str, str] = {}
+    until, left = after, MOST
+    for at, path in found:
+        if left < MOST_OF_ONE:
+            return {"logs": logs, "until": until, "more": True}
         with contextlib.suppress(OSError):
-            end = _end_of(path, min(left, MOST_OF_ONE))
+            end = plainfile.read(path, -MOST_OF_ONE, MOST_OF_ONE)
             left -= len(end)
             logs[str(path.relative_to(folder))] = base64.b64encode(zlib.compress(end)).decode()
-    return {"logs": logs, "until": max(after, until)}
+        until = max(after, min(at, time.time() - SETTLED_S))
+    return {"logs": logs, "until": until, "more": False}
 
 
-def _logs(folder: Path) -> Iterator[Tuple[Path, os.stat_result]]:
-    for logs in folder.glob("trials/*/*/logs"):
-        for top, _, names in os.walk(logs):
-            for name in names:
-                path = Path(top, name)
-                with contextlib.suppress(OSError):
-                    about = path.lstat()
-                    if name.endswith(".log") and stat.S_ISREG(about.st_mode) and about.st_size:
-                        yield path, about
+def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
+    for trial in _folders(folder / "trials"):
+        for attempt in _folders(trial):
+            for top, _, names in os.walk(attempt / "logs") if not (attempt / "logs").is_symlink() else ():
+                for name in names:
+                    path = Path(top, name)
+                    with contextlib.suppress(OSError):
+                        about = path.lstat()
+                        if name.endswith(".log") and about.st_size and not path.is_symlink():
+                            yield path, about.st_mtime
 
 
-def _end_of(path: Path, most: int) -> bytes:
-    with open(path, "rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - most))
-        return log.read(most)
+def _folders(top: Path) -> List[Path]:
+    try:
+        return [path for path in top.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []

@@ -91,7 +91,7 @@ def _(event: RunResumed, state: State) -> None:
             _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
     for instance in state.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
-            _ask_again(state, instance.id, event.at, ended)
+            _redate(state, instance.id, event.at, ended)
     for trial in state.trials.values():
         # The order may never have reached an agent; if it has, its `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None else ():
@@ -99,7 +99,7 @@ def _(event: RunResumed, state: State) -> None:
                 state.ledger.begin_at(trial.key_on(slots.node), event.at)
 
 
-def _ask_again(state: State, launch: str, at: float, ended: float) -> None:
+def _redate(state: State, launch: str, at: float, ended: float) -> None:
     """What this launch has brought may be there yet, for as long as it goes on without an agent; if it is not, what it brings now begins now."""
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0

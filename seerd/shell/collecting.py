@@ -14,26 +14,30 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seerd.errors import ProviderError
-
 LOOK_S = 30.0
 """How often machines on which trials run are asked. They are also asked when an attempt has ended, and before they are given back."""
 LAST_S = 1.5
-"""So long a machine that is to be given back is waited for: it costs."""
+"""So long a machine that is to be given back is waited for, at most: it costs."""
 MOST_FILES = 2000
-"""Of one machine: what is beyond stays there."""
-PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}"
+"""Of one machine: the oldest make room."""
+MOST_AT_ONCE = 20
+"""Answers in a row of a machine that has more to tell."""
+PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}"
+PART_FILE = ".part"
 UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")
 NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{PART}")
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`: from when to ask the next time."""
+    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`: from when to ask the next time, which is
+    now if there is `more`.
+    """
 
     place: str
     logs: Mapping[str, bytes]
     until: float
+    more: bool = False
 
 
 Source = Callable[[str, float], Awaitable[Printed | None]]
@@ -59,9 +63,11 @@ class Collector:
             task.add_done_callback(self._looks.discard)
         return self._next[instance]
 
-    async def last(self, instance: str) -> None:
-        """Ask it for the last time, and wait for a moment."""
-        await asyncio.wait({self.look(instance)}, timeout=LAST_S)
+    async def last(self, instance: str, spare_s: float) -> None:
+        """Ask it for the last time, and wait for a moment that the run can spare."""
+        look = self.look(instance)
+        if spare_s > 0:
+            await asyncio.wait({look}, timeout=min(LAST_S, spare_s))
 
     async def keep_looking(self, instances: Callable[[], Iterable[str]]) -> None:
         """Ask all of them again and again."""
@@ -79,22 +85,26 @@ class Collector:
     async def _look(self, instance: str) -> None:
         async with self._locks[instance]:
             del self._next[instance]
-            # A machine that does not answer, or a full disk here: the run is worth more than what its trials print.
-            with contextlib.suppress(ProviderError, OSError):
-                found = await self._source(instance, self._after.get(instance, 0.0))
-                if found is not None:
+            # A machine that does not answer, or answers strangely, or a full disk here: the run is worth more than what its trials print.
+            with contextlib.suppress(Exception):
+                for _ in range(MOST_AT_ONCE):
+                    found = await self._source(instance, self._after.get(instance, 0.0))
+                    if found is None:
+                        break
                     await asyncio.to_thread(self._keep, found)
                     self._after[instance] = found.until
+                    if not found.more:
+                        break
 
     def _keep(self, found: Printed) -> None:
         top = self._folder / UNUSUAL.sub("_", found.place)
-        room = MOST_FILES - sum(1 for path in top.rglob("*") if path.is_file())
         for name, content in found.logs.items():
             path = top / name
-            if not NAME.fullmatch(name) or (room <= 0 and not path.exists()):
-                continue
-            room -= not path.exists()
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part = path.with_name(f".{path.name}.part")
-            part.write_bytes(content)
-            part.replace(path)
+            if NAME.fullmatch(name):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                part = path.parent / PART_FILE
+                part.write_bytes(content)
+                part.replace(path)
+        kept = sorted((path for path in top.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+        for path in kept[:-MOST_FILES]:
+            path.unlink()

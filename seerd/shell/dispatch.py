@@ -251,7 +251,8 @@ class Dispatch:
     async def _end(self, name: str, token: str) -> Span:
         """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it switches the instance off itself."""
         if self._world.collector is not None:
-            await self._world.collector.last(name)
+            # As long as agents may still go on, nothing has to be given back yet.
+            await self._world.collector.last(name, self._core.lease()[0])
         if self._world.rented:
             await self._talks.drop(name, "it is given back")
             return await self._world.provider.terminate(name)

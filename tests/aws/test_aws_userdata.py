@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import ALONE_S, BOOT_S, LIMIT, LOOK_S, Boot, script
+from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
 from tests.rig.guest import until
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
@@ -73,12 +73,13 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     assert (tmp_path / "watched").read_text().split() == ["/bin/sh", f"{tmp_path}/cloud/scripts/seerd-deserted"]
 
 
-def deserted(tmp_path: Path, agents: str, alone_s: float | None = None) -> int:
+def deserted(tmp_path: Path, agents: str, alone_s: float | None = None, up_s: int = 0) -> int:
     """How often the script that looks for agents has slept before it powered off; `agents`: what each look finds, `y` or `n`."""
     programs = {
         "sleep": f"echo {{}} >> {tmp_path}/slept",
-        "grep": f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | cut -c "$looked")" = y ]',
+        "grep": f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | sed -E "s/^.{{$((looked - 1))}}(.).*/\\1/")" = y ]',
         "touch": f'echo "$@" > {tmp_path}/touched',
+        "cut": f"echo {up_s}",
         "shutdown": f'echo "$@" > {tmp_path}/told',
     }
     (tmp_path / "slept").touch()
@@ -101,13 +102,18 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: P
 
 @pytest.mark.parametrize(
     ("agents", "alone_s", "looks"),
-    [("n", 95.0, 6), ("n", 90.0, 6), ("n", 89.9, 5), ("n", 0.0, 1), ("n", 1e9, 60), ("nny", 90.0, 63)],
+    [("n", 79.0, 6), ("n", 75.0, 6), ("n", 74.9, 5), ("n", 0.0, 1), ("n", 1e9, 60), ("nny", 75.0, 63)],
 )
 def test_until_its_first_agent_it_costs_no_more_than_its_launch_could_pay(
     tmp_path: Path, agents: str, alone_s: float, looks: int
 ) -> None:
     assert deserted(tmp_path, agents, alone_s) == looks
-    assert looks * LOOK_S + BOOT_S <= max(alone_s, LOOK_S + BOOT_S) or "y" in agents
+    assert looks * LOOK_S + FIRMWARE_S <= max(alone_s, LOOK_S + FIRMWARE_S) or "y" in agents
+
+
+@pytest.mark.parametrize(("up_s", "looks"), [(5, 5), (40, 2), (100, 0)])
+def test_a_slow_boot_counts(tmp_path: Path, up_s: int, looks: int) -> None:
+    assert deserted(tmp_path, "n", 75.0, up_s) == looks
 
 
 def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) -> None:

@@ -180,14 +180,15 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             beside = await quotas.check(cloud, kind, "on-demand", 3)
             assert (beside.enough, beside.instances) == (False, 2)
             assert "is 100, of which 32 are in use; 3 p3.8xlarge need 96, and it allows 2" in beside.text
-            assert (await quotas.check(cloud, kind, "spot", 3)).instances != 2
-            aws.set_quota("G", 48)
+            aws.set_quota("P", 100, "spot")
+            assert (await quotas.check(cloud, kind, "spot", 3)).instances == 3, "on-demand instances count elsewhere"
+            aws.set_quota("G", 54)
             both = [kind, *await types.describe(cloud, ["g4dn.12xlarge", "g4dn.xlarge"])]
             joint, never = (
-                await quotas.check_all(cloud, both, "on-demand", 3),
                 await quotas.check_all(cloud, both, "on-demand", 4),
+                await quotas.check_all(cloud, both, "on-demand", 5),
             )
-            assert (joint.enough, joint.instances, never.enough) == (True, 3, False)
+            assert (joint.enough, joint.instances, never.enough) == (True, 2 + 1 + 1, False)
             aws.deny("servicequotas:GetServiceQuota")
             unknown = await quotas.check(cloud, kind, "on-demand", 1)
             assert unknown.enough is None

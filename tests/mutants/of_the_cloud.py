@@ -199,8 +199,8 @@ RENTING = (
         "an instance of an earlier life counts from when it was asked for again",
         "the ledger is the cloud's own account",
         "seerd/shell/providers/ec2_flight.py",
-        "asked_at = began if self._first_asked is None else min(self._first_asked, began)",
-        "asked_at = began",
+        "asked_at = max(self._first_asked, min(seen.launched_at, asked_at))",
+        "asked_at = max(self._first_asked, asked_at)",
         (
             f"{PROVIDER}::test_a_launch_of_an_earlier_life_that_is_not_shown_yet_counts_from_when_it_was_first_asked_for",
         ),

@@ -161,8 +161,8 @@ CARRYING = (
         "a machine names the files that its logs become",
         "what a machine says becomes no path",
         "seerd/shell/collecting.py",
-        "if not NAME.fullmatch(name) or (room <= 0 and not path.exists()):",
-        "if room <= 0 and not path.exists():",
+        "            if NAME.fullmatch(name):",
+        "            if name:",
         ("tests/shell/test_collecting.py::test_nothing_is_written_outside_and_nothing_ends_it",),
     ),
 )

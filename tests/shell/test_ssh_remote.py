@@ -203,13 +203,13 @@ def test_what_a_trial_prints_can_be_read_while_there_is_a_connection(place: Plac
     async def work(remote: Remote) -> None:
         assert await remote.printed(machine, 0.0) is None
         await remote.ready(machine, 20.0)
-        assert await remote.printed(machine, 0.0) == ({}, 0.0)
+        assert await remote.printed(machine, 0.0) == ({}, 0.0, False)
         talk = Talk(place.run, await remote.connect(machine))
         await talk.hello()
         await talk.train(place.job())
         logs: dict[str, bytes] = {}
         while b"here I am" not in b"".join(logs.values()):
-            logs, until_ = await remote.printed(machine, 0.0) or ({}, 0.0)
+            logs, until_, _ = await remote.printed(machine, 0.0) or ({}, 0.0, False)
         assert all(name.startswith("trials/t1/1/logs/") for name in logs)
         assert time.time() - 30 < until_ < time.time()
         await remote.end(machine)

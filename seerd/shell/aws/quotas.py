@@ -14,6 +14,8 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.types import InstanceType, family_of
 
+PATIENCE_S = 10.0
+"""For each question: nobody has to wait for a check that stops nobody if it cannot be made."""
 Market = Literal["on-demand", "spot"]
 
 _STANDARD = ("Standard", "L-1216C47A", "L-34B43A08")
@@ -35,11 +37,12 @@ has a spot quota of its own."""
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a quota allows. `enough`: None if it could not be read; `text`: for people."""
+    """What a quota allows. `enough`: None if it could not be read; `text`: for people; `free`: vCPUs that are left."""
 
     enough: bool | None
     text: str
     instances: int | None = None
+    free: int = 0
 
 
 def code_of(name: str, market: Market) -> tuple[str, str]:
@@ -51,14 +54,20 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 
 async def check_all(cloud: Cloud, kinds: Sequence[InstanceType], market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances at once that are each of one of these types. Raises nothing."""
-    of_each = {code_of(kind.name, market): kind for kind in reversed(kinds)}
-    quotas = [await check(cloud, kind, market, peak) for kind in reversed(of_each.values())]
-    for quota in quotas:
-        if quota.enough is not False:
-            return quota
-    text, allowed = "\n".join(quota.text for quota in quotas), sum(quota.instances or 0 for quota in quotas)
-    return Quota(allowed >= peak, text, allowed)
+    """Whether the account may run so many instances at once, as many as it may of the first type, then of the next. Raises nothing."""
+    quotas: dict[str, Quota] = {}
+    for kind in kinds:
+        code = code_of(kind.name, market)[1]
+        if code not in quotas:
+            quotas[code] = await check(cloud, kind, market, peak)
+        if quotas[code].enough is not False:
+            return quotas[code]
+    free, allowed = {code: quota.free for code, quota in quotas.items()}, 0
+    for kind in kinds:
+        code = code_of(kind.name, market)[1]
+        more = free[code] // kind.vcpus
+        allowed, free[code] = allowed + more, free[code] - more * kind.vcpus
+    return Quota(allowed >= peak, "\n".join(quota.text for quota in quotas.values()), allowed)
 
 
 async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> Quota:
@@ -67,7 +76,7 @@ async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> 
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
     try:
         answer = await cloud.ask(
-            "service-quotas", "get_service_quota", patience_s=10.0, ServiceCode="ec2", QuotaCode=code
+            "service-quotas", "get_service_quota", patience_s=PATIENCE_S, ServiceCode="ec2", QuotaCode=code
         )
     except AwsError as error:
         return Quota(None, f"the {called} could not be read, so it was not checked: {error}")
@@ -77,22 +86,25 @@ async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> 
         used, in_use = 0, " (what of it is in use could not be read)"
     else:
         in_use = f", of which {used} are in use" if used else ""
-    vcpus, needed = float(answer["Quota"]["Value"]), peak * kind.vcpus
-    allowed = max(0, int((vcpus - used) // kind.vcpus))
-    told = f"the {called} is {vcpus:.0f}{in_use}"
+    vcpus, needed = int(answer["Quota"]["Value"]), peak * kind.vcpus
+    free = max(0, vcpus - used)
+    allowed = free // kind.vcpus
+    told = f"the {called} is {vcpus}{in_use}"
     if allowed >= peak:
-        return Quota(True, f"{told}, enough for {allowed} {kind.name}", allowed)
+        return Quota(True, f"{told}, enough for {allowed} {kind.name}", allowed, free)
     return Quota(
         False,
         f"{told}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: aws service-quotas "
         f"request-service-quota-increase --region {cloud.region} --service-code ec2 --quota-code {code} --desired-value {needed + used}",
         allowed,
+        free,
     )
 
 
 async def _used(cloud: Cloud, code: str, market: Market) -> int:
     """The vCPUs of all instances in the region that count against it, whoever has started them."""
-    there = await instances.find(cloud, [{"Name": "instance-state-name", "Values": ["pending", "running"]}])
+    running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+    there = await instances.find(cloud, running, patience_s=PATIENCE_S)
     counted = [one.type for one in there if one.spot == (market == "spot") and code_of(one.type, market)[1] == code]
     kinds = {kind.name: kind for kind in await types.describe(cloud, sorted(set(counted)))} if counted else {}
     return sum(kinds[name].vcpus for name in counted)

@@ -16,8 +16,8 @@ LIMIT = 16 * 1024
 ALONE_S = 600
 """An instance on which no agent has run for so long powers itself off: longer than an agent may take to get there."""
 LOOK_S = 10
-BOOT_S = 30
-"""So long an instance may cost before its script runs."""
+FIRMWARE_S = 15
+"""So long an instance may cost before its kernel counts time."""
 
 USER = "seerd"
 """Who may log in."""
@@ -66,7 +66,7 @@ def _first_s(boot: Boot) -> int:
     """How long the script waits for the first agent."""
     if boot.alone_s is None:
         return ALONE_S
-    return min(ALONE_S, max(LOOK_S, math.floor(boot.alone_s) - BOOT_S))
+    return min(ALONE_S, max(LOOK_S, math.floor(boot.alone_s) - FIRMWARE_S))
 
 
 _POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
@@ -78,7 +78,7 @@ cat > /var/lib/cloud/scripts/seerd-deserted << 'SEERD_DESERTED'
 # Without a coordinator nobody starts an agent, and without an agent nobody is worked for.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 most={first}
-alone=0
+alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
     if grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then

@@ -170,10 +170,9 @@ class Flight:
         """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
         request = await self._request(candidate)
         began, failures = wall(), 0
-        asked_at = began if self._first_asked is None else min(self._first_asked, began)
         end = began + ASK_S
         while True:
-            self._call = asyncio.create_task(self._run_instances(request, asked_at))
+            self._call = asyncio.create_task(self._run_instances(request, began))
             try:
                 return await asyncio.shield(self._call)
             except AwsError as error:
@@ -187,6 +186,8 @@ class Flight:
     async def _run_instances(self, request: dict[str, Any], asked_at: float) -> Entry:
         answer = await self._ground.cloud.once("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
+        if self._first_asked is not None:  # then it may be an instance that an earlier process has asked for
+            asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
         return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
 
     async def _request(self, candidate: Candidate) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import contextlib
 import random
 import zlib
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import asyncssh
@@ -26,7 +27,8 @@ AT_ONCE = 16
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
-MOST_OF_A_LOG = 1 << 20
+MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
+"""Of one answer: as many as `agent/printed.py` tells."""
 FREE_S = 7.0
 """Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts need not make up for theirs."""
 
@@ -157,9 +159,9 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
 
-    async def printed(self, machine: Machine, after: float) -> tuple[dict[str, bytes], float] | None:
-        """What trials have printed there later than `after` (by the machine's files): logs by name, and what to say the next time. None where
-        there is no connection now. Raises `ProviderError`.
+    async def printed(self, machine: Machine, after: float) -> tuple[dict[str, bytes], float, bool] | None:
+        """What trials have printed there later than `after` (by the machine's files): logs by name, what to say the next time, and whether to
+        ask again at once. None where there is no connection now. Raises `ProviderError`.
         """
         line = self._lines.get(machine.name)
         if line is None or line.connection is None or not _is_open(line):
@@ -167,10 +169,11 @@ class Remote:
         errand = Errand("printed", self._options.run, self._options.python, {"after": after})
         try:
             found = await run_errand(line.connection, errand, await self._parcel())
-            return {str(name): _unpacked(text) for name, text in found["logs"].items()}, float(found["until"])
+            logs = await asyncio.to_thread(_unpacked, found["logs"])
+            return logs, float(found["until"]), bool(found["more"])
         except UnreachableError:
             return None
-        except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
             raise ProviderError(f"{_named(machine)} did not say what its trials have printed") from error
 
     def received(self, name: str) -> int:
@@ -239,9 +242,16 @@ class Remote:
             raise ProviderError(f"what is to be sent cannot be read: {error}") from error
 
 
-def _unpacked(text: str) -> bytes:
-    """One log; the machine is not trusted to send no more than it may."""
-    return zlib.decompressobj().decompress(base64.b64decode(text), MOST_OF_A_LOG)
+def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
+    """Logs by name; the machine is not trusted to send no more than it may."""
+    logs: dict[str, bytes] = {}
+    left = MOST_OF_ALL
+    for name, text in islice(packed.items(), MOST_LOGS):
+        if left <= 0:
+            break
+        logs[str(name)] = zlib.decompressobj().decompress(base64.b64decode(text), left)
+        left -= len(logs[name])
+    return logs
 
 
 async def _connected(machine: Machine, line: _Line) -> asyncssh.SSHClientConnection:
