@@ -8,8 +8,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from seerd.core.commands import Launch
-from seerd.core.events import InstanceReady, RunFacts, RunResumed, RunStarted, TimerFired, TrialExited, TrialStarted
+from seerd.core.commands import Launch, Terminate
+from seerd.core.events import (
+    InstanceReady,
+    InstanceTerminated,
+    RunFacts,
+    RunResumed,
+    RunStarted,
+    StopAsked,
+    TimerFired,
+    TrialExited,
+    TrialStarted,
+)
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import (
@@ -145,6 +155,20 @@ def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an
         step(state, RunResumed(at=resumed_at, alive=()))
         gone = max(0.0, resumed_at - 0.5 - launch.alone_s)
         assert state.ledger.open[launch.id].since_s == pytest.approx(0.5 + gone)
+
+
+def test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else(facts: MakeFacts) -> None:
+    """It had no agent whose lease would have ended it: it costs until its end is confirmed."""
+    state = new_state(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
+    launch = next(c for c in step(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+    asked = [c for c in step(state, StopAsked(at=30.0, hard=True)) if isinstance(c, Terminate)]
+    assert launch.id in {command.instance for command in asked}
+    again = step(state, RunResumed(at=400.0, alive=()))
+    assert {command.id for command in asked} <= {command.id for command in again}
+    assert state.ledger.open[launch.id].gpu_s(400.0) == 2 * 399.5
+    (ending,) = (command for command in asked if command.instance == launch.id)
+    step(state, InstanceTerminated(at=401.0, command=ending.id, instance=launch.id, running_since=5.0, ended=400.5))
+    assert [charge.gpu_s(401.0) for charge in state.ledger.closed if charge.instance == launch.id] == [2 * 395.5]
 
 
 def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: MakeFacts) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+LIMITS = "tests/core/test_limits.py"
 WORLD = "tests/faults/test_fault_world.py"
 SEED = f"{WORLD}::test_a_seed_that_once_failed_is_kept"
 
@@ -49,7 +50,7 @@ ENDURING = (
         "seerd/core/apply.py",
         "instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:",
         "instance.phase in THERE and instance.id not in event.alive:",
-        (f"{SEED}[16]",),
+        (f"{LIMITS}::test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else",),
     ),
     Mutant(
         "a launch that is repeated without its ClientToken launches again",
@@ -73,7 +74,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "            until = (await self._end(launched.instance, command.id)).until\n",
         "            pass\n",
-        (f"{SEED}[42]",),
+        (f"{SEED}[62]",),
     ),
     Mutant(
         "the best model is asked for once",
@@ -89,7 +90,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_flight.py",
         "        found = await self._ground.fleet.find_launched(self._token)\n        self._unclear",
         "        found: list[Entry] = []\n        self._unclear",
-        (f"{SEED}[76]",),
+        (f"{SEED}[198]",),
     ),
     Mutant(
         "an instance that is launched is not told how long it may cost alone",
