@@ -205,7 +205,7 @@ def test_ctrl_c_twice_ends_at_once_and_releases(seerd: Seerd) -> None:
     assert not seerd.processes()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, seed: int) -> None:
     seerd.write_spec()
     run = seerd.start("run", str(seerd.spec), "--plain")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -166,10 +167,21 @@ class Evil:
         return (os.system, (f"touch {self.file}",))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"])
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
-    bench = Bench(tmp_path)
+@pytest.fixture(scope="module")
+def twice_saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints of an attempt that has saved twice."""
+    bench = Bench(tmp_path_factory.mktemp("saved"))
     bench.run(1, steps=8)
+    return bench.checkpoints
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"])
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, twice_saved: Path, damage: str
+) -> None:
+    bench = Bench(tmp_path)
+    bench.attempts = 1
+    shutil.copytree(twice_saved, bench.checkpoints)
     names = sorted(path.stem for path in bench.checkpoints.glob("*.json"))
     assert len(names) == 2
     newest = bench.checkpoints / f"{names[-1]}.pt"

@@ -20,7 +20,7 @@ from tests.faults.weather import Weather
 from tests.faults.world import Report, play
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "40"))
+SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "12"))
 STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "40"))
 pytestmark = [
     pytest.mark.timeout(900),
