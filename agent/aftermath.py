@@ -6,7 +6,10 @@ What the agent had been granted died with it: a checkpoint that was on its way t
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
+from typing import Iterator
 
 from agent import host
 from agent.grants import Granted
@@ -14,13 +17,17 @@ from agent.journal import Journal, Maker
 from agent.orders import Here
 from agent.protocol import Exited
 
+PULSE_S = 1.0
+"""How often an agent shows that it lives, by the time of its lock."""
+
 
 def clean_up(here: Here, journal: Journal) -> None:
     """Make it so. Raises `RuntimeError` if a process cannot be killed."""
+    ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
+    ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
     left = host.kill(lambda: host.marked_with(f"{here.run}/"), set())
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
-    at = time.time()
     for (trial, attempt), told in list(journal.open.items()):
         store = journal.job.store if journal.job is not None else str(here.folder / "store")
         outbox = here.outbox(store, Granted(trial, attempt, lambda _: False))
@@ -29,8 +36,27 @@ def clean_up(here: Here, journal: Journal) -> None:
             journal.add(makers)
         while outbox.can_store():
             journal.add(outbox.store())
-        journal.add([_lost(trial, attempt, at)])
+        journal.add([_lost(trial, attempt, ended[trial, attempt])])
         del journal.open[trial, attempt]
+
+
+def _last_sign(here: Here, trial: str, attempt: int) -> float:
+    """When an attempt ended of which nothing runs any more, at the latest: its agent's last pulse, or what it has written itself after that."""
+    signs = [here.folder / "agent.lock", *_files(here.places(trial, attempt).attempt)]
+    return min(time.time(), PULSE_S + max(map(_written_at, signs)))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            yield Path(top, name)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _lost(trial: str, attempt: int, at: float) -> Maker:

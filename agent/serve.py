@@ -15,7 +15,7 @@ import socket
 import time
 from typing import Any, Coroutine, List, Optional, Set
 
-from agent.aftermath import clean_up
+from agent.aftermath import PULSE_S, clean_up
 from agent.journal import Journal, JournalError, Maker
 from agent.lease import Lease
 from agent.orders import Here, Orders
@@ -60,7 +60,7 @@ class Agent:
         self._talk: Optional[Talk] = None
         self._spot = spot
         self._doomed = False
-        self._alone_since = time.monotonic()
+        self._alone_since = self._shown_at = time.monotonic()
         self._forsaken = False
         self._ending = False
         self._ended = asyncio.Event()
@@ -150,6 +150,7 @@ class Agent:
     async def _keep_looking(self) -> None:
         """What has to be looked at all the time, in one place, so that an idle agent wakes up as little as possible."""
         while True:
+            self._pulse()
             self._orders.look()
             why = "" if self._ending else self._why_let_go(time.monotonic())
             if why:
@@ -157,6 +158,13 @@ class Agent:
                 self._forsaken = True
                 self._end("lease", None)
             await asyncio.sleep(LOOK_S)
+
+    def _pulse(self) -> None:
+        """Show that we live: whoever finds us dead knows since when at the latest."""
+        if time.monotonic() - self._shown_at >= PULSE_S / 2:
+            self._shown_at = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.utime(self._here.folder / "agent.lock")
 
     def _why_let_go(self, now: float) -> str:
         """Why nobody is left who would tell us what to do, or nothing."""

@@ -112,6 +112,14 @@ def _best(state: State) -> list[Text]:
 def _no_model(state: State) -> str:
     if (why := refused(state)) is not None:
         return f"nothing was trained, since no instance could be had: {why}"
+    reports = [report for trial in state.trials.values() for report in trial.history]
+    if state.phase is RunPhase.OVER and reports and all(report.metric is None for report in reports):
+        return f"there is no model: no report had a finite {state.facts.metric}; what trials report is in docs/training-side.md"
+    if state.phase is RunPhase.OVER and reports and not any(trial.checkpoints for trial in state.trials.values()):
+        return (
+            "there is no model: trials reported, and none saved a checkpoint; trial.track(...) does that, and scripts without it do as "
+            "docs/training-side.md says"
+        )
     if state.phase is not RunPhase.OVER or any(
         t.history or t.phase is TrialPhase.FAILED for t in state.trials.values()
     ):

@@ -112,7 +112,12 @@ class Home:
         """A folder for a new run, private to the user."""
         run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = RunFolder(self.path / run)
-        folder.path.mkdir(mode=0o700, parents=True)
+        try:
+            folder.path.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            raise UsageError(
+                f"the folder of all runs, {self.path}, cannot be used: {error.strerror}; name another one with --home or SEERD_HOME"
+            ) from error
         return folder
 
     def runs(self) -> list[RunFolder]:

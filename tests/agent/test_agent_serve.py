@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agent.aftermath import PULSE_S
 from agent.protocol import (
     MAX_LINE,
     VERSION,
@@ -391,6 +392,34 @@ def test_after_the_death_of_an_agent_the_next_one_ends_tells_and_cleans_up_what_
     again.until(Training, lambda fact: fact.attempt == 2)
     again.stop(attempt=2)
     again.exit_of(attempt=2)
+
+
+def test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks(rig):
+    """A power failure: nobody held the GPUs meanwhile."""
+    client = rig.ready(rig.job(HAS_CHILDREN))
+    client.start()
+    client.until(Reported)
+    rig.lose_agent()
+    for process in rig.processes_of():
+        process.kill()
+    died = time.time()
+    time.sleep(4 * PULSE_S)
+    rig.launch()
+    end = rig.connect().exit_of()
+    assert end.cause == "lost"
+    assert died - 0.5 <= end.at <= died + PULSE_S + 0.5
+
+
+def test_what_outlived_its_agent_ended_when_it_was_found(rig):
+    client = rig.ready(rig.job(HAS_CHILDREN))
+    client.start()
+    client.until(Reported)
+    rig.lose_agent()
+    assert rig.processes_of()
+    time.sleep(2.5 * PULSE_S)
+    before = time.time()
+    rig.launch()
+    assert rig.connect().exit_of().at >= before
 
 
 def test_there_is_one_agent_in_a_folder(rig):

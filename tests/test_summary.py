@@ -1,0 +1,33 @@
+"""What is said at the end of a run that has no model: why, and what to do."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from seerd.core.state import State
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
+from seerd.summary import summary
+from tests.conftest import small_facts
+
+
+def told(state: State) -> str:
+    console = Console(width=300, file=io.StringIO())
+    console.print(summary(state))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_reports_without_the_metric_are_named() -> None:
+    state = World(small_facts(), Behaviour(metric=lambda config, epoch: None)).run()
+    assert "no report had a finite accuracy" in told(state)
+
+
+def test_reports_without_a_checkpoint_are_named() -> None:
+    state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
+    assert "there is no model" not in told(state)
+    state.published = None
+    for trial in state.trials.values():
+        trial.checkpoints = ()
+    assert "none saved a checkpoint; trial.track(...)" in told(state)
