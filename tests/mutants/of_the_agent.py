@@ -174,4 +174,12 @@ OBEYING = (
         "return isinstance(name, str) and bool(name)",
         (f"{TRANSFER}::test_names_that_may_not",),
     ),
+    Mutant(
+        "what died with its agent is thought to have run until the next one looks",
+        "every billed second is accounted for, once",
+        "agent/aftermath.py",
+        "time.time() if ran[key] else _last_sign(here, *key)",
+        "time.time()",
+        ("tests/agent/test_agent_serve.py::test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks",),
+    ),
 )
