@@ -132,7 +132,8 @@ def _no_model(state: State) -> str:
 
 def _next(state: State) -> Text:
     run = state.facts.run
-    if state.phase is not RunPhase.OVER or state.ending == "interrupted":
+    time_left = state.now < state.facts.problem.limits.deadline_s
+    if state.phase is not RunPhase.OVER or (state.ending == "interrupted" and time_left):
         return Text(f"go on with: seerd resume {run}")
     if refused(state) is not None:
         return Text("what could be wrong: seerd doctor SPEC")

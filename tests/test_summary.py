@@ -31,3 +31,13 @@ def test_reports_without_a_checkpoint_are_named() -> None:
     for trial in state.trials.values():
         trial.checkpoints = ()
     assert "none saved a checkpoint; trial.track(...)" in told(state)
+
+
+def test_nobody_is_sent_back_to_a_run_whose_deadline_has_passed() -> None:
+    state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
+    state.ending, deadline_s = "interrupted", state.facts.problem.limits.deadline_s
+    state.now = deadline_s - 1
+    assert "go on with: seerd resume" in told(state)
+    state.now = deadline_s + 1
+    assert "go on with" not in told(state)
+    assert "take the model with: seerd best" in told(state)
