@@ -15,7 +15,7 @@ from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
-from seerd.errors import JournalError, LimitsError, UsageError
+from seerd.errors import JournalError, UsageError
 from seerd.facts import Lease
 from seerd.planning import Planned
 from seerd.replay import replay
@@ -112,7 +112,8 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         raise UsageError(f"{folder.run} is over ({state.ending}); its result: seerd best {folder.run}")
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
-        raise LimitsError(f"the deadline of {folder.run} has passed", state.now, 0.0)
+        best = "" if state.published is None else f"; its model: seerd best {folder.run} --to DIR"
+        raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     journal.origin = wall() - state.now
     worlds.save(worlds.prolonged(worlds.load(folder), wall() + left_s + worlds.MARGIN_S), folder)
 

@@ -57,6 +57,7 @@ class Patient:
         self.spec = folder / "spec.toml"
         self.home = Home(folder / "home")
         (folder / "train.py").write_text("pass\n")
+        (folder / "train.py").chmod(0o755)
 
     def write(self, cluster: dict[str, Any]) -> None:
         lines = [f"{key} = {json.dumps(value)}" for key, value in cluster.items() if value is not None]
@@ -475,6 +476,9 @@ def test_this_machine(patient: Patient) -> None:
     findings = patient.examine()
     assert exit_code(findings) == 0
     assert {"seerd", "home", "spec", "plan", "GPUs"} == {finding.check for finding in findings}
+    script = patient.spec.parent / "train.py"
+    script.chmod(0o644)
+    assert f"chmod +x {script}" in of(patient.examine(), "spec").found
     torch = of(patient.examine(train__launcher="python"), "torch")
     assert torch.level == "ok", torch
     broken = of(patient.examine(train__launcher="python", train__python="/bin/false"), "torch")

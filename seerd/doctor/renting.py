@@ -118,7 +118,8 @@ def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list
 async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int) -> None:
     """All types together have to be enough: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
-    some = (await quotas.check_all(cloud, kinds, market_of(case), peak)).enough is not False
+    together = quotas.together(list(zip(kinds, asked, strict=True)), market_of(case), peak)
+    some = together.enough is not False
     for quota in dict.fromkeys(asked):
         if quota.enough:
             notes.ok("quota", quota.text)

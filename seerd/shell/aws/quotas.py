@@ -55,19 +55,21 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 async def check_all(cloud: Cloud, kinds: Sequence[InstanceType], market: Market, peak: int) -> Quota:
     """Whether the account may run so many instances at once, as many as it may of the first type, then of the next. Raises nothing."""
-    quotas: dict[str, Quota] = {}
-    for kind in kinds:
-        code = code_of(kind.name, market)[1]
-        if code not in quotas:
-            quotas[code] = await check(cloud, kind, market, peak)
-        if quotas[code].enough is not False:
-            return quotas[code]
-    free, allowed = {code: quota.free for code, quota in quotas.items()}, 0
-    for kind in kinds:
+    return together([(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak)
+
+
+def together(checked: Sequence[tuple[InstanceType, Quota]], market: Market, peak: int) -> Quota:
+    """What the quotas of these types, in order of preference, allow of all of them."""
+    for _, quota in checked:
+        if quota.enough is None:
+            return quota
+    free = {code_of(kind.name, market)[1]: quota.free for kind, quota in checked}
+    allowed = 0
+    for kind, _ in checked:
         code = code_of(kind.name, market)[1]
         more = free[code] // kind.vcpus
         allowed, free[code] = allowed + more, free[code] - more * kind.vcpus
-    return Quota(allowed >= peak, "\n".join(quota.text for quota in quotas.values()), allowed)
+    return Quota(allowed >= peak, "\n".join(dict.fromkeys(quota.text for _, quota in checked)), allowed)
 
 
 async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> Quota:
