@@ -12,11 +12,12 @@ import logging
 import os
 import sys
 import time
-import zipfile
+import zipimport
 from pathlib import Path
 from typing import Optional
 
 from agent import host
+from agent.launch import TRAINING_SIDE
 from agent.lease import Lease
 from agent.orders import Here
 from agent.power import power_off
@@ -78,10 +79,11 @@ def _lock() -> bool:
 
 def _unpack_library(program: Path, library: Path) -> Path:
     """The training side out of our own zip."""
-    with zipfile.ZipFile(program) as bundle:
-        for name in bundle.namelist():
-            if name.startswith("seerd/"):
-                bundle.extract(name, library)
+    bundle = zipimport.zipimporter(str(program))
+    for name in TRAINING_SIDE:
+        path = library / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bundle.get_data(name))
     return library
 
 
@@ -92,7 +94,7 @@ async def _live(options: argparse.Namespace, folder: Path, program: Path, librar
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:
-            host.kill(lambda: host.marked_with(f"{options.run}/"), set())
+            host.kill(lambda: host.each_marked_with(f"{options.run}/"), set())
             power_off()
         raise
     if forsaken and options.power_off:

@@ -176,7 +176,7 @@ def _end(run: str, folder: Path) -> Dict[str, Any]:
     if folder.is_dir():
         os.chdir(folder)
         _end_agent(run)
-    left = host.kill(lambda: host.marked_with(f"{run}/"), set())
+    left = host.kill(lambda: host.each_marked_with(f"{run}/"), set())
     if left:
         raise EndError(f"the processes {sorted(left)} cannot be killed")
     if folder.is_dir():

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Awaitable, Callable, Coroutine, List, Optional, Set, Tuple
+from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple
 
 from agent import host, postmortem
 from agent.guard import Guard
@@ -157,7 +157,11 @@ class Attempt:
 
     def members(self) -> Set[int]:
         """Its processes."""
-        return host.members(self._marker, self._process.pid) if self._process is not None else set()
+        return set(self.each_member())
+
+    def each_member(self) -> Iterator[int]:
+        """One by one (`host.each_member`)."""
+        return iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
 
     def _make_ready(self, plan: LaunchPlan) -> None:
         self._places.logs.mkdir(parents=True, exist_ok=True)
@@ -238,7 +242,9 @@ class Attempt:
     async def _clear(self, process: asyncio.subprocess.Process) -> None:
         """A rank has failed: end the others soon, let torchrun say which it was, and end that too."""
         await asyncio.sleep(CLOSING_S)
-        await asyncio.to_thread(host.kill, lambda: self.members() - {process.pid}, {process.pid})
+        await asyncio.to_thread(
+            host.kill, lambda: (pid for pid in self.each_member() if pid != process.pid), {process.pid}
+        )
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         await self._kill(process)
@@ -259,7 +265,7 @@ class Attempt:
             time.sleep(host.POLL_S)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        left = await asyncio.to_thread(host.kill, self.members, {process.pid})
+        left = await asyncio.to_thread(host.kill, self.each_member, {process.pid})
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from agent import host
 from agent.health import BROKEN, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
+from agent.record import record
 
 CARDS = ("nvidia-smi", "--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
 APPS = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
@@ -24,7 +24,7 @@ SLACK_MIB = 512
 """A GPU on which nobody computes may use so much more than before the first attempt: the driver keeps some for itself."""
 
 
-@dataclass(frozen=True)
+@record
 class Card:
     """A GPU; `used_mib` of its memory, None if it does not tell."""
 
@@ -33,7 +33,7 @@ class Card:
     used_mib: Optional[int]
 
 
-@dataclass(frozen=True)
+@record
 class App:
     """A process that computes on the GPU with this uuid, with so much of its memory as text."""
 

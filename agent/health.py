@@ -10,12 +10,12 @@ import asyncio
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from agent import host
 from agent.protocol import Expected, Job
+from agent.record import record
 
 SMI = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
 SMI_S = 60.0
@@ -35,7 +35,7 @@ class UnhealthyError(Exception):
     """This machine lacks something that another of its kind might have; the text says what was found."""
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look carry, so that none outlives the agent."""
 
@@ -113,7 +113,7 @@ async def _listed(machine: Machine) -> str:
     return output
 
 
-@dataclass(frozen=True)
+@record
 class Look:
     """A program that is run to look at something, for at most `limit_s` seconds."""
 
@@ -137,7 +137,7 @@ class Look:
             output, errors = await asyncio.wait_for(process.communicate(), self.limit_s)
         except asyncio.TimeoutError:
             marker, pid = self.env[host.MARKER], process.pid
-            await asyncio.to_thread(host.kill, lambda: host.members(marker, pid), {pid})
+            await asyncio.to_thread(host.kill, lambda: host.each_member(marker, pid), {pid})
             raise UnhealthyError(f"{name} did not answer within {self.limit_s:.0f} s") from None
         return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
 

@@ -8,15 +8,13 @@ have sessions of their own and outlive it when it is killed); everywhere, so do 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 PR_SET_CHILD_SUBREAPER = 36
 MARKER = "SEERD_ATTEMPT"
@@ -27,8 +25,7 @@ EMPTY_LOOKS = 4
 """A process in the middle of exec(2) has no environment for a moment, so one look that finds nothing proves nothing."""
 
 
-@dataclass(frozen=True)
-class Life:
+class Life(NamedTuple):
     """What a process and its children have done so far. `born`: tells it from a later one with its number; `runs`: it computes, or would if it
     were let.
     """
@@ -42,6 +39,8 @@ class Life:
 def adopt_orphans() -> None:
     """Have processes whose parents die become ours (Linux, prctl(2)), so that they can be waited for."""
     if sys.platform == "linux":
+        import ctypes
+
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -58,17 +57,25 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
     The launcher may have ended: its process group keeps its number for as long as anyone is in it.
     """
-    found = _descendants(launcher)
+    return set(each_member(attempt, launcher))
+
+
+def each_member(attempt: str, launcher: int) -> Iterator[int]:
+    """The same one by one, the newest first, perhaps twice: what starts another and ends is met only by who acts at once."""
     if sys.platform == "linux":
-        found |= set(_marked(f"{MARKER}={attempt}".encode() + b"\0"))
-    return found - {os.getpid()}
+        yield from _others(_marked(f"{MARKER}={attempt}".encode() + b"\0"))
+    yield from _others(_descendants(launcher))
 
 
 def marked_with(prefix: str) -> Set[int]:
     """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of a dead agent's processes)."""
-    if sys.platform != "linux":
-        return set()
-    return set(_marked(f"{MARKER}={prefix}".encode())) - {os.getpid()}
+    return set(each_marked_with(prefix))
+
+
+def each_marked_with(prefix: str) -> Iterator[int]:
+    """The same one by one, the newest first."""
+    if sys.platform == "linux":
+        yield from _others(_marked(f"{MARKER}={prefix}".encode()))
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
@@ -112,8 +119,9 @@ def is_stopped(pid: int) -> bool:
     return told is not None and told[0] in "Tt"
 
 
-def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
-    """SIGKILL what `find` finds until it finds nothing; what is still there after `spare_s` (processes that the kernel holds).
+def kill(find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
+    """SIGKILL what `find` finds, each as soon as it is found, until it finds nothing; what is still there after `spare_s` (processes that the
+    kernel holds).
 
     The exit status of those in `waited_for` is left to whoever waits for it; the others are reaped where they are ours.
     """
@@ -121,12 +129,13 @@ def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10
     killed: Set[int] = set()
     empty = 0
     while empty < EMPTY_LOOKS:
-        left = find()
-        empty = 0 if left else empty + 1
-        killed |= left
-        for pid in left:
+        left = set()
+        for pid in find():
+            left.add(pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        empty = 0 if left else empty + 1
+        killed |= left
         if left and time.monotonic() > end:
             return left
         time.sleep(POLL_S)
@@ -136,12 +145,16 @@ def kill(find: Callable[[], Set[int]], waited_for: Set[int], spare_s: float = 10
     return set()
 
 
+def _others(pids: Iterable[int]) -> Iterator[int]:
+    return (pid for pid in pids if pid != os.getpid())
+
+
 def _marked(entry: bytes) -> Iterator[int]:
-    for folder in PROC.iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if b"\0" + entry in b"\0" + (folder / "environ").read_bytes():
-                    yield int(folder.name)
+    """The newest first: of those that end soon, it is them that are still there when their turn comes."""
+    for pid in sorted((int(name) for name in os.listdir(PROC) if name.isdecimal()), reverse=True):
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/environ", "rb") as environment:
+            if b"\0" + entry in b"\0" + environment.read():
+                yield pid
 
 
 def _values(entry: bytes, pid: int) -> Iterator[str]:

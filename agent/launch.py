@@ -7,11 +7,11 @@ from a process that has torch loaded already would be another way to carry out t
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from agent.protocol import Job, Node, Start
+from agent.record import record
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """What would reach into an attempt from outside: our own names, and those that torchrun reads options from."""
@@ -20,11 +20,14 @@ DROPPED = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
 }
 
+TRAINING_SIDE = ("seerd/__init__.py", "seerd/trial.py")
+"""What trials import, by its names in the agent's zip."""
+
 JOIN_S = 120
 """How long nodes wait for each other; they are told to start at the same time, and a cold disk takes a minute to import torch."""
 
 
-@dataclass(frozen=True)
+@record
 class Places:
     """Where things of one trial's attempt are. `library` holds the training side; `lock` is held for as long as the agent lives."""
 
@@ -49,7 +52,7 @@ class Places:
         return self.attempt / "marks"
 
 
-@dataclass(frozen=True)
+@record
 class LaunchPlan:
     """`about` becomes trial.json; the launcher's own output goes to `log`."""
 

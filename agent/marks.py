@@ -11,9 +11,10 @@ import math
 import os
 import stat
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Optional, Tuple
+
+from agent.record import record
 
 MARK = struct.Struct("<10q3d")
 VERSION = 1
@@ -21,7 +22,7 @@ MOST_RANKS = 64
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 
 
-@dataclass(frozen=True)
+@record
 class Mark:
     """One rank, as it showed itself.
 

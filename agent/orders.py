@@ -11,9 +11,9 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Coroutine, Dict, List, Union
+from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
 
 from agent import host
 from agent.attempts import Attempt, Tell
@@ -26,6 +26,7 @@ from agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_n
 from agent.network import environment
 from agent.outbox import Outbox
 from agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
+from agent.record import record
 from agent.remote_store import RemoteStore
 from agent.threads import in_thread
 from agent.transfer import Directory, Shelf, is_safe
@@ -35,7 +36,7 @@ LONGEST_WHY = 4000
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
-@dataclass(frozen=True)
+@record
 class Here:
     """This instance: `gpus` CUDA devices (`cuda`) or CPU slots; the agent's own `folder`; `library` holds the training side."""
 
@@ -124,10 +125,14 @@ class Orders:
 
     def kill_all(self) -> None:
         """Kill everything of ours at once, telling nothing. Raises `RuntimeError` if something cannot be killed."""
-        attempts = list(self._attempts.values())
-        left = host.kill(lambda: host.marked_with(f"{self._here.run}/").union(*(a.members() for a in attempts)), set())
+        left = host.kill(self._each_process, set())
         if left:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
+
+    def _each_process(self) -> Iterator[int]:
+        yield from host.each_marked_with(f"{self._here.run}/")
+        for attempt in list(self._attempts.values()):
+            yield from attempt.each_member()
 
     async def _prepare(self, order: Prepare) -> None:
         """See whether the machine is healthy, and run the setup commands, once for each content."""

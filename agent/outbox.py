@@ -14,13 +14,13 @@ import logging
 import math
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from agent import plainfile
 from agent.journal import Maker
 from agent.protocol import MOST_REPORTS, Checkpointed, Fact, Reported, Training
+from agent.record import record
 from agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
 
 MOST_AT_ONCE = 1 << 20
@@ -34,7 +34,7 @@ NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
 
-@dataclass(frozen=True)
+@record
 class Saved:
     """The trial's checkpoint of this number (from 1), in the attempt's folder; to write it took so many seconds."""
 

@@ -5,10 +5,10 @@ The one rule: it only counts, over spans long enough to mean something, and not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, List, Optional
 
 from agent.marks import ENDED, Mark
+from agent.record import record
 
 FIRST_S = 30.0
 """What is counted first; then twice as much each time, so that a long attempt is not told of often."""
@@ -18,7 +18,7 @@ TOLD_SHARE = 0.25
 """Whoever waits less has nothing to complain of."""
 
 
-@dataclass(frozen=True)
+@record
 class Waits:
     """Which share of the last `over_s` seconds each of these ranks has waited."""
 

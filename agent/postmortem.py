@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import List, Optional, Set
 
 from agent import plainfile
+from agent.record import record
 
 TAIL_LINES = 30
 TAIL_BYTES = 16_384
@@ -27,7 +28,7 @@ LATER = {signal.SIGTERM, signal.SIGABRT}
 """Signals that a rank dies by because another has: torchrun ends it, or it gives up on a connection."""
 
 
-@dataclass(frozen=True)
+@record
 class Findings:
     """`rank` (among all ranks of the attempt, on whatever node) is the guilty one, None if unknown; `tail`: the last lines of its log, or else
     of the launcher's; `silent`: since when it has written nothing, wall clock, None if unknown; `signal`: what killed it, None if none did;
@@ -41,7 +42,7 @@ class Findings:
     waited_s: Optional[float] = None
 
 
-@dataclass(frozen=True)
+@record
 class Failed:
     """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status, negative for a signal."""
 

@@ -15,8 +15,10 @@ an id before does nothing a second time. A newer connection replaces an older on
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
+
+from agent.record import record
 
 VERSION = 2
 MAX_LINE = 1 << 20
@@ -44,7 +46,7 @@ class ProtocolError(Exception):
 # ---------------------------------------------------------------- daemon -> agent
 
 
-@dataclass(frozen=True)
+@record
 class Hello:
     """First line of a connection. `seen`: number of the last committed fact, 0 for none."""
 
@@ -54,7 +56,7 @@ class Hello:
     seen: int
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """What all trials of the run have in common on this instance.
 
@@ -81,7 +83,7 @@ class Job:
     checkpoint_every_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Expected:
     """What a healthy instance of its kind has: GPUs that `nvidia-smi` lists, free bytes where the agent's folder is, and, if `torch`, a torch
     that can use the GPUs.
@@ -92,7 +94,7 @@ class Expected:
     torch: bool
 
 
-@dataclass(frozen=True)
+@record
 class Prepare:
     """Make this instance ready for the job: look whether it is healthy (if `expected` says what that is), fetch the data that was granted,
     run the setup commands, once. Outcome: `Prepared` or `Refused`.
@@ -104,7 +106,7 @@ class Prepare:
     expected: Optional[Expected] = None
 
 
-@dataclass(frozen=True)
+@record
 class Node:
     """One node's part in an attempt on several whole instances.
 
@@ -120,7 +122,7 @@ class Node:
     gpus: int
 
 
-@dataclass(frozen=True)
+@record
 class Start:
     """Start an attempt of a trial on these GPUs (CUDA device indices, or CPU slots).
 
@@ -140,7 +142,7 @@ class Start:
     node: Optional[Node] = None
 
 
-@dataclass(frozen=True)
+@record
 class Stop:
     """End an attempt. With `checkpoint`: asked to save and exit, killed after `grace_s` seconds; without: killed at once. Outcome: `Exited`."""
 
@@ -152,7 +154,7 @@ class Stop:
     grace_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Renew:
     """The lease now ends `for_s` seconds after this line arrives. When it ends, the agent lets every trial save and exit
     (at most `grace_s`), stores what they have saved (at most `last_s` more), and then ends itself.
@@ -164,7 +166,7 @@ class Renew:
     last_s: float = 120.0
 
 
-@dataclass(frozen=True)
+@record
 class Slot:
     """Presigned URLs of one checkpoint in the store, of its bytes and of its manifest: to PUT them, or to GET them."""
 
@@ -173,7 +175,7 @@ class Slot:
     manifest_url: str
 
 
-@dataclass(frozen=True)
+@record
 class Grant:
     """Where this attempt may put its next checkpoints (`puts`, in this order, each once), and where to get those that it may restore
     (`gets`). The newest grant of an attempt replaces the one before.
@@ -186,7 +188,7 @@ class Grant:
     gets: List[Slot]
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """Answer to `Ask`: where the parts of the bytes of the checkpoint `name` go, each `part_size` bytes but the last (PUT), and where that is
     completed (POST, with the list of parts) or given up (DELETE). Empty `urls`: it cannot be had; put it in one piece.
@@ -202,7 +204,7 @@ class Parts:
     abort_url: str
 
 
-@dataclass(frozen=True)
+@record
 class Download:
     """One object of the job's data: its presigned URL, its size, and the path below the trials' working folder where it goes."""
 
@@ -211,7 +213,7 @@ class Download:
     size: int
 
 
-@dataclass(frozen=True)
+@record
 class Downloads:
     """Data that the next `Prepare` fetches, added to what was said before on this connection; `first` begins anew."""
 
@@ -220,7 +222,7 @@ class Downloads:
     items: List[Download]
 
 
-@dataclass(frozen=True)
+@record
 class Ack:
     """Every fact up to `seen` is committed."""
 
@@ -228,7 +230,7 @@ class Ack:
     seen: int
 
 
-@dataclass(frozen=True)
+@record
 class Shutdown:
     """Kill what still runs, end the agent. The connection closes when that is done."""
 
@@ -239,7 +241,7 @@ class Shutdown:
 # ---------------------------------------------------------------- agent -> daemon
 
 
-@dataclass(frozen=True)
+@record
 class Welcome:
     """Answer to `Hello`. `last`: number of the newest fact; `now`: the agent's wall clock, seconds since 1970;
     `attempts`: what runs, as "trial/attempt"; `boot`: changes when the machine boots (Linux: its boot id; empty if it has none).
@@ -255,7 +257,7 @@ class Welcome:
     boot: str
 
 
-@dataclass(frozen=True)
+@record
 class Ask:
     """A checkpoint of `size` bytes is to be put in parts under `name`, one of the granted. No fact: it is asked again on a new connection."""
 
@@ -266,7 +268,7 @@ class Ask:
     size: int
 
 
-@dataclass(frozen=True)
+@record
 class Prepared:
     """The instance is ready for trials."""
 
@@ -276,7 +278,7 @@ class Prepared:
     id: str
 
 
-@dataclass(frozen=True)
+@record
 class Refused:
     """The order `id` cannot be carried out; `why` is for people. `unhealthy`: this machine's fault, another one might do.
 
@@ -291,7 +293,7 @@ class Refused:
     unhealthy: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Started:
     """The processes of an attempt exist. `pid`: the launcher's."""
 
@@ -304,7 +306,7 @@ class Started:
     pid: int
 
 
-@dataclass(frozen=True)
+@record
 class Training:
     """The trial's first `running()`: restored at `epoch` reports (0: from scratch)."""
 
@@ -316,7 +318,7 @@ class Training:
     epoch: int
 
 
-@dataclass(frozen=True)
+@record
 class Reported:
     """One `report()`. A metric that was NaN or infinite is None. `unit_s`: seconds of the longest recent unit of work between two
     `running()` calls: how long a stop may take to be noticed.
@@ -332,7 +334,7 @@ class Reported:
     unit_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Checkpointed:
     """A checkpoint is in the store, whole. `epoch` reports had been made, the last of them with `metrics`; `save_s`: seconds it took."""
 
@@ -349,7 +351,7 @@ class Checkpointed:
     save_s: float
 
 
-@dataclass(frozen=True)
+@record
 class Exited:
     """No process of the attempt is left, its GPUs are free.
 
@@ -376,7 +378,7 @@ class Exited:
     waited_s: Optional[float] = None
 
 
-@dataclass(frozen=True)
+@record
 class Stalled:
     """Of an attempt on several instances: nothing moves here. `hung`: some ranks have come to `units` and `ticks` and do nothing; otherwise all
     wait there for ranks elsewhere. `over`: they move again.
@@ -393,7 +395,7 @@ class Stalled:
     over: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Waited:
     """Which share of the last `over_s` seconds each of these ranks of an attempt has waited for others. Told now and then, where it is large."""
 
@@ -407,7 +409,7 @@ class Waited:
     shares: List[float]
 
 
-@dataclass(frozen=True)
+@record
 class Noticed:
     """This instance must be left: `what` is "interruption" (the cloud takes it away at `by`, wall clock, None if it does not say), "rebalance"
     (it probably will), or "unhealthy" (it cannot be used any more, and `why`).

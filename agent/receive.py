@@ -11,9 +11,8 @@ import hashlib
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Iterable, List, Set
+from typing import BinaryIO, Iterable, List, NamedTuple, Set
 
 CHUNK = 1 << 20
 KEEP_S = 30 * 86400.0
@@ -24,8 +23,7 @@ class PushError(Exception):
     """What was sent cannot be used; the text says why."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number, whether it can be executed."""
 
     path: str

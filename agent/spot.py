@@ -14,9 +14,10 @@ import json
 import os
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from urllib.parse import urlsplit
+
+from agent.record import record
 
 ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 DEFAULT = "http://169.254.169.254"
@@ -30,7 +31,7 @@ TOKEN_SPARE_S = 60.0
 LONGEST = 1 << 16
 
 
-@dataclass(frozen=True)
+@record
 class Notice:
     """`what` is "interruption" (the instance is taken at `by`, wall clock, None if that is not said) or "rebalance"."""
 

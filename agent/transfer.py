@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Optional, Protocol, Tuple
 
 from agent import plainfile
 from agent.protocol import MOST_REPORTS, NAME
+from agent.record import record
 
 KEPT = 2
 AGAIN_S = 0.5
@@ -37,7 +38,7 @@ class NotNowError(TransferError):
     """The store has no place for it; that may change."""
 
 
-@dataclass(frozen=True)
+@record
 class Manifest:
     """What `NAME.json` says of `NAME.pt`."""
 

@@ -8,12 +8,12 @@ together none is: the end of their stage ends these.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Optional, Sequence, Set, Tuple
 
 from agent import host, marks
 from agent.marks import ENDED, SAVING, Mark
+from agent.record import record
 
 LOOK_S = 0.5
 GAP_S = 5.0
@@ -34,7 +34,7 @@ TICKS_OF_A_STEP = 2
 Picture = Dict[int, Tuple[int, int, int]]
 
 
-@dataclass(frozen=True)
+@record
 class Stand:
     """Who waits for whom, of the local ranks: `late` are those that have not come as far as the others, who wait. Without `late` all wait, for
     ranks elsewhere; without `waiting` none does.
@@ -44,7 +44,7 @@ class Stand:
     waiting: Tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Stall:
     """An attempt stands still here.
 

@@ -16,9 +16,10 @@ import re
 import socket
 import ssl
 import threading
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, Optional, Set, TypeVar, Union
 from urllib.parse import urlsplit
+
+from agent.record import record
 
 CONNECT_S = 10.0
 STALL_S = 20.0
@@ -61,7 +62,7 @@ class CutError(WebError):
         return False
 
 
-@dataclass(frozen=True)
+@record
 class Piece:
     """`size` bytes of an open file, from `start`."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Dict, List, Set, Tuple, Union, get_args, get_origin, get_type_hints
 
 from agent.protocol import (
@@ -20,13 +21,8 @@ from agent.protocol import (
     ORDERS,
     Ask,
     Checkpointed,
-    Download,
-    Expected,
-    Job,
     Message,
-    Node,
     ProtocolError,
-    Slot,
     Welcome,
 )
 
@@ -73,7 +69,8 @@ def _line(message: Message) -> bytes:
 def _plain(value: Any) -> Any:
     """As `dataclasses.asdict`, which copies whatever it finds and takes ten times as long."""
     if is_dataclass(value):
-        return {name: _plain(getattr(value, name)) for name in _HINTS[type(value)]}
+        cls: Any = type(value)
+        return {name: _plain(getattr(value, name)) for name in _hints(cls)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
@@ -97,8 +94,8 @@ def _made(cls: Any, body: Any) -> Any:
     """A value of this data class from a JSON object with exactly its fields, but for those that have a default: older agents do not say them."""
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
-    hints = _HINTS[cls]
-    if not hints.keys() - _OPTIONAL[cls] <= body.keys() <= hints.keys():
+    hints = _hints(cls)
+    if not hints.keys() - _optional(cls) <= body.keys() <= hints.keys():
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
     made = {name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()}
     for name in made.keys() & BOUNDS.keys():
@@ -163,13 +160,15 @@ def _shown(value: Any) -> str:
     return repr(value)[:80] if isinstance(value, (bool, float, str, type(None))) else f"this {type(value).__name__}"
 
 
-PARTS_OF_MESSAGES = (Job, Expected, Node, Slot, Download)
 _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
-_HINTS: Dict[Any, Dict[str, Any]] = {
-    cls: {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
-    for cls in (*_KINDS.values(), *PARTS_OF_MESSAGES)
-}
-_OPTIONAL: Dict[Any, Set[str]] = {
-    cls: {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}
-    for cls in _HINTS
-}
+
+
+@lru_cache(maxsize=None)
+def _hints(cls: Any) -> Dict[str, Any]:
+    """The types of its fields; looked up when it is first needed, since they are many and an agent that starts needs few."""
+    return {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
+
+
+@lru_cache(maxsize=None)
+def _optional(cls: Any) -> Set[str]:
+    return {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}

@@ -15,9 +15,9 @@ import pathspec
 
 import agent
 import seerd
+from agent.launch import TRAINING_SIDE
 from seerd.errors import UsageError
 
-TRAINING_SIDE = ("__init__.py", "trial.py")
 ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
 UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
@@ -39,7 +39,7 @@ def build_agent(to: Path) -> None:
             _add(bundle, name, path.read_bytes())
             _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
         for name in TRAINING_SIDE:
-            _add(bundle, f"seerd/{name}", (Path(seerd.__file__).parent / name).read_bytes())
+            _add(bundle, name, (Path(seerd.__file__).parent.parent / name).read_bytes())
 
 
 def _compiled(source: bytes, name: str) -> bytes:

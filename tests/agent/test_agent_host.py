@@ -42,7 +42,7 @@ def attempt() -> Iterator[list[subprocess.Popen[str]]]:
     processes: list[subprocess.Popen[str]] = []
     yield processes
     for process in processes:
-        host.kill(lambda launcher=process.pid: host.members(MARK, launcher), {process.pid})
+        host.kill(lambda launcher=process.pid: host.each_member(MARK, launcher), {process.pid})
         process.kill()
         process.wait()
         process.stdout.close()
@@ -76,7 +76,7 @@ def test_it_is_found_after_the_launcher_has_died(attempt, code):
     attempt[0].kill()
     attempt[0].wait()
     assert host.members(MARK, attempt[0].pid) == set(hidden)
-    assert host.kill(lambda: host.members(MARK, attempt[0].pid), set()) == set()
+    assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), set()) == set()
     assert host.members(MARK, attempt[0].pid) == set()
 
 
@@ -85,7 +85,7 @@ def test_another_attempt_is_left_alone(attempt):
     for process in attempt:
         ready(process)
     assert host.members(MARK, 0) == {attempt[0].pid}
-    assert host.kill(lambda: host.members(MARK, attempt[0].pid), {attempt[0].pid}) == set()
+    assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), {attempt[0].pid}) == set()
     assert [process.poll() for process in attempt[1:]] == [None, None]
     assert host.marked_with("run-7/") == {process.pid for process in attempt[1:]}
 
@@ -93,7 +93,7 @@ def test_another_attempt_is_left_alone(attempt):
 def test_the_exit_status_of_those_that_somebody_waits_for_is_left_to_him(attempt):
     attempt.append(spawn(f"print(flush=True)\n{SLEEP}"))
     ready(attempt[0])
-    host.kill(lambda: host.members(MARK, attempt[0].pid), {attempt[0].pid})
+    host.kill(lambda: host.each_member(MARK, attempt[0].pid), {attempt[0].pid})
     assert attempt[0].wait() == -signal.SIGKILL
 
 
@@ -101,13 +101,27 @@ def test_what_cannot_be_killed_is_named():
     assert host.kill(lambda: {2**22 + 1}, set(), spare_s=0.05) == {2**22 + 1}
 
 
-def test_a_process_that_keeps_starting_others_is_ended(attempt):
-    respawns = (
-        "import os, sys, time\nprint(flush=True)\nwhile True:\n    time.sleep(0.002)\n    if os.fork(): os._exit(0)\n"
-    )
+def test_what_is_found_is_killed_before_anything_else_is_looked_for(attempt):
+    attempt += [spawn(f"print(flush=True)\n{SLEEP}") for _ in range(2)]
+    for process in attempt:
+        ready(process)
+    seen = []
+
+    def find():
+        for process in [] if seen else attempt:
+            yield process.pid
+            seen.append(process.wait(timeout=10))
+
+    assert host.kill(find, set()) == set()
+    assert seen == [-signal.SIGKILL, -signal.SIGKILL]
+
+
+@pytest.mark.parametrize("each", ["pass", "os.setsid()"], ids=["in one session", "each in its own"])
+def test_a_process_that_keeps_starting_others_is_ended(attempt, each):
+    respawns = f"import os, sys, time\nprint(flush=True)\nwhile True:\n    time.sleep(0.002)\n    if os.fork(): os._exit(0)\n    {each}"
     attempt.append(spawn(respawns))
     ready(attempt[0])
-    assert host.kill(lambda: host.members(MARK, attempt[0].pid), set()) == set()
+    assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), set()) == set()
     assert host.marked_with(MARK) == set()
 
 
@@ -120,7 +134,7 @@ middle = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess
 orphan = int(middle.stdout.readline())
 middle.wait()
 print(os.getpid() == int(open(f"/proc/{orphan}/stat").read().split()[3]))
-print(host.kill(lambda: host.members("run-8/t1/1", middle.pid), {middle.pid}))
+print(host.kill(lambda: host.each_member("run-8/t1/1", middle.pid), {middle.pid}))
 print(os.path.exists(f"/proc/{orphan}"))
 """
 

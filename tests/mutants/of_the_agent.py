@@ -111,6 +111,14 @@ OBEYING = (
         ),
     ),
     Mutant(
+        "processes are killed only when all have been found",
+        "no GPU is given to two trials",
+        "agent/host.py",
+        "        for pid in find():\n",
+        "        for pid in list(find()):\n",
+        ("tests/agent/test_agent_host.py",),
+    ),
+    Mutant(
         "an agent that lets go leaves the machine on",
         "no instance is left behind",
         "agent/serve.py",
@@ -130,7 +138,7 @@ OBEYING = (
         "a message may lack any of its fields",
         "nothing is let through that is not exactly a message",
         "agent/wire.py",
-        "if not hints.keys() - _OPTIONAL[cls] <= body.keys() <= hints.keys():",
+        "if not hints.keys() - _optional(cls) <= body.keys() <= hints.keys():",
         "if not body.keys() <= hints.keys():",
         ("tests/agent/test_agent_protocol.py",),
     ),
