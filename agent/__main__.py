@@ -23,6 +23,8 @@ from agent.orders import Here
 from agent.power import power_off
 from agent.serve import Agent
 
+NAME = "seerd-agent"
+"""The boot script of an instance looks for it (seerd/shell/aws/userdata.py)."""
 LOCK_S = 2.0
 LOCK_POLL_S = 0.01
 PRIVATE = 0o700
@@ -40,6 +42,7 @@ def main() -> int:
     if not _lock():
         print(f"another agent lives in {folder}", file=sys.stderr)
         return 1
+    host.show_as(NAME)
     asyncio.run(_live(options, folder, program, library))
     return 0
 

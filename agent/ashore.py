@@ -12,11 +12,11 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, Set
+from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
 from agent import host
 from agent.printed import printed
@@ -103,19 +103,53 @@ def _ensure_agent(errand: Dict[str, Any]) -> bool:
     started = None if _locked() else _spawn(errand)
     end = time.monotonic() + START_S
     while not _answers():
-        over = started is not None and started.poll() is not None and not _locked()
+        over = started is not None and _has_ended(started) and not _locked()
         if over or time.monotonic() > end:
             raise EndError(f"the agent in {Path.cwd()} does not {'start' if started else 'answer'}; {_tail()}")
         time.sleep(POLL_S)
     return started is not None
 
 
-def _spawn(errand: Dict[str, Any]) -> "subprocess.Popen[bytes]":
-    """Detached from this process, its session and its terminal, so that it survives the connection that brought us."""
-    command = [sys.executable, "-I", "-S", str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())]
-    command += [*_shape(errand), *errand["options"]]
-    with open("agent.out", "ab") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+def _spawn(errand: Dict[str, Any]) -> int:
+    """Its process: a copy of this one, since a new Python would import again, for a third of its start, what is imported here."""
+    argv = [str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd()), *_shape(errand), *errand["options"]]
+    pid = os.fork()
+    if pid == 0:
+        _become_agent(argv)
+    return pid
+
+
+def _become_agent(argv: List[str]) -> NoReturn:
+    """Detached from this process, its session and its terminal, so that it survives the connection that brought us. Nothing of ours that is
+    still under way is gone on with, whatever happens.
+    """
+    status = 1
+    try:
+        os.setsid()
+        with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
+            os.dup2(null.fileno(), 0)
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        sys.argv, sys.path[0] = argv, argv[0]
+        from agent.__main__ import main
+
+        status = main()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 (as Python itself would)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _has_ended(pid: int) -> bool:
+    """Of a process of ours."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _shape(errand: Dict[str, Any]) -> List[str]:

@@ -44,6 +44,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def show_as(name: str) -> None:
+    """What `ps` and `pkill` call this process (Linux, proc_pid_comm(5); 15 characters at most)."""
+    if sys.platform == "linux":
+        (PROC / "self/comm").write_text(name)
+
+
 def boot_id() -> str:
     """Names this boot of the machine; empty where the system does not tell (random(4))."""
     try:

@@ -280,7 +280,7 @@ def assert_no_secrets(coordinator: Coordinator) -> None:
         (own,) = found - {run.name}
         assert own in set(keys.values()) - {client}
         shown.add(own)
-        assert any("agent.pyz" in text for text in search.processes(instance))
+        assert any(text.startswith("seerd-agent\n") for text in search.processes(instance))
         assert search.in_processes(instance, [*account, *keys.values()]) == []
     assert len(shown) == 3, "each has its own host key, and no other"
     written = {path for path, _ in search.in_files([run, coordinator.log], [*account, *keys.values()])}

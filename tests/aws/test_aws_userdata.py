@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
 from tests.rig.guest import until
@@ -98,6 +102,21 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: P
     assert deserted(tmp_path, agents) == looks
     assert looks * LOOK_S >= ALONE_S
     assert (tmp_path / "touched").exists() == ("y" in agents)
+
+
+def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
+    looks = re.search(r"if (grep .*); then", script(boot()))
+    assert looks
+    shows = f"from agent import host; host.show_as({NAME!r}); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", shows], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        command = looks.group(1).replace("[0-9]*", str(process.pid))
+        assert subprocess.run(["sh", "-c", command], check=False).returncode == 0
+        others = command.replace(str(process.pid), str(os.getpid()))
+        assert subprocess.run(["sh", "-c", others], check=False).returncode == 1
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def in_processes(instance: RigInstance, texts: Sequence[str]) -> list[str]:
 
 
 def processes(instance: RigInstance) -> list[str]:
-    """Arguments and environment of each process in its process namespace."""
+    """Name, arguments and environment of each process in its process namespace."""
     return list(_processes(Path(f"/proc/{instance.pid}/ns/pid").readlink()))
 
 
@@ -55,6 +55,8 @@ def _processes(namespace: Path) -> Iterator[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "ns" / "pid").readlink() == namespace:
-                yield " ".join((folder / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ"))
+                yield " ".join(
+                    (folder / name).read_bytes().decode(errors="replace") for name in ("comm", "cmdline", "environ")
+                )
         except OSError:
             continue  # it has just ended

@@ -189,6 +189,14 @@ def of_home(home: Path) -> list[int]:
     return [pid for pid in pids() if pid != os.getpid() and any(wanted in entry for entry in environ(pid))]
 
 
+def name(pid: int) -> str:
+    """What `ps` calls a process; empty if it is gone."""
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def cmdline(pid: int) -> str:
     """A process's arguments; empty if it is gone."""
     try:

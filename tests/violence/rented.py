@@ -253,8 +253,8 @@ class _Rented:
         return DONE
 
     def kill_on(self, one: RigInstance, act: Act, what: str) -> Undo | None:
-        """`kill -9` of processes with this in their command line: all of sshd, one of others."""
-        found = [pid for pid in eyes.of_machine(one.pid or 0) if what in eyes.cmdline(pid)]
+        """`kill -9` of processes of this name: all of sshd, one of others."""
+        found = [pid for pid in eyes.of_machine(one.pid or 0) if eyes.name(pid).startswith(what)]
         return self._kill(found if what == "sshd" else pick(found, act.share))
 
     def kill_trial(self, one: RigInstance, act: Act) -> Undo | None:
@@ -294,7 +294,7 @@ DOINGS: dict[str, Doing] = {
     "announce a spot interruption": lambda run, one, act: run.do(run.rig.spot_notice, one.id, NOTICE_S),
     "fill an instance's disk": lambda run, one, act: run.fill(one),
     "kill sshd on an instance": lambda run, one, act: run.kill_on(one, act, "sshd"),
-    "kill the agent on an instance": lambda run, one, act: run.kill_on(one, act, "agent.pyz"),
+    "kill the agent on an instance": lambda run, one, act: run.kill_on(one, act, "seerd-agent"),
     "kill a process of a trial": lambda run, one, act: run.kill_trial(one, act),
     "kill the daemon": lambda run, one, act: run.kill_daemon(),
 }

@@ -81,7 +81,7 @@ most={first}
 alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    if grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm; then
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0
     else
