@@ -12,10 +12,9 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from agent import host
-from agent.health import BROKEN, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
+from agent.health import BROKEN, CARDS, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
 from agent.record import record
 
-CARDS = ("nvidia-smi", "--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
 APPS = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
 FREE_S = 10.0
 """The driver takes a second or two to free what a killed process held; what is held after this long stays held."""
@@ -50,15 +49,11 @@ class Gpus:
         self._names = names
         self._before: Dict[str, int] = {}
 
-    async def note(self) -> None:
-        """Remember what is in use now, when nothing of ours runs, on a machine that is ours alone: on a desk, screens take what they want."""
-        if not self._machine.cuda:
-            return
-        try:
-            cards = parsed_cards(await self._ask(CARDS))
-        except (OSError, UnhealthyError):
-            return
-        for card in cards:
+    def note(self, listing: str) -> None:
+        """Remember what is in use by this (lines of `CARDS`), when nothing of ours runs, on a machine that is ours alone: on a desk, screens
+        take what they want.
+        """
+        for card in parsed_cards(listing):
             if card.used_mib is not None:
                 self._before.setdefault(card.uuid, card.used_mib)
 
@@ -109,7 +104,7 @@ def held(cards: Sequence[Card], apps: Sequence[App], before: Dict[str, int], liv
 def parsed_cards(listing: str) -> List[Card]:
     """Lines of `CARDS`; what is no such line is left out."""
     rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
-    return [Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None) for row in rows if len(row) == 3]
+    return [Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None) for row in rows if len(row) >= 3]
 
 
 def parsed_apps(listing: str) -> List[App]:

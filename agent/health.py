@@ -17,7 +17,11 @@ from agent import host
 from agent.protocol import Expected, Job
 from agent.record import record
 
-SMI = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+CARDS = (
+    "nvidia-smi",
+    "--query-gpu=index,uuid,memory.used,name,memory.total,driver_version",
+    "--format=csv,noheader,nounits",
+)
 SMI_S = 60.0
 """Without its persistence daemon the driver starts anew for each look, which takes tens of seconds with 8 GPUs."""
 BROKEN = re.compile(r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE)
@@ -44,19 +48,22 @@ class Machine:
     marker: str
 
 
-async def check_machine(expected: Optional[Expected], machine: Machine) -> None:
-    """Before anything is done on it. Raises `UnhealthyError`."""
+async def check_machine(expected: Optional[Expected], machine: Machine) -> str:
+    """Before anything is done on it. What `nvidia-smi` lists, empty if it was not asked. Raises `UnhealthyError`."""
     if expected is None:
-        return
+        return ""
     free = shutil.disk_usage(machine.folder).free
     if free < expected.free_bytes:
         raise UnhealthyError(
             f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {expected.free_bytes / GIB:.1f} GiB are expected"
         )
-    if machine.cuda and expected.gpus:
-        problem = gpu_problem(await _listed(machine), expected.gpus)
-        if problem:
-            raise UnhealthyError(problem)
+    if not machine.cuda or not expected.gpus:
+        return ""
+    listing = await _listed(machine)
+    problem = gpu_problem(listing, expected.gpus)
+    if problem:
+        raise UnhealthyError(problem)
+    return listing
 
 
 async def check_torch(expected: Optional[Expected], machine: Machine, job: Job) -> None:
@@ -87,7 +94,7 @@ async def check_torch(expected: Optional[Expected], machine: Machine, job: Job) 
 
 
 def gpu_problem(listing: str, expected: int) -> str:
-    """What is wrong with the GPUs that `nvidia-smi` lists (name, memory, driver version; one line each), or nothing."""
+    """What is wrong with the GPUs that `nvidia-smi` lists (`CARDS`, one line each), or nothing."""
     lines = [line.strip() for line in listing.splitlines() if line.strip()]
     broken = [line for line in lines if BROKEN.search(line)]
     if broken:
@@ -101,7 +108,7 @@ def gpu_problem(listing: str, expected: int) -> str:
 
 async def _listed(machine: Machine) -> str:
     """The GPUs that `nvidia-smi` lists."""
-    look = Look(SMI, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
+    look = Look(CARDS, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
     try:
         status, output, errors = await look.take("nvidia-smi")
     except OSError as error:

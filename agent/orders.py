@@ -150,9 +150,9 @@ class Orders:
     async def _made_ready(self, order: Prepare) -> str:
         """What went wrong, or nothing. Raises `UnhealthyError`, `OSError`, `ValueError`."""
         job = self._here.resolved(order.job)
-        await check_machine(order.expected, self._here.machine)
-        if order.expected is not None and not self._attempts:
-            await self._gpus.note()
+        listing = await check_machine(order.expected, self._here.machine)
+        if not self._attempts:
+            self._gpus.note(listing)
         problem = await self._set_up(job)
         if not problem:
             await check_torch(order.expected, self._here.machine, job)

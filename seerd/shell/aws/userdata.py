@@ -119,30 +119,24 @@ chmod 755 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 
 # 2. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
 umask 022
-id -u {user} > /dev/null 2>&1 || useradd --create-home --shell /bin/bash {user}
-usermod --password '*' {user}
-home=$(getent passwd {user} | cut -d: -f6)
+useradd --create-home --shell /bin/bash --password '*' {user} || usermod --password '*' {user}
+mkdir -p /etc/sudoers.d
+umask 077
+home=~{user}
 mkdir -p "$home/.ssh"
 printf '%s\\n' '{authorised}' > "$home/.ssh/authorized_keys"
-chmod 700 "$home/.ssh"
-chmod 600 "$home/.ssh/authorized_keys"
 chown -R {user}: "$home/.ssh"
-mkdir -p /etc/sudoers.d
-cat > /etc/sudoers.d/seerd << 'SEERD_SUDOERS'
-{user} ALL=(root) NOPASSWD: {may}
-SEERD_SUDOERS
+printf '%s\\n' '{user} ALL=(root) NOPASSWD: {may}' > /etc/sudoers.d/seerd
 chmod 440 /etc/sudoers.d/seerd
 restorecon -R /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
 
 # 3. The host key that the coordinator expects: it never trusts a key on first use. The sshd that runs already shows it from here on, so whom it
 #    may let in has to be there before: a login that is denied is not tried again for seconds.
-umask 077
 rm -f /etc/ssh/ssh_host_*
 cat > /etc/ssh/ssh_host_ed25519_key <<'SEERD_HOST_KEY'
 {host_private}
 SEERD_HOST_KEY
 printf '%s\\n' '{host_public}' > /etc/ssh/ssh_host_ed25519_key.pub
-chmod 644 /etc/ssh/ssh_host_ed25519_key.pub
 restorecon -R /etc/ssh 2> /dev/null || true
 
 # 4. Last, since from here on it takes logins.
