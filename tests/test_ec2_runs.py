@@ -17,7 +17,7 @@ from tests.rig import Rig, RigInstance, search
 WITHIN_S = {
     "Client.UserInitiatedShutdown": 1.5,
     "Client.InstanceInitiatedShutdown": 2.0,
-    "Server.SpotInstanceTermination": 6.0,
+    "Server.SpotInstanceTermination": 2.0,
 }
 """How far the ledger may be from the rig's account, by how an instance ended: when one ended itself, EC2 tells in whole seconds, and when one
 was lost not at all, so that it counts from one question to the next.

@@ -20,8 +20,12 @@ from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
 
 BUSY_S = 0.5
-CALM_S = 5.0
-"""Between two questions: while a start or an end is awaited, and otherwise."""
+CALM_S = 1.0
+"""Between two questions: while a start or an end is awaited, and otherwise. What ends unseen is charged until the next answer, and EC2 lets an
+account go on asking twenty times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
+"""
+PATIENCE_S = 5.0
+"""For one answer, while EC2 is busy."""
 
 HUNT_S = 15.0
 """How long after a launch of unknown outcome EC2 is asked for what it brought. What shows up even later, the watch ends."""
@@ -183,7 +187,7 @@ class Fleet:
             self._nudge.clear()
             asked_at = wall()
             try:
-                answer = await self.find(patience_s=CALM_S)
+                answer = await self.find(patience_s=PATIENCE_S)
             except AwsError as error:
                 self.blind = error
             else:
