@@ -179,7 +179,7 @@ def _where(trial: Trial, state: State) -> str:
 
 @_text.register
 def _(event: TrialReported, state: State) -> str:
-    value = "not a finite number" if event.metric is None else f"{event.metric:.6g}"
+    value = "missing or not finite" if event.metric is None else f"{event.metric:.6g}"
     mark = "  (best)" if _beats_all(event, state) else ""
     return f"{event.trial} report {event.epoch}: {state.facts.metric} {value}{mark}"
 

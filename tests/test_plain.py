@@ -104,7 +104,7 @@ def test_the_least_is_best_where_less_is_better(facts: MakeFacts) -> None:
 
 def test_nan_is_said_in_words(facts: MakeFacts) -> None:
     lines = said(World(facts(), Behaviour(metric=lambda config, epoch: None)))
-    assert any(line.endswith("t0001 report 1: accuracy not a finite number") for line in lines)
+    assert any(line.endswith("t0001 report 1: accuracy missing or not finite") for line in lines)
 
 
 def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFacts) -> None:

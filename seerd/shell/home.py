@@ -57,6 +57,11 @@ class RunFolder:
         return self.path / "source"
 
     @property
+    def begun(self) -> float:
+        """When it was made, seconds since 1970: its spec is written once, at the start; a simulated run has none."""
+        return (self.spec if self.spec.is_file() else self.journal).stat().st_mtime
+
+    @property
     def agent(self) -> Path:
         """The agent's zip."""
         return self.path / "agent.pyz"
@@ -125,7 +130,7 @@ class Home:
         if not self.path.is_dir():
             return []
         found = [RunFolder(p) for p in self.path.iterdir() if (p / "journal.db").is_file()]
-        return sorted(found, key=lambda folder: (folder.journal.stat().st_ctime, folder.run))
+        return sorted(found, key=lambda folder: (folder.begun, folder.run))
 
     def find(self, name: str) -> RunFolder:
         """The run of this name, or the only one whose name begins so, or the `last` one."""
@@ -133,12 +138,7 @@ class Home:
         if not runs:
             raise UsageError(f"there is no run in {self.path} yet; start one with: seerd run SPEC")
         if name == "last":
-            return max(
-                runs,
-                key=lambda folder: (
-                    folder.journal.stat().st_ctime if not folder.spec.is_file() else folder.spec.stat().st_mtime
-                ),
-            )
+            return runs[-1]
         exact = [folder for folder in runs if folder.run == name]
         matching = exact or [folder for folder in runs if folder.run.startswith(name)]
         if len(matching) == 1:

@@ -60,4 +60,4 @@ def _attempt(attempt: Json, name: str) -> str:
 
 
 def _value(report: Json) -> str:
-    return "not a finite number" if report["metric"] is None else f"{report['metric']:.6g}"
+    return "missing or not finite" if report["metric"] is None else f"{report['metric']:.6g}"

@@ -68,7 +68,7 @@ def metric(name: str, value: float | None, reports: int) -> str:
     """What a trial was judged by."""
     if not reports:
         return "no report"
-    told = "not a finite number" if value is None else f"{value:.6g}"
+    told = "missing or not finite" if value is None else f"{value:.6g}"
     return f"{printable(name)} {told} after {count(reports, 'report')}"
 
 

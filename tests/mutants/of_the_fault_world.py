@@ -58,7 +58,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{SEED}[4]",),
+        (f"{SEED}[51]",),
     ),
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
@@ -90,7 +90,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_flight.py",
         "        found = await self._ground.fleet.find_launched(self._token)\n        self._unclear",
         "        found: list[Entry] = []\n        self._unclear",
-        (f"{SEED}[198]",),
+        (f"{SEED}[106]",),
     ),
     Mutant(
         "an instance that is launched is not told how long it may cost alone",
@@ -98,6 +98,6 @@ ENDURING = (
         "seerd/shell/providers/ec2_flight.py",
         "            alone_s=self._alone_s,\n",
         "",
-        (f"{SEED}[2367]", f"{SEED}[6330]"),
+        (f"{SEED}[16]", f"{SEED}[62]"),
     ),
 )

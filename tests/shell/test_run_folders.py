@@ -1,0 +1,49 @@
+"""The folder of all runs: in which order they are listed, and which one a name means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from seerd.errors import UsageError
+from seerd.shell.home import Home, RunFolder
+
+
+def made(home: Home, name: str, begun: float, written: float) -> RunFolder:
+    folder = RunFolder(home.path / name)
+    folder.path.mkdir()
+    folder.spec.touch()
+    folder.journal.touch()
+    os.utime(folder.spec, (begun, begun))
+    os.utime(folder.journal, (written, written))
+    return folder
+
+
+def test_the_last_run_is_the_one_that_began_last_and_is_listed_last(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    later = made(home, "a-later", 2000.0, 2001.0)
+    earlier = made(home, "b-resumed-since", 1000.0, 3000.0)
+    assert [folder.run for folder in home.runs()] == [earlier.run, later.run]
+    assert home.find("last").run == later.run
+    assert home.find("b").run == earlier.run
+
+
+def test_a_run_without_a_spec_is_as_old_as_its_journal(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    simulated = made(home, "simulated", 0.0, 1500.0)
+    simulated.spec.unlink()
+    made(home, "later", 2000.0, 2000.0)
+    made(home, "earlier", 1000.0, 4000.0)
+    assert [folder.run for folder in home.runs()] == ["earlier", "simulated", "later"]
+
+
+def test_a_name_that_could_be_several_runs_is_none(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    made(home, "digits-1", 1.0, 1.0)
+    made(home, "digits-2", 2.0, 2.0)
+    with pytest.raises(UsageError, match="could be any of digits-1, digits-2"):
+        home.find("digits")
+    with pytest.raises(UsageError, match="no run begins with 'x'; the last is digits-2"):
+        home.find("x")
