@@ -262,10 +262,11 @@ def _unusable(limits: Limits, usable: Fraction) -> str:
 
 
 def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
+    lasts, instead = _minutes(float(longer.first_round)), _minutes(float(made.first_round))
     return (
         f"the first of {made.rounds} rounds would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
-        f"it lasts {_minutes(float(longer.first_round))} instead of {_minutes(float(made.first_round))} min, "
-        f"in {longer.rounds} round{'s' * (longer.rounds > 1)} with {sum(longer.trials)} instead of {sum(made.trials)} trials"
+        + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
+        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {sum(longer.trials)} instead of {sum(made.trials)} trials"
     )
 
 
