@@ -26,6 +26,8 @@ START_S = 20.0
 END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
+INHERITED = 256
+"""File descriptors below this may come from whoever started us, or are of our own errand; an agent keeps none of them."""
 LONGEST_SOCKET = 100
 """The address of a Unix socket holds 107 bytes and an end (unix(7))."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
@@ -113,23 +115,24 @@ def _ensure_agent(errand: Dict[str, Any]) -> bool:
 def _spawn(errand: Dict[str, Any]) -> int:
     """Its process: a copy of this one, since a new Python would import again, for a third of its start, what is imported here."""
     argv = [str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd()), *_shape(errand), *errand["options"]]
-    pid = os.fork()
-    if pid == 0:
-        _become_agent(argv)
+    with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
+        pid = os.fork()
+        if pid == 0:
+            _become_agent(argv, null.fileno(), out.fileno())
     return pid
 
 
-def _become_agent(argv: List[str]) -> NoReturn:
+def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
     """Detached from this process, its session and its terminal, so that it survives the connection that brought us. Nothing of ours that is
     still under way is gone on with, whatever happens.
     """
     status = 1
     try:
         os.setsid()
-        with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
-            os.dup2(null.fileno(), 0)
-            os.dup2(out.fileno(), 1)
-            os.dup2(out.fileno(), 2)
+        os.dup2(null, 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.closerange(3, INHERITED)
         sys.argv, sys.path[0] = argv, argv[0]
         from agent.__main__ import main
 

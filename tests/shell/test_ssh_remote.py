@@ -300,6 +300,20 @@ def test_an_agent_that_died_is_started_again_with_the_gpus_it_had(place: Place) 
     place.do(second)
 
 
+def test_an_agent_has_nothing_of_whom_it_was_started_by(place: Place) -> None:
+    async def work(remote: Remote) -> None:
+        await remote.ready(place.server.machine(), 20.0)
+
+    place.do(work)
+    agent = int((place.folder / "agent.pid").read_text())
+    assert psutil.Process(agent).name() == "seerd-agent"
+    assert os.getsid(agent) == os.getpgid(agent) == agent
+    open_ones = {int(fd.name): str(fd.readlink()) for fd in Path(f"/proc/{agent}/fd").iterdir()}
+    own = str(place.folder.resolve())
+    assert [open_ones.pop(n) for n in range(3)] == ["/dev/null", f"{own}/agent.out", f"{own}/agent.out"]
+    assert not [to for to in open_ones.values() if not to.startswith((f"{own}/", "socket:", "anon_inode:"))]
+
+
 def test_an_agent_that_does_not_start_is_told_with_its_last_lines(place: Place) -> None:
     async def work(remote: Remote) -> None:
         with pytest.raises(ProviderError, match=r"does not start; its last lines:\n(.|\n)*invalid float value: 'soon'"):
