@@ -5,6 +5,7 @@ The one rule: nothing here believes the daemon, but for what it says; each promi
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from seerd.core.events import TrialCheckpointed
@@ -87,10 +88,10 @@ class Promises:
         unreachable = [*absent, *((since, until + AGAIN_S) for since, until in shut)]
         seconds = 0.0
         for host in play.hosts.values():
-            if host.vanished_at is not None:
-                seconds += overlap_s([(host.vanished_at, host.instance.ended or play.now)], unreachable)
-            else:
-                seconds += overlap_s(host.alone, absent) + overlap_s(host.hung, unreachable)
+            dead_at = math.inf if host.vanished_at is None else host.vanished_at
+            dead = [] if host.vanished_at is None else [(dead_at, host.instance.ended or play.now)]
+            seconds += overlap_s([*_before(dead_at, host.hung), *dead], unreachable)
+            seconds += overlap_s(_before(dead_at, host.alone), absent)
         return seconds * play.scenario.facts.cluster.gpus_per_instance
 
     def _take_in_hand(self) -> None:
@@ -208,3 +209,7 @@ class Promises:
 def overlap_s(some: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
     """Seconds that are in both."""
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in some for b in others)
+
+
+def _before(end: float, spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    return [(since, min(until, end)) for since, until in spans if since < end]
