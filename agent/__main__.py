@@ -1,4 +1,4 @@
-"""`python -I agent.pyz ...` and `python -m agent ...`: one agent for one folder.
+"""`python -I agent.pyz ...`, `python -m agent ...`, and what an errand becomes (`ashore`): one agent for one folder.
 
 The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else follows after that.
 """

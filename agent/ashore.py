@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
+import agent
 from agent import host
 from agent.printed import printed
 from agent.receive import Cache, Entry, PushError, build, checked, prune
@@ -134,16 +135,19 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
         os.dup2(out, 2)
         os.closerange(3, INHERITED)
         sys.argv, sys.path[0] = argv, argv[0]
+        agent.__path__[:] = [f"{argv[0]}/agent"]  # the cache's copy may go
         from agent.__main__ import main
 
         status = main()
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:  # noqa: BLE001 (as Python itself would)
-        traceback.print_exc()
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a full disk
+                stream.flush()
         os._exit(status)
 
 

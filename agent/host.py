@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
@@ -39,15 +40,13 @@ class Life(NamedTuple):
 def adopt_orphans() -> None:
     """Have processes whose parents die become ours (Linux, prctl(2)), so that they can be waited for."""
     if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def show_as(name: str) -> None:
-    """What `ps` and `pkill` call this process (Linux, proc_pid_comm(5); 15 characters at most)."""
+    """What `ps` and `pkill` call this process (Linux, prctl(2); 15 characters at most). For the first thread of a process."""
     if sys.platform == "linux":
-        (PROC / "self/comm").write_text(name)
+        _prctl(PR_SET_NAME, name.encode())
 
 
 def boot_id() -> str:
@@ -67,10 +66,13 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
-    """The same one by one, the newest first, perhaps twice: what starts another and ends is met only by who acts at once."""
-    if sys.platform == "linux":
-        yield from _others(_marked(f"{MARKER}={attempt}".encode() + b"\0"))
-    yield from _others(_descendants(launcher))
+    """The same one by one, the newest first, perhaps twice: what starts another and ends is met only by who acts at once.
+
+    Whose descendants they are is looked up in this call, before anybody can be killed: those of the dead are nobody's.
+    """
+    family = sorted(_descendants(launcher), reverse=True)
+    marked = _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
+    return _others(chain(marked, family))
 
 
 def marked_with(prefix: str) -> Set[int]:
@@ -80,8 +82,7 @@ def marked_with(prefix: str) -> Set[int]:
 
 def each_marked_with(prefix: str) -> Iterator[int]:
     """The same one by one, the newest first."""
-    if sys.platform == "linux":
-        yield from _others(_marked(f"{MARKER}={prefix}".encode()))
+    return _others(_marked(f"{MARKER}={prefix}".encode()) if sys.platform == "linux" else ())
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
@@ -149,6 +150,12 @@ def kill(find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return set()
+
+
+def _prctl(option: int, value: Union[int, bytes]) -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _others(pids: Iterable[int]) -> Iterator[int]:

@@ -12,6 +12,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
 
@@ -130,9 +131,8 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     def _each_process(self) -> Iterator[int]:
-        yield from host.each_marked_with(f"{self._here.run}/")
-        for attempt in list(self._attempts.values()):
-            yield from attempt.each_member()
+        members = [attempt.each_member() for attempt in list(self._attempts.values())]
+        return chain(host.each_marked_with(f"{self._here.run}/"), *members)
 
     async def _prepare(self, order: Prepare) -> None:
         """See whether the machine is healthy, and run the setup commands, once for each content."""

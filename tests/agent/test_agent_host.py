@@ -116,6 +116,24 @@ def test_what_is_found_is_killed_before_anything_else_is_looked_for(attempt):
     assert seen == [-signal.SIGKILL, -signal.SIGKILL]
 
 
+HELPER = f"""
+import os, subprocess, sys
+rank = os.fork()
+if rank == 0:
+    os.setsid()
+    helper = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env={{}}, start_new_session=True)
+    print(helper.pid, flush=True)
+{SLEEP}
+"""
+
+
+def test_what_a_rank_in_its_own_session_has_started_without_the_mark_is_killed_with_it(attempt):
+    attempt.append(spawn(HELPER))
+    helpers = ready(attempt[0])
+    assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), set()) == set()
+    assert not any(map(host.is_there, helpers))
+
+
 @pytest.mark.parametrize("each", ["pass", "os.setsid()"], ids=["in one session", "each in its own"])
 def test_a_process_that_keeps_starting_others_is_ended(attempt, each):
     respawns = f"import os, sys, time\nprint(flush=True)\nwhile True:\n    time.sleep(0.002)\n    if os.fork(): os._exit(0)\n    {each}"

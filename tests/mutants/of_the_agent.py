@@ -119,6 +119,14 @@ OBEYING = (
         ("tests/agent/test_agent_host.py",),
     ),
     Mutant(
+        "whose descendants processes are is looked up when those are dead",
+        "no GPU is given to two trials",
+        "agent/host.py",
+        "    return _others(chain(marked, family))\n",
+        "    return _others(pid for find in (lambda: marked, lambda: _descendants(launcher)) for pid in find())\n",
+        ("tests/agent/test_agent_host.py",),
+    ),
+    Mutant(
         "an agent that lets go leaves the machine on",
         "no instance is left behind",
         "agent/serve.py",

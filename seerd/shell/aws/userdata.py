@@ -81,7 +81,8 @@ most={first}
 alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm; then
+    # The second name is that of an agent of an older seerd, whose run was resumed by this one.
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm || grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0
     else
@@ -126,6 +127,7 @@ home=~{user}
 mkdir -p "$home/.ssh"
 printf '%s\\n' '{authorised}' > "$home/.ssh/authorized_keys"
 chown -R {user}: "$home/.ssh"
+chmod -R go= "$home/.ssh"
 printf '%s\\n' '{user} ALL=(root) NOPASSWD: {may}' > /etc/sudoers.d/seerd
 chmod 440 /etc/sudoers.d/seerd
 restorecon -R /etc/sudoers.d "$home/.ssh" 2> /dev/null || true

@@ -1,0 +1,27 @@
+"""How an errand becomes an agent: it never goes on as what it was."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BECOMES = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from agent import ashore
+pid = os.fork()
+if pid == 0:
+    os.dup2(2, 300)
+    try:
+        ashore._become_agent([sys.argv[1], "--no-such-option"], os.open(os.devnull, os.O_RDONLY), os.open("/dev/full", os.O_WRONLY))
+    finally:
+        os.write(300, b"the errand goes on in the agent's process")
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_an_agent_that_cannot_even_say_why_it_ends_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BECOMES, str(ROOT)], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert (done.stdout, done.stderr) == ("2\n", "")
