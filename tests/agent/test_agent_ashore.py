@@ -9,6 +9,7 @@ BECOMES = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from agent import ashore
+print("said", end=" ")
 pid = os.fork()
 if pid == 0:
     os.dup2(2, 300)
@@ -24,4 +25,4 @@ def test_an_agent_that_cannot_even_say_why_it_ends_ends() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BECOMES, str(ROOT)], capture_output=True, text=True, check=True, timeout=30
     )
-    assert (done.stdout, done.stderr) == ("2\n", "")
+    assert (done.stdout, done.stderr) == ("said 2\n", "")
