@@ -23,6 +23,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 def test_an_agent_that_cannot_even_say_why_it_ends_ends() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BECOMES, str(ROOT)], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-I", "-c", BECOMES, str(ROOT)], capture_output=True, text=True, check=True, timeout=30
     )
     assert (done.stdout, done.stderr) == ("said 2\n", "")
