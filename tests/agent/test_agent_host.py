@@ -14,7 +14,9 @@ import pytest
 from agent import host
 
 SLEEP = "import time; time.sleep(600)"
-MARK = "run-7/t1/1"
+RUN = f"run-{os.getpid()}"
+"""Other runs of these tests go on beside this one."""
+MARK = f"{RUN}/t1/1"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks are found through /proc")
 
@@ -81,13 +83,13 @@ def test_it_is_found_after_the_launcher_has_died(attempt, code):
 
 
 def test_another_attempt_is_left_alone(attempt):
-    attempt += [spawn(f"print(flush=True)\n{SLEEP}", mark=mark) for mark in (MARK, MARK + "1", "run-7/t11/1")]
+    attempt += [spawn(f"print(flush=True)\n{SLEEP}", mark=mark) for mark in (MARK, MARK + "1", f"{RUN}/t11/1")]
     for process in attempt:
         ready(process)
     assert host.members(MARK, 0) == {attempt[0].pid}
     assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), {attempt[0].pid}) == set()
     assert [process.poll() for process in attempt[1:]] == [None, None]
-    assert host.marked_with("run-7/") == {process.pid for process in attempt[1:]}
+    assert host.marked_with(f"{RUN}/") == {process.pid for process in attempt[1:]}
 
 
 def test_the_exit_status_of_those_that_somebody_waits_for_is_left_to_him(attempt):
@@ -148,18 +150,21 @@ import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from agent import host
 host.adopt_orphans()
-middle = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, env={**os.environ, host.MARKER: "run-8/t1/1"})
+middle = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, env={**os.environ, host.MARKER: sys.argv[2]})
 orphan = int(middle.stdout.readline())
 middle.wait()
 print(os.getpid() == int(open(f"/proc/{orphan}/stat").read().split()[3]))
-print(host.kill(lambda: host.each_member("run-8/t1/1", middle.pid), {middle.pid}))
+print(host.kill(lambda: host.each_member(sys.argv[2], middle.pid), {middle.pid}))
 print(os.path.exists(f"/proc/{orphan}"))
 """
 
 
 def test_orphans_become_ours_and_leave_no_zombie():
     told = subprocess.run(
-        [sys.executable, "-c", ADOPTS, str(Path(host.__file__).parents[1])], capture_output=True, text=True, check=True
+        [sys.executable, "-c", ADOPTS, str(Path(host.__file__).parents[1]), MARK],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout.split("\n") == ["True", "set()", "False", ""]
 
