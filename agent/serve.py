@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Coroutine, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
 
 from agent.aftermath import PULSE_S, clean_up
 from agent.journal import Journal, JournalError, Maker
@@ -35,8 +35,10 @@ from agent.protocol import (
     Start,
     Stop,
 )
-from agent.spot import Notice, watch
 from agent.talk import Talk
+
+if TYPE_CHECKING:
+    from agent.spot import Notice
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
@@ -76,6 +78,9 @@ class Agent:
         server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
+            # The HTTP that it needs is an eighth of an agent's start, for which others need not wait.
+            from agent.spot import watch
+
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         self._beside(self._keep_looking())
         await self._ended.wait()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.rig import aws
-from tests.rig.machines import Ground, Machine, Order, boot
+from tests.rig.machines import Ground, Machine, Order, make
 from tests.rig.metadata import Metadata
 
 GONE = ("shutting-down", "terminated")
@@ -129,32 +129,32 @@ class Cloud:
             self.moto.ec2.reservations[reservation] = taken
 
     async def _bring_up(self, instance: Instance) -> None:
-        await asyncio.sleep(self.timing.pending_s)
-        if instance.until is not None or self.instances.get(instance.id) is not instance:
-            return
-        instance.since = time.time()
-        self._set_state(instance.id, "running", 16)
+        """Pending as long as its disk and its cable take, and `pending_s` at least."""
         try:
-            instance.machine = await self._boot(instance)
+            instance.machine = machine = await self._made(instance)
         except OSError as error:
             self.troubles.append(f"{instance.id} did not boot: {error}")
             await self.end(instance, BY_FAULT)
             return
-        if instance.until is not None:
-            await instance.machine.kill()
-            return
-        await instance.machine.wait()
+        await asyncio.sleep(instance.launched + self.timing.pending_s - time.time())
+        if instance.until is not None or self.instances.get(instance.id) is not instance:
+            await machine.kill()
+        else:
+            instance.since = time.time()
+            self._set_state(instance.id, "running", 16)
+            machine.switch_on()
+        await machine.wait()
         shutil.rmtree(self.ground.folder / instance.id, ignore_errors=True)
         if instance.until is None and not instance.vanished:
             await self.end(instance, BY_INSTANCE)
 
-    async def _boot(self, instance: Instance) -> Machine:
+    async def _made(self, instance: Instance) -> Machine:
         """Whole or not at all: half a machine would keep the address of the next."""
-        booting = asyncio.ensure_future(boot(self.ground, instance.order, instance.metadata))
+        making = asyncio.ensure_future(make(self.ground, instance.order, instance.metadata))
         try:
-            return await asyncio.shield(booting)
+            return await asyncio.shield(making)
         except asyncio.CancelledError:
-            await (await booting).kill()
+            await (await making).kill()
             raise
 
     async def end(self, instance: Instance, why: tuple[str, str], *, silently: bool = False) -> None:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -64,10 +65,11 @@ class Ground:
 
 @dataclass(slots=True)
 class Machine:
-    """A booted instance."""
+    """An instance: its disk and its cable, and what runs there since `switch_on`."""
 
     order: Order
     link: network.Link
+    power: socket.socket
     process: asyncio.subprocess.Process
     stop_metadata: Callable[[], object]
     watcher: asyncio.Task[None] | None = None
@@ -99,6 +101,11 @@ class Machine:
             raise FileNotFoundError(f"{self.order.instance} has no disk yet, or no more")
         return Path(f"/proc/{pid}/root")
 
+    def switch_on(self) -> None:
+        """Let it boot."""
+        with contextlib.suppress(OSError):  # it was taken apart before
+            self.power.send(b"\n")
+
     async def image(self, to: Path) -> None:
         """Copy what its disk has beyond the image that it booted. Raises OSError."""
         await asyncio.to_thread(
@@ -129,6 +136,7 @@ class Machine:
         """Once, and to its end, whoever gives up waiting: a cable that is left would keep the address of the next machine."""
         if self.clearing is None:
             self.stop_metadata()
+            self.power.close()
             self.clearing = asyncio.ensure_future(self.link.remove())
         await asyncio.shield(self.clearing)
 
@@ -181,32 +189,40 @@ def decode_user_data(given: str) -> bytes:
     return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
 
 
-async def boot(ground: Ground, order: Order, metadata: Metadata) -> Machine:
-    """Start a machine. Raises OSError where the kernel refuses."""
+async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
+    """A machine that is switched off. Raises OSError where the kernel refuses."""
     folder = ground.folder / order.instance
     _lay_out(folder, order)
     number = int(order.address.split(".")[2]) * 256 + int(order.address.split(".")[3])
     link = await network.connect(ground.bridge, f"rig{ground.bridge.slot}v{number}", order.address)
     stop_metadata = await serve(link.metadata, metadata)
-    process = await asyncio.create_subprocess_exec(
-        *("setpriv", "--pdeathsig", "KILL"),
-        *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
-        *("unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--propagation", "private"),
-        *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
-        *(
-            str(folder),
-            ":".join(map(str, (*order.layers, ground.image))),
-            str(order.disk_bytes),
-            _hostname(order.address),
-            *ground.shown,
-        ),
-        env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=(folder / "console").open("wb"),
-        stderr=asyncio.subprocess.STDOUT,
-        pass_fds=(link.fd,),
-    )
-    return Machine(order, link, process, stop_metadata)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            *("setpriv", "--pdeathsig", "KILL"),
+            *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
+            *("unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--propagation", "private"),
+            *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
+            *(
+                str(folder),
+                ":".join(map(str, (*order.layers, ground.image))),
+                str(order.disk_bytes),
+                _hostname(order.address),
+                str(theirs.fileno()),
+                *ground.shown,
+            ),
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=(folder / "console").open("wb"),
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(link.fd, theirs.fileno()),
+        )
+    machine = Machine(order, link, ours, process, stop_metadata)
+    if not await asyncio.get_running_loop().sock_recv(ours, 1):
+        await machine.kill()
+        raise OSError((folder / "console").read_text(errors="replace").strip() or "it has no disk")
+    return machine
 
 
 def _lay_out(folder: Path, order: Order) -> None:
