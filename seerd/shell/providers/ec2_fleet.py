@@ -19,10 +19,11 @@ from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
 
-BUSY_S = 0.5
-CALM_S = 1.0
-"""Between two questions: while a start or an end is awaited, and otherwise. What ends unseen is charged until the next answer, and EC2 lets an
-account go on asking twenty times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
+BUSY_S = 0.25
+CALM_S = 0.5
+"""From one question to the next: while a start or an end is awaited, and otherwise. An instance is charged from the last question before its
+start until the first answer after its end: with the time that an answer takes, less than a second too much. EC2 lets an account go on asking
+twenty times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
 """
 PATIENCE_S = 5.0
 """For one answer, while EC2 is busy."""
@@ -183,26 +184,28 @@ class Fleet:
         return entry.ended
 
     async def _keep_watching(self) -> None:
+        time = asyncio.get_running_loop().time
         while True:
             self._nudge.clear()
-            asked_at = wall()
+            asked_at, since = wall(), time()
             try:
                 answer = await self.find(patience_s=PATIENCE_S)
             except AwsError as error:
-                self.blind = error
+                self.blind, since = error, time()
             else:
                 self.blind = None
                 self._learn(answer, asked_at)
             await self._tell()
-            await self._rest()
+            await self._rest(since)
 
-    async def _rest(self) -> None:
-        """Wait until it is time to ask again."""
-        await asyncio.sleep(BUSY_S)
+    async def _rest(self, since: float) -> None:
+        """Wait until it is time to ask again, counted from there."""
+        time = asyncio.get_running_loop().time
+        await asyncio.sleep(since + BUSY_S - time())
         if not self.register.restless():
             # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CALM_S - BUSY_S):
+                async with asyncio.timeout(since + CALM_S - time()):
                     await self._nudge.wait()
 
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
