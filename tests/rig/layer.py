@@ -15,6 +15,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "image"
 SHOWN = {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
 HIDDEN = ("var/tmp", "var/log", "var/mail", "var/lib/cloud", "var/cache", "etc/cron.d", "etc/ssh")
+ABSENT = ("usr/bin/systemd-run",)
+"""Programs that would only fail, slowly, where systemd is not the first process."""
 PROGRAMS = {
     "usr/local/lib/rig/boot": "boot",
     "usr/local/lib/rig/init": "init",
@@ -67,7 +69,9 @@ def _hide_the_host(at: Path) -> None:
         if entry.is_dir():
             _empty(at / entry.name)
         else:
-            os.mknod(at / entry.name, stat.S_IFCHR, os.makedev(0, 0))
+            _without(at / entry.name)
+    for name in ABSENT:
+        _without(at / name)
     for name in HIDDEN:
         if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
             _empty(at / name)
@@ -86,6 +90,12 @@ def _hide_the_host(at: Path) -> None:
         "etc/sudoers.d",
     ):
         (at / name).mkdir(parents=True, exist_ok=True)
+
+
+def _without(path: Path) -> None:
+    """A name that the layers below do not give (Documentation/filesystems/overlayfs.rst)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 
 
 def _empty(folder: Path) -> None:
