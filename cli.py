@@ -15,15 +15,12 @@ import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Annotated  # noqa: E402
+from typing import Annotated  # noqa: E402
 
 import typer  # noqa: E402
 
 from seerd import commandline as c  # noqa: E402
 from seerd import options as o  # noqa: E402
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -257,7 +254,7 @@ def watch(run: o.RunArg = "last", home: o.HomeOpt = None) -> None:
 @app.command()
 def logs(
     run: o.RunArg,
-    trial: Annotated[str | None, typer.Argument(metavar="TRIAL", help="One trial, e.g. t0003.")] = None,
+    trial: Annotated[str | None, typer.Argument(metavar="TRIAL", help="One trial, e.g. t3.")] = None,
     home: o.HomeOpt = None,
 ) -> None:
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""

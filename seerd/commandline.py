@@ -48,17 +48,10 @@ def options(
 ) -> list[tuple[str, str]]:
     """What the command line overrides in the spec, as (key, value)."""
     from seerd.errors import UsageError
+    from seerd.spec import OPTIONS
 
-    named = {
-        "limits.deadline": deadline,
-        "limits.budget": budget,
-        "limits.cost": cost,
-        "limits.max_gpus": max_gpus,
-        "policy.name": policy,
-        "policy.seed": seed,
-        "cluster.provider": provider,
-    }
-    pairs = [(key, str(value)) for key, value in named.items() if value is not None]
+    said = (deadline, budget, cost, max_gpus, policy, seed, provider)
+    pairs = [(key, str(value)) for key, value in zip(OPTIONS, said, strict=True) if value is not None]
     for text in set_ or []:
         key, equals, value = text.partition("=")
         if not equals:

@@ -117,16 +117,19 @@ class BusyError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant."""
+    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant. `option`: what has said so on the command
+    line, if not the file.
+    """
 
     path: str
     found: str
     allowed: str
     hint: str = ""
     line: int | None = None
+    option: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.path}" if self.line is None else f"line {self.line}: {self.path}"
+        where = self.option or (self.path if self.line is None else f"line {self.line}: {self.path}")
         hint = f" (did you mean {self.hint}?)" if self.hint else ""
         found = f"found {self.found}, " if self.found else ""
         return f"{where}: {found}{self.allowed}{hint}"
@@ -138,7 +141,8 @@ class SpecError(UsageError):
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(f"{file} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        where = "the command line" if all(problem.option for problem in problems) else file
+        super().__init__(f"{where} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
 class LimitsError(SeerdError):

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from planner.names import same_trial
 from seerd.errors import UsageError
 from seerd.plain import printable
 from seerd.shell.home import RunFolder
@@ -19,8 +20,8 @@ PIECE = 1 << 16
 
 
 def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
-    """Log files of one trial or of all, by trial, attempt and rank. Raises `UsageError` if the trial has none."""
-    trials = [path for path in folder.instances.glob("*/trials/*") if trial is None or path.name == trial]
+    """Log files of one trial, or of all, by trial, attempt and rank. Raises `UsageError` if the trial has none."""
+    trials = [path for path in folder.instances.glob("*/trials/*") if trial is None or same_trial(path.name, trial)]
     if not trials and _elsewhere(folder):
         raise UsageError(
             f"{folder.run} has no logs yet: its trials run on other machines, and what they print is brought here every half minute and when an "

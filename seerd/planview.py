@@ -34,7 +34,7 @@ def plan_view(told: Json) -> RenderableType:
         Text(),
         Text(picture(told["stages"])),
     ]
-    others: list[RenderableType] = [Text(), _others(told)] if told["others"] else []
+    others: list[RenderableType] = [Text(), _others(told), *_reasons(told["others"])] if told["others"] else []
     return Group(*parts, Text(), _bill(told), *others)
 
 
@@ -66,11 +66,16 @@ def _others(told: Json) -> Table:
         table.add_column(name, justify="left" if name == "other policies" else "right", no_wrap=True)
     for other in told["others"]:
         if "impossible" in other:
-            table.add_row(other["policy"], "-", "-", "-", "-", "does not fit")
+            table.add_row(other["policy"], *["-"] * 5)
             continue
         counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
         table.add_row(other["policy"], *counts, f"{other['gpu_min']:.1f}", f"{other['forecast']['gpu_min']['p95']:.1f}")
     return table
+
+
+def _reasons(others: list[Json]) -> list[Text]:
+    """Why policies have no plan with these limits."""
+    return [Text(f"{other['policy']}: {other['impossible']}") for other in others if "impossible" in other]
 
 
 def _stages(stages: list[Json]) -> Table:

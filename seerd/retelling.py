@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.names import same_trial
 from seerd.core.state import State, Trial
 from seerd.errors import UsageError
 from seerd.replay import begin, follow
@@ -114,12 +115,9 @@ def _tell(story: Story, state: State, trial: str | None, moment_s: float | None,
 
 
 def _trial(state: State, name: str) -> Trial:
-    """By its name, with or without the zeros: t3 is t0003."""
-    if name in state.trials:
-        return state.trials[name]
-    digits = name.lstrip("t").lstrip("0")
+    """By its name, with or without the zeros."""
     for trial in state.trials.values():
-        if digits and trial.id.lstrip("t").lstrip("0") == digits:
+        if same_trial(trial.id, name):
             return trial
     known = list(state.trials)
     some = f"; there are {known[0]} to {known[-1]}" if known else "; it has none yet"

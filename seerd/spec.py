@@ -6,7 +6,9 @@ The one rule: what this module returns has been checked; nothing behind it check
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -128,6 +130,16 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
 
 LONGEST = 4 << 20
 """Bytes of a spec: what takes longer to read than a person would wait is none."""
+OPTIONS = {
+    "limits.deadline": "--deadline",
+    "limits.budget": "--budget",
+    "limits.cost": "--cost",
+    "limits.max_gpus": "--max-gpus",
+    "policy.name": "--policy",
+    "policy.seed": "--seed",
+    "cluster.provider": "--provider",
+}
+"""Keys that have an option of their own on the command line; others are given with --set."""
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
@@ -178,12 +190,14 @@ class _Reader:
         self.path = path
         self.problems: list[Problem] = []
         self._lines = dict(_lines(text))
+        self._overridden: set[str] = set()
         self._text = text
 
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
         line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
         shown = "" if found is None else _shown(found)
-        self.problems.append(Problem(key, shown, allowed, hint, line))
+        option = OPTIONS.get(key, f"--set {key}") if key in self._overridden else ""
+        self.problems.append(Problem(key, shown, allowed, hint, line, option))
 
     def document(self, overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """The TOML with the overrides in it."""
@@ -260,6 +274,7 @@ class _Reader:
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
     def _override(self, document: dict[str, Any], key: str, value: str) -> None:
+        self._overridden.add(key)
         *tables, last = key.split(".")
         inside = document
         for part in tables:
@@ -351,6 +366,8 @@ def _train(get: Get, folder: Path, reader: _Reader) -> Train:
         reader.wrong("train.source", get("train.source"), "there is no such folder")
     elif script and launcher != "command":
         script = _script(script, folder, source, reader)
+    elif script and (reason := _no_program(script, source, get)):
+        reader.wrong("train.script", script, reason)
     return Train(
         script=script,
         source=source,
@@ -376,6 +393,22 @@ def _script(script: str, folder: Path, source: Path, reader: _Reader) -> str:
     else:
         return path.relative_to(source).as_posix()
     return script
+
+
+def _no_program(script: str, source: Path, get: Get) -> str:
+    """Why `launcher = "command"` cannot start this, as far as can be told here, or nothing. It is a file of the source, or a program that every
+    machine has: what others have is not known.
+    """
+    path, here = source / script, get("cluster.provider", "local") == "local"
+    known = here and shutil.which(script, path=get("train.env", {}).get("PATH")) is not None
+    if path.is_file() and (here or path.is_relative_to(source)):
+        return "" if known or os.access(path, os.X_OK) else f"it is not executable; make it so: chmod +x {path}"
+    named = "/" in script and not script.startswith("/")
+    if known and not named:
+        return ""
+    if named:
+        return f"there is no such file in the source folder {source}"
+    return "there is no such program here, and no such file in the source folder" if here else ""
 
 
 def _store(store: str | None, folder: Path, reader: _Reader) -> str | None:

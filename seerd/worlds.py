@@ -5,7 +5,6 @@ The one rule: what a resumed run needs of this is a value, `Setup`, that is kept
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -66,9 +65,6 @@ class Setup(msgspec.Struct, frozen=True):
 def check_runnable(spec: Spec) -> None:
     """Raise `UsageError` for what the spec may say but cannot be run."""
     provider, store, more = spec.cluster.provider, spec.cluster.store, spec.cluster.more
-    program = spec.train.source / spec.train.script
-    if spec.train.launcher == "command" and program.is_file() and not os.access(program, os.X_OK):
-        raise UsageError(f'launcher = "command" executes train.script, which may not be executed: chmod +x {program}')
     if provider == "local" and spec.train.data:
         raise UsageError(
             "train.data is for rented instances; on this machine, name the folder in the script or in train.args"

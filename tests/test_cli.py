@@ -149,7 +149,7 @@ def test_a_run_from_start_to_result(seerd: Seerd) -> None:
     assert [row["run"] for row in seerd.json("list")["runs"]] == [told["run"]]
     copied = seerd.json("best", "last", "--to", str(seerd.folder / "model"))
     assert Path(copied["checkpoint"]).parent == seerd.folder / "model"
-    assert "training from 0" in seerd("logs", "last", "t0001")
+    assert "training from 0" in seerd("logs", "last", "t1")
     assert_told(seerd, told)
     assert "best: t" in seerd("show", told["run"][:8])
     assert "spent" in seerd("ledger", "last")

@@ -494,3 +494,7 @@ def test_a_spec_with_mistakes_or_too_small_limits(patient: Patient) -> None:
     assert exit_code(findings) == 2
     patient.write({"provider": "local"})
     assert of(patient.examine(limits__deadline="1s"), "plan").level == "problem"
+    patient.spec.write_text(patient.spec.read_text().replace('budget = "300gpu-min"', ""))
+    unlimited = of(patient.examine(), "plan")
+    assert unlimited.level == "warning", "limits may come with the run"
+    assert "--deadline and --budget" in unlimited.todo

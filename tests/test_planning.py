@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import time
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from planner.clouds import EC2, JOB, assumed
 from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
@@ -16,6 +18,8 @@ from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 from seerd.errors import LimitsError, UsageError
 from seerd.planning import others, plan_for
+from seerd.planshow import plan_json
+from seerd.planview import plan_view
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)
@@ -146,10 +150,18 @@ class TestWarnings:
         assert "booting" not in self.warned(problem(12, 50), HELD, assumed(rented=False))
 
     def test_too_few_gpus_for_the_budget(self) -> None:
-        sentence = "allows only 8 GPUs at one moment"
+        sentence = "there may be only 8 GPUs at one moment"
         assert sentence in self.warned(problem(30, 480, max_gpus=8), HELD, assumed(rented=False))
         assert sentence not in self.warned(problem(30, 20, max_gpus=8), HELD, assumed(rented=False))
         assert sentence not in self.warned(problem(30, 480), ClusterFacts("held", 8), assumed(rented=False))
+
+    def test_too_few_gpus_to_eliminate_anybody(self) -> None:
+        advice = "it compares only 2 and eliminates none; with so few GPUs `--policy hyperband` tries many more"
+        few = problem(30, 60, max_gpus=2)
+        assert advice in self.warned(few, HELD, assumed(rented=False))
+        other = replace(few, params=replace(few.params, name="hyperband"))
+        assert "eliminates none" not in self.warned(other, HELD, assumed(rented=False))
+        assert "eliminates none" not in self.warned(problem(30, 480, max_gpus=8), HELD, assumed(rented=False))
 
     def test_nothing_was_measured(self) -> None:
         sentence = "nothing was measured for this script yet"
@@ -167,6 +179,16 @@ class TestWarnings:
     def test_nothing_to_warn_of(self) -> None:
         quick = Profile(JobProfile(Latency(10.0, 11.0)), CloudProfile(), "measured")
         assert plan_for(problem(30, 60), ClusterFacts("held", 8), quick).warnings == ()
+
+
+def test_why_a_policy_has_no_plan_is_told() -> None:
+    planned = plan_for(problem(30, 480), rented(4), assumed(rented=True))
+    printed = io.StringIO()
+    compared = {"bohb": Impossible("it needs a package", 0.0, 0.0), "seer": planned}
+    Console(file=printed, width=100).print(plan_view(plan_json(planned, compared)))
+    lines = printed.getvalue().splitlines()
+    assert lines[-1] == "bohb: it needs a package"
+    assert next(line for line in lines if line.startswith("bohb ")).split() == ["bohb", *"-----"]
 
 
 def test_the_others_are_planned_with_the_same_limits() -> None:

@@ -142,6 +142,42 @@ def test_one_mistake(folder: Path, old: str, new: str, path: str, says: str) -> 
     assert says in problems(folder, GOOD.replace(old, new))[path]
 
 
+def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(folder, GOOD, ("limits.deadline", "30x"), ("policy.foo", "2"))
+    told = str(caught.value)
+    assert told.startswith("the command line has 2 mistakes:")
+    assert "--deadline: found '30x'" in told
+    assert "--set policy.foo: is not a key" in told
+    assert "line " not in told.replace("command line", "")
+    both = problems(folder, GOOD.replace("eta = 4", "eta = 1"), ("limits.deadline", "30x"))
+    assert both["policy.eta"].startswith("line ")
+    assert both["limits.deadline"].startswith("--deadline: ")
+
+
+def test_a_command_is_a_program_that_is_there(folder: Path) -> None:
+    def wrong(script: str, *overrides: tuple[str, str]) -> str:
+        command = GOOD.replace('script = "train.py"', f'script = "{script}"\nlauncher = "command"')
+        try:
+            load(folder, command.replace("gpus = 4", ""), *overrides)
+        except SpecError as error:
+            return str(error)
+        return ""
+
+    rented = ("cluster.provider", "hosts"), ("cluster.hosts", '[{address = "10.0.0.5", gpus = 4}]')
+    assert "is not executable; make it so: chmod +x" in wrong("./train.py")
+    assert "is not executable" in wrong("train.py", *rented)
+    (folder / "train.py").chmod(0o755)
+    for script in ("./train.py", "train.py", "sh", "/bin/sh"):
+        assert wrong(script) == ""
+    assert "no such file in the source folder" in wrong("./tarin.py")
+    assert "no such file in the source folder" in wrong("./tarin.py", *rented)
+    assert "no such program here" in wrong("no-such-program")
+    assert "no such program here" in wrong("/no/such/program")
+    assert wrong("no-such-program", *rented) == "", "other machines may have it"
+    assert wrong("/opt/there/train", *rented) == ""
+
+
 def test_files_that_are_no_spec(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     (tmp_path / "broken.toml").write_text("[train\n")

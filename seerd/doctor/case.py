@@ -37,6 +37,10 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
     spec, home = case.spec, case.home
     try:
         require_limits(spec)
+    except SeerdError:
+        how = "give --deadline and --budget as for seerd run, or put them into [limits]"
+        return None, Finding("plan", "warning", "no plan was looked at: there are no limits", how, cloud=False)
+    try:
         place = machine.place_of(spec, home)
         place = planned.Place(place.home, place.machine, place.slots, offer or place.offer)
         made = planned.of_spec(spec, place)
