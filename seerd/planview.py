@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from seerd.tables import whole
 from seerd.units import format_duration
 
 WIDTH = 60
@@ -86,7 +87,7 @@ def _stages(stages: list[Json]) -> Table:
         groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
         table.add_row(str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}")
-    return table
+    return whole(table)
 
 
 def picture(stages: list[Json]) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from seerd.units import format_duration, format_gpu_time, format_money
 
 Json = dict[str, Any]
+WIDEST = 10_000
 
 
 def runs_table(rows: list[Json]) -> RenderableType:
@@ -28,7 +30,7 @@ def runs_table(rows: list[Json]) -> RenderableType:
             format_duration(round(row["elapsed_s"])),
             format_gpu_time(row["gpu_min"] * 60),
         )
-    return table
+    return whole(table)
 
 
 def ledger_table(told: Json) -> RenderableType:
@@ -45,7 +47,14 @@ def ledger_table(told: Json) -> RenderableType:
         f"spent {told['spent_gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, {format_money(told['spent_usd'])}; "
         f"committed {told['committed_gpu_min']:.2f} GPU-min if everything were given back now"
     )
-    return Group(table, Text(sums))
+    return Group(whole(table), Text(sums))
+
+
+def whole(table: Table) -> Table:
+    """As wide as what is in it, whatever the terminal is, or a pipe: a name that was cut cannot be copied."""
+    wide = Console(width=WIDEST)
+    table.width = Measurement.get(wide, wide.options, table).maximum
+    return table
 
 
 def _table(*columns: str) -> Table:

@@ -1,0 +1,41 @@
+"""Tables for people are whole wherever they are printed: what a pipe or a narrow terminal would cut cannot be copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seerd.commandline import tell
+from seerd.tables import ledger_table, runs_table
+
+RUN = "imagenet-resnet50-on-spot-instances-20261122-005956-37fb"
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+
+
+def test_runs_have_their_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
+    best = {"metric": 0.987654}
+    row = {"run": RUN, "status": "interrupted", "trials": 64, "best": best, "elapsed_s": 5400.0, "gpu_min": 479.99}
+    tell(None, runs_table([row]))
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split() == ["run", "status", "trials", "best", "time", "GPU", "time"]
+    assert line.split() == [RUN, "interrupted", "64", "0.987654", "1h30m", "479.99gpu-min"]
+    assert not line.endswith(" "), "no wider than what is in it"
+
+
+def test_charges_have_whole_instances(capsys: pytest.CaptureFixture[str]) -> None:
+    charge: dict[str, Any] = {
+        "what": "instance",
+        "instance": "i-0123456789abcdef0",
+        "gpus": 8,
+        "since_s": 1.0,
+        "until_s": 601.5,
+    }
+    sums = {"spent_gpu_min": 80.0, "budget_gpu_min": 480.0, "spent_usd": 73.41, "committed_gpu_min": 80.0}
+    tell(None, ledger_table({"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}))
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split() == ["instance", "i-0123456789abcdef0", "8", "1.0s", "601.5s", "80.07", "73.41"]
