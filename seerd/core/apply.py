@@ -7,10 +7,7 @@ afterwards, in `decide` and `reconcile`.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
 from functools import singledispatch
-from operator import attrgetter
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Launch, Publish, StartTrial
@@ -29,7 +26,6 @@ from seerd.core.events import (
     Remarked,
     RunResumed,
     RunStarted,
-    Saved,
     StopAsked,
     TimerFired,
     TrialCheckpointed,
@@ -40,12 +36,12 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.incumbent import incumbent
 from seerd.core.launching import come, gone, refuse
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
-from seerd.core.state import KEPT_CHECKPOINTS, THERE, Checkpoint, Instance, Published, Report, State, Trial
+from seerd.core.progress import confirm, fill, reconsider_result, reporting, rewind, take_saved, took
+from seerd.core.state import THERE, Checkpoint, Instance, Published, Report, State
 from seerd.core.triage import node_stalled, node_waited
 
 
@@ -62,7 +58,7 @@ def apply(state: State, event: AnyEvent) -> None:
         instance.seen = event.fact
         if instance.phase is InstancePhase.TERMINATED:
             if isinstance(event, TrialReported):
-                _fill(state, event)
+                fill(state, event)
             return
     _apply(event, state)
 
@@ -84,7 +80,7 @@ def _(event: RunResumed, state: State) -> None:
     elif state.phase is RunPhase.OVER and state.published is None:
         state.go(RunPhase.RELEASING)
         state.finished = state.no_model = False
-    _take_saved(state, event.saved)
+    take_saved(state, event.saved)
     ended = min(event.at, gone_by(state))
     for instance in list(state.instances.values()):
         if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:
@@ -187,19 +183,8 @@ def _(event: LaunchRefused, state: State) -> None:
 def _(event: InstanceLost, state: State) -> None:
     instance = state.instances.get(event.instance)
     if instance is not None and instance.phase in THERE:
-        _take_saved(state, event.saved)
+        take_saved(state, event.saved)
         _lose(state, instance, _ended(event), event.why)
-
-
-def _take_saved(state: State, saved: Sequence[Saved]) -> None:
-    """Checkpoints that nobody had told of, oldest first: training goes on from the newest."""
-    for one in saved:
-        trial = state.trials.get(one.trial)
-        if trial is None or trial.held is None or trial.attempt != one.attempt:
-            continue
-        if one.epoch > trial.reports:
-            trial.history.append(Report(state.now, one.epoch, one.metric))
-        _confirm(state, trial, Checkpoint(one.name, one.epoch, one.metric, one.sha256, one.size))
 
 
 def _lose(state: State, instance: Instance, at: float, why: str) -> None:
@@ -287,47 +272,23 @@ def _(event: TrialStarted, state: State) -> None:
         node_started(state, trial, event.instance, event.pid, event.happened)
 
 
-def _reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
-    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for all."""
-    trial = state.trials.get(event.trial)
-    if trial is None or trial.held is None or trial.attempt != event.attempt:
-        return None
-    return trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
-
-
 @_apply.register
 def _(event: TrialTraining, state: State) -> None:
-    trial = _reporting(state, event)
+    trial = reporting(state, event)
     if trial is None:
         return
     trial.training = True
-    _rewind(trial, event.epoch)
-
-
-def _rewind(trial: Trial, epoch: int) -> None:
-    """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are taken back."""
-    while trial.history and trial.history[-1].epoch > epoch:
-        trial.history.pop()
-
-
-def _fill(state: State, event: TrialReported) -> None:
-    """A report that comes when its instance is gone, and its trial has gone on from what was found in the store."""
-    trial = state.trials.get(event.trial)
-    if trial is None or event.attempt != trial.attempt:
-        return
-    place = bisect_left(trial.history, event.epoch, key=attrgetter("epoch"))
-    if place < len(trial.history) and trial.history[place].epoch != event.epoch:
-        trial.history.insert(place, Report(event.happened, event.epoch, event.metric))
+    rewind(trial, event.epoch)
 
 
 @_apply.register
 def _(event: TrialReported, state: State) -> None:
-    trial = _reporting(state, event)
+    trial = reporting(state, event)
     if trial is None:
         return
-    _rewind(trial, event.epoch - 1)
+    rewind(trial, event.epoch - 1)
     trial.history.append(Report(event.happened, event.epoch, event.metric))
-    _took(state, event.unit_s)
+    took(state, event.unit_s)
     if trial.until is not None and event.epoch >= trial.until:
         trial.until = None
         state.replan = state.stirred = True
@@ -335,37 +296,11 @@ def _(event: TrialReported, state: State) -> None:
 
 @_apply.register
 def _(event: TrialCheckpointed, state: State) -> None:
-    trial = _reporting(state, event)
+    trial = reporting(state, event)
     if trial is None:
         return
-    _confirm(state, trial, Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size))
-    _took(state, event.save_s)
-
-
-def _confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """It is in the store; told again, it changes nothing."""
-    if any(known.name == new.name for known in trial.checkpoints):
-        return
-    trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
-    _reconsider_result(state)
-    state.stirred = state.stirred or state.no_model
-    state.no_model = False
-
-
-def _reconsider_result(state: State) -> None:
-    """What was told late, after a model had been handed back, may be a better one: then that is."""
-    best = incumbent(state)
-    if state.phase is RunPhase.RELEASING and state.published is not None and best is not None:
-        sign = 1.0 if state.facts.mode == "max" else -1.0
-        if sign * best.metric > sign * state.published.incumbent.metric:
-            state.published, state.stirred = None, True
-
-
-def _took(state: State, seconds: float) -> None:
-    """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
-    if seconds > state.slowest_s:
-        state.slowest_s = seconds
-        state.stirred = True
+    confirm(state, trial, Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size))
+    took(state, event.save_s)
 
 
 @_apply.register
@@ -395,7 +330,7 @@ def _(event: ModelPublished, state: State) -> None:
     if isinstance(command, Publish) and state.publishing is not None:
         state.published = Published(state.publishing, event.path)
         state.publishing = None
-        _reconsider_result(state)
+        reconsider_result(state)
 
 
 @_apply.register

@@ -1,0 +1,76 @@
+"""What trials have done: reports, checkpoints, and the model that they give.
+
+The one rule: training goes on from what is stored; a report that was made after it, by an attempt that was lost, is taken back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import attrgetter
+
+from seerd.core.events import Saved, TrialCheckpointed, TrialReported, TrialTraining
+from seerd.core.incumbent import incumbent
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Report, State, Trial
+
+
+def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
+    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for all."""
+    trial = state.trials.get(event.trial)
+    if trial is None or trial.held is None or trial.attempt != event.attempt:
+        return None
+    return trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
+
+
+def rewind(trial: Trial, epoch: int) -> None:
+    """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are taken back."""
+    while trial.history and trial.history[-1].epoch > epoch:
+        trial.history.pop()
+
+
+def fill(state: State, event: TrialReported) -> None:
+    """A report that comes when its instance is gone, and its trial has gone on from what was found in the store."""
+    trial = state.trials.get(event.trial)
+    if trial is None or event.attempt != trial.attempt:
+        return
+    place = bisect_left(trial.history, event.epoch, key=attrgetter("epoch"))
+    if place < len(trial.history) and trial.history[place].epoch != event.epoch:
+        trial.history.insert(place, Report(event.happened, event.epoch, event.metric))
+
+
+def take_saved(state: State, saved: Sequence[Saved]) -> None:
+    """Checkpoints that nobody had told of, oldest first: training goes on from the newest."""
+    for one in saved:
+        trial = state.trials.get(one.trial)
+        if trial is None or trial.held is None or trial.attempt != one.attempt:
+            continue
+        if one.epoch > trial.reports:
+            trial.history.append(Report(state.now, one.epoch, one.metric))
+        confirm(state, trial, Checkpoint(one.name, one.epoch, one.metric, one.sha256, one.size))
+
+
+def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
+    """It is in the store; told again, it changes nothing."""
+    if any(known.name == new.name for known in trial.checkpoints):
+        return
+    trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
+    reconsider_result(state)
+    state.stirred = state.stirred or state.no_model
+    state.no_model = False
+
+
+def reconsider_result(state: State) -> None:
+    """What was told late, after a model had been handed back, may be a better one: then that is."""
+    best = incumbent(state)
+    if state.phase is RunPhase.RELEASING and state.published is not None and best is not None:
+        sign = 1.0 if state.facts.mode == "max" else -1.0
+        if sign * best.metric > sign * state.published.incumbent.metric:
+            state.published, state.stirred = None, True
+
+
+def took(state: State, seconds: float) -> None:
+    """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
+    if seconds > state.slowest_s:
+        state.slowest_s = seconds
+        state.stirred = True
