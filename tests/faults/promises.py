@@ -6,6 +6,7 @@ The one rule: nothing here believes the daemon, but for what it says; each promi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from seerd.core.events import TrialCheckpointed
@@ -80,18 +81,19 @@ class Promises:
 
     def _excused_gpu_s(self) -> float:
         """What nobody could have saved: a machine that is dead or whose agent hangs, while no daemon could reach EC2; one without an agent,
-        while there was no daemon to start one (see docs/reliability.md, "What is left").
+        while there was no daemon to start one, or none that could log in or reach EC2 (see docs/reliability.md, "What is left").
         """
         play = self._play
         absent = play.coordinator.absent
         shut = (span for name in NO_EC2 for span in play.chance.spans(name))
-        unreachable = [*absent, *((since, until + AGAIN_S) for since, until in shut)]
+        unreachable = merged([*absent, *((since, until + AGAIN_S) for since, until in shut)])
+        unhelped = unreachable if "login fails" in play.scenario.weather.rates else merged(absent)
         seconds = 0.0
         for host in play.hosts.values():
             dead_at = math.inf if host.vanished_at is None else host.vanished_at
             dead = [] if host.vanished_at is None else [(dead_at, host.instance.ended or play.now)]
-            seconds += overlap_s([*_before(dead_at, host.hung), *dead], unreachable)
-            seconds += overlap_s(_before(dead_at, host.alone), absent)
+            seconds += overlap_s(merged([*_before(dead_at, host.hung), *dead]), unreachable)
+            seconds += overlap_s(_before(dead_at, host.alone), unhelped)
         return seconds * play.scenario.facts.cluster.gpus_per_instance
 
     def _take_in_hand(self) -> None:
@@ -209,6 +211,17 @@ class Promises:
 def overlap_s(some: list[tuple[float, float]], others: list[tuple[float, float]]) -> float:
     """Seconds that are in both."""
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in some for b in others)
+
+
+def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same moments, none of them twice."""
+    found: list[tuple[float, float]] = []
+    for since, until in sorted(spans):
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], until))
+        else:
+            found.append((since, until))
+    return found
 
 
 def _before(end: float, spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -22,9 +22,13 @@ from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
 BUSY_S = 0.25
 CALM_S = 0.5
 """From one question to the next: while a start or an end is awaited, and otherwise. An instance is charged from the last question before its
-start until the first answer after its end: with the time that an answer takes, less than a second too much. EC2 lets an account go on asking
-twenty times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
+start until the first answer after its end: three quarters of a second too much at most, and the time of an answer. EC2 lets an account go on
+asking twenty times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
 """
+SLOW_S = 1.0
+"""After a question that came to nothing, and the longest rest."""
+RESTS = 2
+"""A rest is at least so many times as long as the answer took: EC2 or this machine is busy enough, with hundreds of instances in it."""
 PATIENCE_S = 5.0
 """For one answer, while EC2 is busy."""
 
@@ -191,21 +195,21 @@ class Fleet:
             try:
                 answer = await self.find(patience_s=PATIENCE_S)
             except AwsError as error:
-                self.blind, since = error, time()
+                self.blind = error
             else:
                 self.blind = None
                 self._learn(answer, asked_at)
+            took_s = time() - since
             await self._tell()
-            await self._rest(since)
+            await self._rest(SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s))
 
-    async def _rest(self, since: float) -> None:
-        """Wait until it is time to ask again, counted from there."""
-        time = asyncio.get_running_loop().time
-        await asyncio.sleep(since + BUSY_S - time())
+    async def _rest(self, least_s: float, calm_s: float) -> None:
+        """Wait until it is time to ask again."""
+        await asyncio.sleep(least_s)
         if not self.register.restless():
             # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(since + CALM_S - time()):
+                async with asyncio.timeout(calm_s - least_s):
                     await self._nudge.wait()
 
     def _learn(self, answer: list[Seen], asked_at: float) -> None:
@@ -224,6 +228,11 @@ class Fleet:
     async def _tell(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+
+def rest_s(every_s: float, took_s: float) -> float:
+    """How long EC2 is not asked after an answer that took so long, if it is to be asked every so often."""
+    return min(SLOW_S, max(every_s - took_s, RESTS * took_s))
 
 
 def joined(spans: Iterable[Span]) -> Span:
