@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from seerd.core.state import State
     from seerd.runs import Ended
     from seerd.shell.home import Home, RunFolder
+    from seerd.spec import Override
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a disk says that is full or write-protected."""
@@ -45,22 +46,30 @@ def options(
     max_gpus: int | None,
     seed: int | None,
     set_: list[str] | None,
-) -> list[tuple[str, str]]:
-    """What the command line overrides in the spec, as (key, value)."""
+) -> list[Override]:
+    """What the command line overrides in the spec."""
     from seerd.errors import UsageError
-    from seerd.spec import OPTIONS
+    from seerd.spec import Override
 
-    said = (deadline, budget, cost, max_gpus, policy, seed, provider)
-    pairs = [(key, str(value)) for key, value in zip(OPTIONS, said, strict=True) if value is not None]
+    named = {
+        "limits.deadline": (deadline, "--deadline"),
+        "limits.budget": (budget, "--budget"),
+        "limits.cost": (cost, "--cost"),
+        "limits.max_gpus": (max_gpus, "--max-gpus"),
+        "policy.name": (policy, "--policy"),
+        "policy.seed": (seed, "--seed"),
+        "cluster.provider": (provider, "--provider"),
+    }
+    given = [Override(key, str(value), option) for key, (value, option) in named.items() if value is not None]
     for text in set_ or []:
         key, equals, value = text.partition("=")
-        if not equals:
+        if not equals or not key.strip():
             raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
-        pairs.append((key.strip(), value.strip()))
-    return pairs
+        given.append(Override(key.strip(), value.strip()))
+    return given
 
 
-def spec(path: Path, options: list[tuple[str, str]], minimize: str | None = None) -> Any:
+def spec(path: Path, options: list[Override], minimize: str | None = None) -> Any:
     """The spec with these overrides, its limits complete."""
     from seerd.spec import load_spec, require_limits
 

@@ -171,10 +171,8 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
             some = f"{instances} instance{'s' * (instances > 1)}"
             yield f"booting {some} takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
     if limits.max_gpus is not None and len(outline.adjusted) > len(planned.problem.adjusted):
-        yield (
-            f"there may be only {limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)} at one moment (limits.max_gpus, cluster.gpus, or what this "
-            "machine has)"
-        )
+        gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)}"
+        yield f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
         if planned.problem.params.name == "seer" and len(outline.stages) == 1:
             yield (
                 f"seer begins with all trials at once, so it compares only {outline.trials} and eliminates none; with so few GPUs "

@@ -57,7 +57,7 @@ def _bill(told: Json) -> Table:
         usd = (told["usd"], forecast["usd"]["p50"], forecast["usd"]["p95"])
         limit = "" if told["cost_usd"] is None else f"${told['cost_usd']:.2f}"
         table.add_row("money", *(f"${figure:.2f}" for figure in usd), limit)
-    return table
+    return whole(table)
 
 
 def _others(told: Json) -> Table:
@@ -71,7 +71,7 @@ def _others(told: Json) -> Table:
             continue
         counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
         table.add_row(other["policy"], *counts, f"{other['gpu_min']:.1f}", f"{other['forecast']['gpu_min']['p95']:.1f}")
-    return table
+    return whole(table)
 
 
 def _reasons(others: list[Json]) -> list[Text]:

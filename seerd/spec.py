@@ -8,16 +8,16 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.model import Mode, PolicyParams
 from planner.policy import POLICIES
 from planner.space import Parameter, Space
+from seerd import program
 from seerd import spec_values as v
 from seerd.errors import Problem, SpecError, UsageError
 
@@ -130,24 +130,22 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
 
 LONGEST = 4 << 20
 """Bytes of a spec: what takes longer to read than a person would wait is none."""
-OPTIONS = {
-    "limits.deadline": "--deadline",
-    "limits.budget": "--budget",
-    "limits.cost": "--cost",
-    "limits.max_gpus": "--max-gpus",
-    "policy.name": "--policy",
-    "policy.seed": "--seed",
-    "cluster.provider": "--provider",
-}
-"""Keys that have an option of their own on the command line; others are given with --set."""
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
-def load_spec(path: Path, overrides: Sequence[tuple[str, str]] = ()) -> Spec:
-    """The spec in this file with what the command line overrides, as (key, value). Raises `SpecError` with every mistake."""
+class Override(NamedTuple):
+    """A key of the spec that the command line gives another value, and how it was `said`, for whoever has said it wrong."""
+
+    key: str
+    value: str
+    said: str = "--set"
+
+
+def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
+    """The spec in this file with what the command line overrides. Raises `SpecError` with every mistake."""
     text = _read(path)
     reader = _Reader(path, text)
-    document = reader.document(overrides)
+    document = reader.document([Override(*override) for override in overrides])
     values = reader.sections(document)
     space = reader.space(document.get("space"))
     spec = _build(values, space, path.resolve(), text, reader)
@@ -190,23 +188,30 @@ class _Reader:
         self.path = path
         self.problems: list[Problem] = []
         self._lines = dict(_lines(text))
-        self._overridden: set[str] = set()
+        self._overrides: list[Override] = []
         self._text = text
 
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
         line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
         shown = "" if found is None else _shown(found)
-        option = OPTIONS.get(key, f"--set {key}") if key in self._overridden else ""
-        self.problems.append(Problem(key, shown, allowed, hint, line, option))
+        self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
 
-    def document(self, overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    def _said(self, key: str) -> str:
+        """What on the command line is about this key, or a part of it; nothing if the file says so alone."""
+        for override in reversed(self._overrides):
+            if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
+                return f"--set {override.key}" if override.said == "--set" else override.said
+        return ""
+
+    def document(self, overrides: list[Override]) -> dict[str, Any]:
         """The TOML with the overrides in it."""
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
             raise SpecError(str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]) from error
-        for key, value in overrides:
-            self._override(document, key, value)
+        self._overrides = overrides
+        for override in overrides:
+            self._override(document, override.key, override.value)
         return document
 
     def sections(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +279,6 @@ class _Reader:
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
     def _override(self, document: dict[str, Any], key: str, value: str) -> None:
-        self._overridden.add(key)
         *tables, last = key.split(".")
         inside = document
         for part in tables:
@@ -366,8 +370,8 @@ def _train(get: Get, folder: Path, reader: _Reader) -> Train:
         reader.wrong("train.source", get("train.source"), "there is no such folder")
     elif script and launcher != "command":
         script = _script(script, folder, source, reader)
-    elif script and (reason := _no_program(script, source, get)):
-        reader.wrong("train.script", script, reason)
+    elif script and not get("train.setup") and not get("train.data"):  # which may bring it
+        _look_for(script, source, get, reader)
     return Train(
         script=script,
         source=source,
@@ -395,20 +399,14 @@ def _script(script: str, folder: Path, source: Path, reader: _Reader) -> str:
     return script
 
 
-def _no_program(script: str, source: Path, get: Get) -> str:
-    """Why `launcher = "command"` cannot start this, as far as can be told here, or nothing. It is a file of the source, or a program that every
-    machine has: what others have is not known.
-    """
-    path, here = source / script, get("cluster.provider", "local") == "local"
-    known = here and shutil.which(script, path=get("train.env", {}).get("PATH")) is not None
-    if path.is_file() and (here or path.is_relative_to(source)):
-        return "" if known or os.access(path, os.X_OK) else f"it is not executable; make it so: chmod +x {path}"
-    named = "/" in script and not script.startswith("/")
-    if known and not named:
-        return ""
-    if named:
-        return f"there is no such file in the source folder {source}"
-    return "there is no such program here, and no such file in the source folder" if here else ""
+def _look_for(script: str, source: Path, get: Get, reader: _Reader) -> None:
+    search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
+    try:
+        reason = program.why_not(script, source, search, here=get("cluster.provider", "local") == "local")
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = f"it cannot be a path: {getattr(error, 'strerror', None) or error}"
+    if reason:
+        reader.wrong("train.script", script, reason)
 
 
 def _store(store: str | None, folder: Path, reader: _Reader) -> str | None:

@@ -497,4 +497,5 @@ def test_a_spec_with_mistakes_or_too_small_limits(patient: Patient) -> None:
     patient.spec.write_text(patient.spec.read_text().replace('budget = "300gpu-min"', ""))
     unlimited = of(patient.examine(), "plan")
     assert unlimited.level == "warning", "limits may come with the run"
-    assert "--deadline and --budget" in unlimited.todo
+    assert "give a budget: --budget" in unlimited.found
+    assert "deadline" not in unlimited.found

@@ -45,12 +45,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(folder: Path, text: str, *overrides: tuple[str, str]) -> Spec:
+def load(folder: Path, text: str, *overrides: tuple[str, ...]) -> Spec:
     (folder / "spec.toml").write_text(text)
     return load_spec(folder / "spec.toml", overrides)
 
 
-def problems(folder: Path, text: str, *overrides: tuple[str, str]) -> dict[str, str]:
+def problems(folder: Path, text: str, *overrides: tuple[str, ...]) -> dict[str, str]:
     with pytest.raises(SpecError) as caught:
         load(folder, text, *overrides)
     return {problem.path: str(problem) for problem in caught.value.problems}
@@ -144,38 +144,39 @@ def test_one_mistake(folder: Path, old: str, new: str, path: str, says: str) -> 
 
 def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:
     with pytest.raises(SpecError) as caught:
-        load(folder, GOOD, ("limits.deadline", "30x"), ("policy.foo", "2"))
+        load(folder, GOOD, ("limits.deadline", "30x", "--deadline"), ("policy.foo", "2"))
     told = str(caught.value)
     assert told.startswith("the command line has 2 mistakes:")
     assert "--deadline: found '30x'" in told
     assert "--set policy.foo: is not a key" in told
     assert "line " not in told.replace("command line", "")
-    both = problems(folder, GOOD.replace("eta = 4", "eta = 1"), ("limits.deadline", "30x"))
+    both = problems(folder, GOOD.replace("eta = 4", "eta = 1"), ("limits.deadline", "30x"), ("space.lr.low", "5"))
     assert both["policy.eta"].startswith("line ")
-    assert both["limits.deadline"].startswith("--deadline: ")
+    assert both["limits.deadline"].startswith("--set limits.deadline: ")
+    assert both["space.lr"].startswith("--set space.lr.low: ")
+    assert problems(folder, GOOD, ("policy", '{name = "nope"}'))["policy.name"].startswith("--set policy: ")
+    assert problems(folder, GOOD, ("nope.a.b", "3"))["nope"].startswith("--set nope.a.b: ")
 
 
-def test_a_command_is_a_program_that_is_there(folder: Path) -> None:
-    def wrong(script: str, *overrides: tuple[str, str]) -> str:
-        command = GOOD.replace('script = "train.py"', f'script = "{script}"\nlauncher = "command"')
-        try:
-            load(folder, command.replace("gpus = 4", ""), *overrides)
-        except SpecError as error:
-            return str(error)
-        return ""
-
-    rented = ("cluster.provider", "hosts"), ("cluster.hosts", '[{address = "10.0.0.5", gpus = 4}]')
-    assert "is not executable; make it so: chmod +x" in wrong("./train.py")
-    assert "is not executable" in wrong("train.py", *rented)
-    (folder / "train.py").chmod(0o755)
-    for script in ("./train.py", "train.py", "sh", "/bin/sh"):
-        assert wrong(script) == ""
-    assert "no such file in the source folder" in wrong("./tarin.py")
-    assert "no such file in the source folder" in wrong("./tarin.py", *rented)
-    assert "no such program here" in wrong("no-such-program")
-    assert "no such program here" in wrong("/no/such/program")
-    assert wrong("no-such-program", *rented) == "", "other machines may have it"
-    assert wrong("/opt/there/train", *rented) == ""
+@pytest.mark.parametrize(
+    ("script", "more", "wrong"),
+    [
+        ("./tarin.py", "", "no such file in the source folder"),
+        ("./train.py", "", "is not executable; make it so: chmod +x"),
+        ("./tarin.py", 'setup = ["make"]', ""),
+        ("./train.py", 'setup = ["chmod +x train.py"]', ""),
+        (f"./{'x' * 300}", "", "cannot be a path"),
+        ("sh", "", ""),
+    ],
+)
+def test_a_command_is_looked_for_unless_something_else_may_bring_it(
+    folder: Path, script: str, more: str, wrong: str
+) -> None:
+    text = GOOD.replace('script = "train.py"', f'script = "{script}"\nlauncher = "command"\n{more}')
+    if wrong:
+        assert wrong in problems(folder, text)["train.script"]
+    else:
+        load(folder, text)
 
 
 def test_files_that_are_no_spec(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from planner.clouds import JOB, assumed
+from planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from planner.space import Parameter, Space
 from seerd.commandline import tell
+from seerd.planning import others, plan_for
+from seerd.planshow import plan_json
+from seerd.planview import plan_view
 from seerd.tables import ledger_table, runs_table
 
 RUN = "imagenet-resnet50-on-spot-instances-20261122-005956-37fb"
@@ -39,3 +45,13 @@ def test_charges_have_whole_instances(capsys: pytest.CaptureFixture[str]) -> Non
     tell(None, ledger_table({"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}))
     line = capsys.readouterr().out.splitlines()[1]
     assert line.split() == ["instance", "i-0123456789abcdef0", "8", "1.0s", "601.5s", "80.07", "73.41"]
+
+
+def test_plans_have_whole_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    space = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
+    problem = Problem(Limits(1800.0, 28800.0), space, PolicyParams(), JOB.scaling, gpus_per_instance=4)
+    cluster, profile = ClusterFacts("rented", 4, usd_per_gpu_h=3.06), assumed(rented=True)
+    tell(None, plan_view(plan_json(plan_for(problem, cluster, profile), others(problem, cluster, profile))))
+    out = capsys.readouterr().out
+    assert "e-hyperband" in out
+    assert "\u2026" not in out, "nothing is cut"

@@ -6,6 +6,7 @@ The one rule: nothing is started, and no check keeps another from being made: wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from seerd.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home
-from seerd.spec import Spec, load_spec
+from seerd.spec import Override, Spec, load_spec
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "missing", "policy_of"]
 
 
-def examine(path: Path, options: list[tuple[str, str]], home: Home) -> list[Finding]:
+def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
     """All that can be found out about this spec with these options. Raises nothing that it is about."""
     findings = [here.versions(), here.disk(home)]
     try:

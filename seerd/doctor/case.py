@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from planner.stages import instances_for
 from seerd import machine, planned, worlds
 from seerd.doctor.finding import Finding
-from seerd.errors import LimitsError, SeerdError
+from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.facts import Offer
 from seerd.shell.home import Home
 from seerd.spec import Spec, require_limits
@@ -37,9 +37,8 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
     spec, home = case.spec, case.home
     try:
         require_limits(spec)
-    except SeerdError:
-        how = "give --deadline and --budget as for seerd run, or put them into [limits]"
-        return None, Finding("plan", "warning", "no plan was looked at: there are no limits", how, cloud=False)
+    except UsageError as error:
+        return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
         place = machine.place_of(spec, home)
         place = planned.Place(place.home, place.machine, place.slots, offer or place.offer)
