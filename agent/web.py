@@ -244,8 +244,10 @@ def refusal(what: str, status: int, told: bytes) -> WebError:
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
-    import http.client
-
+    try:
+        import http.client
+    except OSError as error:
+        raise WebError(_why(error)) from None
     try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname, parts.port

@@ -142,6 +142,8 @@ class Cloud:
         else:
             instance.since = time.time()
             self._set_state(instance.id, "running", 16)
+            if instance.vanished:
+                await machine.drop()
             machine.switch_on()
         await machine.wait()
         shutil.rmtree(self.ground.folder / instance.id, ignore_errors=True)

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import os
@@ -26,6 +27,9 @@ from tests.rig import network
 from tests.rig.metadata import Metadata, serve
 
 DISK_SLACK = 64 * 1024
+MADE_S = 20.0
+LEAST_FD = 10
+"""Of what a boot script is given: it uses the lower ones itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +200,30 @@ async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
     number = int(order.address.split(".")[2]) * 256 + int(order.address.split(".")[3])
     link = await network.connect(ground.bridge, f"rig{ground.bridge.slot}v{number}", order.address)
     stop_metadata = await serve(link.metadata, metadata)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with theirs:
+    try:
+        machine = await _plugged_in(ground, order, link, stop_metadata)
+    except OSError:
+        stop_metadata()
+        await link.remove()
+        raise
+    try:
+        async with asyncio.timeout(MADE_S):
+            made = await asyncio.get_running_loop().sock_recv(machine.power, 1)
+    except TimeoutError:
+        made = b""
+    if not made:
+        await machine.kill()
+        raise OSError((folder / "console").read_text(errors="replace").strip() or "it has no disk")
+    return machine
+
+
+async def _plugged_in(ground: Ground, order: Order, link: network.Link, stop_metadata: Callable[[], object]) -> Machine:
+    folder = ground.folder / order.instance
+    power, theirs = socket.socketpair()
+    power.setblocking(False)
+    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, LEAST_FD)
+    theirs.close()
+    try:
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL"),
             *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
@@ -209,20 +234,21 @@ async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
                 ":".join(map(str, (*order.layers, ground.image))),
                 str(order.disk_bytes),
                 _hostname(order.address),
-                str(theirs.fileno()),
+                str(fd),
                 *ground.shown,
             ),
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=(folder / "console").open("wb"),
             stderr=asyncio.subprocess.STDOUT,
-            pass_fds=(link.fd, theirs.fileno()),
+            pass_fds=(link.fd, fd),
         )
-    machine = Machine(order, link, ours, process, stop_metadata)
-    if not await asyncio.get_running_loop().sock_recv(ours, 1):
-        await machine.kill()
-        raise OSError((folder / "console").read_text(errors="replace").strip() or "it has no disk")
-    return machine
+    except OSError:
+        power.close()
+        raise
+    finally:
+        os.close(fd)
+    return Machine(order, link, power, process, stop_metadata)
 
 
 def _lay_out(folder: Path, order: Order) -> None:
