@@ -65,10 +65,11 @@ class Instance:
 
 
 class Ec2:
-    """The region. `booting`: told when an instance runs, `ending` when it has ended."""
+    """The region. `booting`: told when an instance runs, `ending` when it has ended; `questions`: when it was asked what instances there are."""
 
     def __init__(self, timeline: Timeline, chance: Chance) -> None:
         self.instances: dict[str, Instance] = {}
+        self.questions: list[float] = []
         self.booting: Callable[[Instance], None] = lambda instance: None
         self.ending: Callable[[Instance], None] = lambda instance: None
         self.said: Callable[[str], None] = lambda line: None
@@ -145,6 +146,7 @@ class Ec2:
         self.booting(instance)
 
     def _describe_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.questions.append(self._timeline.now)
         seen_at = self._seen_at()
         rows = [
             self._row(instance, max(seen_at, instance.launched))

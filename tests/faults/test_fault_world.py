@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.faults.scenario import RATES, SPANS, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
 from tests.faults.weather import Weather
-from tests.faults.world import Report, play
+from tests.faults.world import Play, Report, play
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "12"))
@@ -78,6 +79,19 @@ def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
     return replace(scenario(seed), kills=(), weather=Weather())
+
+
+def test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others(tmp_path: Path) -> None:
+    """Its answers take 0.2 s on average here; it lets an account ask twenty times a second."""
+    world = Play(calm(3), tmp_path, told=False)
+    assert not world.run().wrong
+    asked = world.ec2.questions
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert 1.0 < len(asked) / (asked[-1] - asked[0]) < 2.2
+    assert max(pauses) < 2.0
+    assert len([pause for pause in pauses if pause < 0.1]) <= 3, (
+        "a launch that is taken up, and the end, ask by themselves"
+    )
 
 
 def test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun() -> None:

@@ -8,6 +8,7 @@ REQUEST = "tests/aws/test_ec2_request.py"
 PROVIDER = "tests/aws/test_ec2_provider.py"
 REGISTER = "tests/aws/test_ec2_register.py"
 FACTS = "tests/aws/test_aws_facts.py"
+FAULTS = "tests/faults/test_fault_world.py"
 SECOND_LIFE = f"{PROVIDER}::test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_the_rest"
 
 RENTING = (
@@ -170,6 +171,14 @@ RENTING = (
         "            except AwsError as error:\n                await self._judge(entry, error, asyncio.get_running_loop().time() - begun)\n",
         "            except AwsError:\n                self.register.end(instance, wall())\n",
         (f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",),
+    ),
+    Mutant(
+        "EC2 is asked again as soon as it has answered",
+        "EC2 is asked no more often than others bear",
+        "seerd/shell/providers/ec2_fleet.py",
+        "            await self._rest(SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s))",
+        "            await asyncio.sleep(0.0)",
+        (f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",),
     ),
     Mutant(
         "the power-off is scheduled after something that can fail",
