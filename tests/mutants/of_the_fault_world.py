@@ -58,7 +58,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{SEED}[51]",),
+        (f"{SEED}[4]",),
     ),
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
@@ -66,7 +66,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "        span = Span()\n        try:\n            span = await self._world.provider.terminate(instance)\n",
         "        span = Span()\n        try:\n            pass\n",
-        (f"{SEED}[3]",),
+        (f"{SEED}[23]",),
     ),
     Mutant(
         "an instance that is no good is told of and kept",
