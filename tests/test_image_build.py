@@ -35,6 +35,7 @@ def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         folder = tmp_path / "project"
         folder.mkdir()
         (folder / "train.py").write_text("pass\n")
+        (folder / "train.py").chmod(0o755)
         (folder / "requirements.txt").write_text("# what the rig's interpreter has anyway\nmsgspec\n")
         keys = {
             "provider": "ec2",
