@@ -262,7 +262,10 @@ def logs(
     from seerd.plain import printable
 
     folder = c.home(home).find(run)
-    for path in log_files(folder, trial):
+    paths = log_files(folder, trial)
+    if not paths:
+        print(f"seerd: {c.harmless(trial or 'no trial')} has printed nothing", file=sys.stderr)
+    for path in paths:
         if trial is None:
             print(printable(str(path)))
             continue

@@ -263,10 +263,13 @@ def _unusable(limits: Limits, usable: Fraction) -> str:
 
 def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
     lasts, instead = _minutes(float(longer.first_round)), _minutes(float(made.first_round))
+    before, after = sum(made.trials), sum(longer.trials)
+    trials = f"{after} instead of {before} trials" if after != before else f"as many trials, {after}"
+    first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
     return (
-        f"the first of {made.rounds} rounds would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
+        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
         + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
-        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {sum(longer.trials)} instead of {sum(made.trials)} trials"
+        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {trials}"
     )
 
 

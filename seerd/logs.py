@@ -24,8 +24,8 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
     trials = [path for path in folder.instances.glob("*/trials/*") if trial is None or same_trial(path.name, trial)]
     if not trials and _elsewhere(folder):
         raise UsageError(
-            f"{folder.run} has no logs yet: its trials run on other machines, and what they print is brought here every half minute and when an "
-            f"attempt ends. There it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
+            f"{folder.run} has no logs here: what its trials print on other machines is brought every half minute and when an attempt ends. "
+            f"On one that is still there it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
         )
     if trial is not None and not trials:
         known = ", ".join(sorted({path.name for path in folder.instances.glob("*/trials/*")})) or "none"

@@ -176,7 +176,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         if planned.problem.params.name == "seer" and len(outline.stages) == 1:
             yield (
                 f"seer begins with all trials at once, so it compares only {outline.trials} and eliminates none; with so few GPUs "
-                "`--policy hyperband` tries many more, one after another"
+                "`--policy hyperband` tries more, one after another"
             )
     if profile.source == "assumed":
         yield "nothing was measured for this script yet: times are assumed; `seerd profile` measures them"

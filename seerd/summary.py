@@ -74,8 +74,8 @@ def _trials(state: State) -> Table:
 
 
 def _state(state: State, trial: Trial) -> str:
-    if trial.phase is TrialPhase.WAITING:
-        return "survived" if state.phase is RunPhase.OVER else "waiting"
+    if trial.phase is TrialPhase.WAITING and state.phase is RunPhase.OVER:
+        return "survived" if trial.attempt else "not started"
     return str(trial.phase)
 
 

@@ -156,7 +156,7 @@ class TestWarnings:
         assert sentence not in self.warned(problem(30, 480), ClusterFacts("held", 8), assumed(rented=False))
 
     def test_too_few_gpus_to_eliminate_anybody(self) -> None:
-        advice = "it compares only 2 and eliminates none; with so few GPUs `--policy hyperband` tries many more"
+        advice = "it compares only 2 and eliminates none; with so few GPUs `--policy hyperband` tries more"
         few = problem(30, 60, max_gpus=2)
         assert advice in self.warned(few, HELD, assumed(rented=False))
         other = replace(few, params=replace(few.params, name="hyperband"))

@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
@@ -41,3 +42,12 @@ def test_nobody_is_sent_back_to_a_run_whose_deadline_has_passed() -> None:
     state.now = deadline_s + 1
     assert "go on with" not in told(state)
     assert "take the model with: seerd best" in told(state)
+
+
+def test_a_trial_that_never_began_did_not_survive() -> None:
+    state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
+    trial = next(iter(state.trials.values()))
+    trial.phase, trial.attempt = TrialPhase.WAITING, 0
+    assert "not started" in told(state)
+    trial.attempt = 1
+    assert "not started" not in told(state)
