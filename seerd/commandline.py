@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seerd.core.state import State
     from seerd.runs import Ended
     from seerd.shell.home import Home, RunFolder
-    from seerd.spec import Override
+    from seerd.spec_reader import Override
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a disk says that is full or write-protected."""
@@ -49,7 +49,7 @@ def options(
 ) -> list[Override]:
     """What the command line overrides in the spec."""
     from seerd.errors import UsageError
-    from seerd.spec import Override
+    from seerd.spec_reader import Override
 
     named = {
         "limits.deadline": (deadline, "--deadline"),
