@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.ranking import rank
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import better_report, incumbent
 from seerd.core.launching import refused
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
@@ -106,6 +106,10 @@ def _best(state: State) -> list[Text]:
     lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
     if state.published is not None:
         lines.append(Text(f"      {state.published.path}"))
+        if (better := better_report(state, chosen.metric)) is not None:
+            lines.append(
+                Text(f"      ({better[0]} had reported {better[1]:.6g}, which is in no checkpoint that was kept)")
+            )
     return lines
 
 

@@ -22,3 +22,14 @@ def incumbent(state: State) -> Incumbent | None:
             if best is None or worth > best[0]:
                 best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
     return best[1] if best else None
+
+
+def better_report(state: State, metric: float) -> tuple[str, float] | None:
+    """The trial with the best report of all and that report, if it was better than a model with this metric: no checkpoint that was kept has it."""
+    sign = 1.0 if state.facts.mode == "max" else -1.0
+    best, found = sign * metric, None
+    for trial in state.trials.values():
+        for report in trial.history:
+            if report.metric is not None and sign * report.metric > best:
+                best, found = sign * report.metric, (trial.id, report.metric)
+    return found

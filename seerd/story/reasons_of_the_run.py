@@ -10,6 +10,7 @@ import math
 from planner.ranking import standing
 from seerd.core.commands import Finish, Publish
 from seerd.core.events import PublishFailed, RunResumed
+from seerd.core.incumbent import better_report
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import Checkpoint, State
@@ -79,7 +80,7 @@ def chosen(command: Publish, state: State) -> Chosen:
                 best[trial.id] = (worth, found)
     others = [(worth, name) for name, (worth, _) in best.items() if name != command.trial]
     runner_up = min(others)[1] if others else None
-    unsaved = _better_report(command.metric, state)
+    unsaved = better_report(state, command.metric)
     checkpoint = next(c for c in state.trials[command.trial].checkpoints if c.name == command.checkpoint)
     return Chosen(
         event=state.seq,
@@ -94,17 +95,6 @@ def chosen(command: Publish, state: State) -> Chosen:
         better_unsaved=unsaved[0] if unsaved else None,
         better_unsaved_metric=unsaved[1] if unsaved else None,
     )
-
-
-def _better_report(metric: float, state: State) -> tuple[str, float] | None:
-    """The best report of all, if it was better than what is handed back."""
-    sign = 1.0 if state.facts.mode == "max" else -1.0
-    best, found = sign * metric, None
-    for trial in state.trials.values():
-        for report in trial.history:
-            if report.metric is not None and sign * report.metric > best:
-                best, found = sign * report.metric, (trial.id, report.metric)
-    return found
 
 
 def not_usable(event: PublishFailed, command: Publish, state: State) -> NotUsable:
