@@ -12,7 +12,7 @@ from seerd.core.state import Incumbent, State
 
 def incumbent(state: State) -> Incumbent | None:
     """The best confirmed model that is not known to be unreadable, or None."""
-    sign = 1.0 if state.facts.mode == "max" else -1.0
+    sign = sign_of(state)
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
         for checkpoint in trial.checkpoints:
@@ -25,11 +25,16 @@ def incumbent(state: State) -> Incumbent | None:
 
 
 def better_report(state: State, metric: float) -> tuple[str, float] | None:
-    """The trial with the best report of all and that report, if it was better than a model with this metric: no checkpoint that was kept has it."""
-    sign = 1.0 if state.facts.mode == "max" else -1.0
+    """The best report of all and whose it is, if it was better than a model with this metric: no checkpoint that was kept has it."""
+    sign = sign_of(state)
     best, found = sign * metric, None
     for trial in state.trials.values():
         for report in trial.history:
             if report.metric is not None and sign * report.metric > best:
                 best, found = sign * report.metric, (trial.id, report.metric)
     return found
+
+
+def sign_of(state: State) -> float:
+    """1 where more of the metric is better, else -1."""
+    return 1.0 if state.facts.mode == "max" else -1.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from seerd.core.events import Saved, TrialCheckpointed, TrialReported, TrialTraining
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Report, State, Trial
 
@@ -64,7 +64,7 @@ def reconsider_result(state: State) -> None:
     """What was told late, after a model had been handed back, may be a better one: then that is."""
     best = incumbent(state)
     if state.phase is RunPhase.RELEASING and state.published is not None and best is not None:
-        sign = 1.0 if state.facts.mode == "max" else -1.0
+        sign = sign_of(state)
         if sign * best.metric > sign * state.published.incumbent.metric:
             state.published, state.stirred = None, True
 

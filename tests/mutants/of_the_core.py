@@ -111,8 +111,8 @@ DECIDING = (
         "more is better also where less is",
         "the model that is handed back is the best",
         "seerd/core/incumbent.py",
-        'sign = 1.0 if state.facts.mode == "max" else -1.0',
-        "sign = 1.0",
+        'return 1.0 if state.facts.mode == "max" else -1.0',
+        "return 1.0",
         (INCUMBENT,),
     ),
     Mutant(
