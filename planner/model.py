@@ -220,6 +220,7 @@ class Plan:
     ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more until then
     done         nothing more is wanted: choose the best model and end
     compared     who was compared with whom since the plan before: what `allocations` and `eliminated` follow from
+    note         what people should know of how the policy came to this, empty if nothing
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -231,6 +232,7 @@ class Plan:
     ask_on_end: bool = True
     done: bool = False
     compared: tuple[Compared, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

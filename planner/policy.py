@@ -1,12 +1,13 @@
-"""The protocol that every search policy follows, and the registry of their names.
+"""What a search policy is, and the registry of their names.
 
-The one rule: a policy is a deterministic function of the views it has been shown, in order. Same problem, same views, same plans.
+The one rule: a policy is two functions. What it remembers from one question to the next is a value that it is given back; nothing else of it
+lasts, so any process, and any later version, can ask the next question.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 from planner.asha import Asha
 from planner.elastic_grid import elastic_grid
@@ -21,14 +22,17 @@ from planner.random_search import random_search
 from planner.seer import Seer
 
 
-class Policy(Protocol):
-    """Made from a `Problem`; asked for an outline before the run, then for a plan at every boundary and change."""
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A search policy.
 
-    def outline(self) -> Outline | Impossible:
-        """The whole run as it would go ideally; pure, may be asked at any time, changes nothing."""
+    outline  the whole run as it would go ideally
+    plan     what is wanted now, and what to remember for the next question. Asking again before anything changed, with the new memory,
+             gives the same allocations and nothing new. Raises `ValueError` if the limits fit nothing, which `outline` tells before
+    """
 
-    def plan(self, view: View) -> Plan:
-        """What is wanted now. Asking again before anything changed gives the same allocations and nothing new."""
+    outline: Callable[[Problem], Outline | Impossible]
+    plan: Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 
 
 def _bohb(problem: Problem) -> Policy:

@@ -1,0 +1,34 @@
+"""Configurations drawn at random, by number: draw 17 of a seed is the same whoever asks for it, and whenever.
+
+The one rule: a draw is a function of the space, the seed and its number; what is kept here only saves the time of drawing the earlier ones again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from planner.memo import per_problem
+from planner.model import Problem
+from planner.space import Config
+
+
+@dataclass(slots=True)
+class Draws:
+    """One seed's sequence of independent draws from the problem's space, as far as it was asked for."""
+
+    _problem: Problem
+    _rng: random.Random
+    _drawn: list[Config] = field(default_factory=list)
+
+    def __getitem__(self, number: int) -> Config:
+        """Draw `number`, from 0."""
+        while len(self._drawn) <= number:
+            self._drawn.append(self._problem.space.sample(self._rng))
+        return self._drawn[number]
+
+
+@per_problem
+def draws(problem: Problem) -> Draws:
+    """The sequence of the problem's seed."""
+    return Draws(problem, random.Random(problem.params.seed))
