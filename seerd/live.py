@@ -243,8 +243,8 @@ def _rest(trials: Sequence[Trial]) -> str:
 
 def _instances(state: State, width: int, rows: int) -> list[Text]:
     """Which trial each GPU of each instance works for; `.` is an idle one."""
-    live = [i for i in state.instances.values() if i.phase in THERE]
-    coming = sum(i.phase is InstancePhase.REQUESTED for i in state.instances.values())
+    live = [i for i in state.fleet.instances.values() if i.phase in THERE]
+    coming = sum(i.phase is InstancePhase.REQUESTED for i in state.fleet.instances.values())
     last = [f"{coming} more on the way"] if coming else []
     told = [_slots(instance) for instance in live]
     if not told:

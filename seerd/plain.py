@@ -127,7 +127,7 @@ def _(event: TimerFired, state: State) -> str | None:
 
 @_text.register
 def _(event: InstanceReady, state: State) -> str:
-    first = next(i.id for i in state.instances.values() if i.ready_at is not None)
+    first = next(i.id for i in state.fleet.instances.values() if i.ready_at is not None)
     stage = f"; {stage_text(state)}" if first == event.instance else ""
     return f"{event.instance} is ready with {event.gpus} GPU slot{'s' * (event.gpus > 1)}{stage}"
 
@@ -141,7 +141,7 @@ def _(event: InstanceTerminated, state: State) -> str | None:
 def _(event: LaunchRefused, state: State) -> str | None:
     """One line for all launches that were asked for together and refused for the same reason."""
     together = f"{event.command.partition('.')[0]}."
-    same = [name for name, i in state.instances.items() if name.startswith(together) and i.why == event.why]
+    same = [name for name, i in state.fleet.instances.items() if name.startswith(together) and i.why == event.why]
     return None if event.command in same[1:] else f"no instance: {event.why}"
 
 
@@ -172,7 +172,7 @@ def _(event: TrialTraining, state: State) -> str:
 
 def _where(trial: Trial, state: State) -> str:
     """Names the instances only if there are several."""
-    several = sum(i.phase is InstancePhase.READY for i in state.instances.values()) > 1
+    several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
     parts = [f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()]
     return f" on {' and '.join(parts)}" if parts else ""
 
@@ -231,9 +231,9 @@ def _(event: TrialWaited, state: State) -> str | None:
 
 @_text.register
 def _(event: ModelPublished, state: State) -> str:
-    if state.published is None:
+    if state.result.published is None:
         return f"the best model is in {event.path}"
-    best = state.published.incumbent
+    best = state.result.published.incumbent
     return f"the best model is that of {best.trial}, {state.facts.metric} {best.metric:.6g}: {event.path}"
 
 

@@ -1,32 +1,29 @@
-"""Rebuilds a run from its journal: the same events through the same core must ask for the same commands.
+"""Reads a run from its journal: the events, and what was decided, one after the other.
 
-The one rule: nothing is written and nothing is carried out.
+The one rule: nothing is decided, written or carried out, so any later version reads the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from seerd.core.codec import encode_commands
-from seerd.core.commands import AnyCommand
-from seerd.core.events import AnyEvent, RunStarted
+from seerd.core.events import RunStarted
+from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
-from seerd.core.step import step
-from seerd.errors import ImpossibleEventError, JournalError, ReplayError
+from seerd.core.step import follow as follow_one
+from seerd.errors import ImpossibleEventError, JournalError
 from seerd.shell.journal import Entry, Journal
 
-Step = Callable[[State, AnyEvent], list[AnyCommand]]
 
-
-def replay(journal: Journal) -> State:
-    """The state at the end of the journal. Raises `ReplayError` where another command comes out than was recorded."""
-    state, entries = begin(journal)
+def replay(journal: Journal, rules: Rules = RULES) -> State:
+    """The state at the end of the journal; `rules`: of whoever goes on from there. Raises `JournalError`."""
+    state, entries = begin(journal, rules)
     follow(state, entries)
     return state
 
 
-def begin(journal: Journal) -> tuple[State, Iterator[Entry]]:
+def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
     """The state before the first event, and all entries. Raises `JournalError`, now or while they are read, where that cannot be done."""
     entries = _read(journal)
     first = next(entries, None)
@@ -34,24 +31,23 @@ def begin(journal: Journal) -> tuple[State, Iterator[Entry]]:
         raise JournalError(
             f"{journal.path.parent.name} was ended before it began; start it anew and remove {journal.path.parent}"
         )
-    try:
-        state = new_state(first.event.facts)
-    except Exception as error:
-        raise ImpossibleEventError(first.seq, first.event, error) from error
-    return state, chain([first], entries)
+    return new_state(first.event.facts, rules), chain([first], entries)
 
 
-def follow(state: State, entries: Iterable[Entry], handle: Step = step) -> None:
-    """Step through further entries; `handle` makes the steps."""
+def follow(state: State, entries: Iterable[Entry]) -> None:
+    """Read further entries."""
     for entry in entries:
-        if entry.seq != state.seq + 1:
-            raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.seq + 1} is missing")
+        in_order(state, entry)
         try:
-            commands = handle(state, entry.event)
+            follow_one(state, entry.event, entry.decided)
         except Exception as error:
             raise ImpossibleEventError(entry.seq, entry.event, error) from error
-        if encode_commands(commands) != encode_commands(entry.commands):
-            raise ReplayError(entry.seq, entry.event, entry.commands, commands)
+
+
+def in_order(state: State, entry: Entry) -> None:
+    """Raises `JournalError` if this is not the next entry."""
+    if entry.seq != state.seq + 1:
+        raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.seq + 1} is missing")
 
 
 def _read(journal: Journal) -> Iterator[Entry]:

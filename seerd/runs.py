@@ -69,6 +69,7 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
         mode=spec.metric.mode,
         problem=planned.problem,
         cluster=planned.cluster,
+        outline=planned.outline,
     )
 
 
@@ -98,12 +99,12 @@ def _ended(daemon: Daemon) -> Ended:
 
 
 def _world(folder: RunFolder, state: State) -> World:
-    return worlds.world_of(worlds.load(folder), folder, state.facts.metric)
+    return worlds.world_of(worlds.load(folder), folder, state.facts)
 
 
 def lacks_its_model(state: State) -> bool:
     """Whether the run is over, and its best model is still only in the store."""
-    return state.ending != "interrupted" and state.published is None and incumbent(state) is not None
+    return state.ending != "interrupted" and state.result.published is None and incumbent(state) is not None
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
@@ -112,7 +113,7 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         raise UsageError(f"{folder.run} is over ({state.ending}); its result: seerd best {folder.run}")
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
-        best = "" if state.published is None else f"; its model: seerd best {folder.run} --to DIR"
+        best = "" if state.result.published is None else f"; its model: seerd best {folder.run} --to DIR"
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     journal.origin = wall() - state.now
     worlds.save(worlds.prolonged(worlds.load(folder), wall() + left_s + worlds.MARGIN_S), folder)

@@ -26,7 +26,7 @@ def exit_code(state: State) -> int:
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:
         return EXIT_REFUSED
-    return EXIT_MODEL if state.published is not None else EXIT_NO_MODEL
+    return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
 
 
 def status_of(state: State, alive: bool) -> str:
@@ -50,21 +50,21 @@ def result(state: State, status: str) -> Json:
         "budget_gpu_min": limits.budget_gpu_s / 60,
         "usd": round(state.ledger.usd(spent), 4),
         "trials": len(state.trials),
-        "instances": len(state.instances),
+        "instances": len(state.fleet.instances),
         "stages": len(state.outline.stages),
     }
 
 
 def best(state: State) -> Json | None:
     """The model that was handed back or, before the end, would be now."""
-    chosen: Incumbent | None = state.published.incumbent if state.published else incumbent(state)
+    chosen: Incumbent | None = state.result.published.incumbent if state.result.published else incumbent(state)
     if chosen is None:
         return None
     return {
         "trial": chosen.trial,
         "config": dict(state.trials[chosen.trial].config),
         "metric": chosen.metric,
-        "checkpoint": state.published.path if state.published else None,
+        "checkpoint": state.result.published.path if state.result.published else None,
         "epoch": chosen.checkpoint.epoch,
     }
 
@@ -86,7 +86,7 @@ def details(state: State, status: str) -> Json:
                 "ended_s": i.ended_at,
                 "why": i.why,
             }
-            for i in state.instances.values()
+            for i in state.fleet.instances.values()
         ],
         "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
         "adjusted": list(state.outline.adjusted),

@@ -99,13 +99,13 @@ def failure_lines(state: State, trial: Trial) -> list[str]:
 
 
 def _best(state: State) -> list[Text]:
-    chosen = state.published.incumbent if state.published else incumbent(state)
+    chosen = state.result.published.incumbent if state.result.published else incumbent(state)
     if chosen is None:
         return [Text(_no_model(state))]
     config = config_text(state.trials[chosen.trial].config)
     lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
-    if state.published is not None:
-        lines.append(Text(f"      {state.published.path}"))
+    if state.result.published is not None:
+        lines.append(Text(f"      {state.result.published.path}"))
         if (better := better_report(state, chosen.metric)) is not None:
             lines.append(
                 Text(f"      ({better[0]} had reported {better[1]:.6g}, which is in no checkpoint that was kept)")
@@ -141,6 +141,6 @@ def _next(state: State) -> Text:
         return Text(f"go on with: seerd resume {run}")
     if refused(state) is not None:
         return Text("what could be wrong: seerd doctor SPEC")
-    if state.published is None:
+    if state.result.published is None:
         return Text(f"look at: seerd logs {run}")
     return Text(f"take the model with: seerd best {run} --to DIR")

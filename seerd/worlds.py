@@ -13,12 +13,14 @@ from pathlib import Path
 import msgspec
 
 from agent.protocol import Download, Expected, Job
-from seerd.core.limits import LEASE_S
+from seerd.core.events import RunFacts
+from seerd.core.rules import RULES
 from seerd.errors import JournalError, UsageError
 from seerd.facts import Lease, Slots, local_slots, types_of
 from seerd.machine import this_machine
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
+from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
@@ -125,7 +127,7 @@ def prolonged(setup: Setup, until: float) -> Setup:
     return msgspec.structs.replace(setup, until=until, ec2=ec2)
 
 
-def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
+def world_of(setup: Setup, folder: RunFolder, facts: RunFacts) -> World:
     """What the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     store = _store(setup, folder.run)
@@ -133,9 +135,10 @@ def world_of(setup: Setup, folder: RunFolder, metric: str) -> World:
     return World(
         provider=provider,
         store=store,
+        policy=PolicyProcess(facts.problem),
         job=setup.job,
         run=folder.run,
-        metric=metric,
+        metric=facts.metric,
         result=folder.best,
         rented=setup.ec2 is not None,
         expected=_expected(setup),
@@ -205,7 +208,7 @@ def _provider(setup: Setup, folder: RunFolder) -> tuple[Provider, Source | None]
             bundle=folder.agent,
             gpus=slots.gpus,
             cuda=slots.cuda,
-            lease_s=LEASE_S,
+            lease_s=RULES.lease_s,
             grace_s=GRACE_S,
         )
         return local, None
@@ -226,7 +229,7 @@ def _agent_options(setup: Setup, folder: RunFolder) -> AgentOptions:
         run=folder.run,
         gpus=setup.ec2.gpus if setup.ec2 is not None else min(host.gpus for host in setup.hosts),
         cuda=rented or all(host.cuda for host in setup.hosts),
-        lease_s=LEASE_S,
+        lease_s=RULES.lease_s,
         grace_s=GRACE_S,
         power_off=rented,
         spot=setup.ec2 is not None and setup.ec2.market == "spot",

@@ -29,7 +29,7 @@ def test_reports_without_the_metric_are_named() -> None:
 def test_reports_without_a_checkpoint_are_named() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     assert "there is no model" not in told(state)
-    state.published = None
+    state.result.published = None
     for trial in state.trials.values():
         trial.checkpoints = ()
     assert "none saved a checkpoint; trial.track(...)" in told(state)

@@ -9,74 +9,112 @@ from collections import Counter
 from collections.abc import Mapping
 
 from planner.model import ClusterFacts
-from seerd.core.lifecycle import InstancePhase
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.placement import Assignment, Demand, Node, place
-from seerd.core.state import State, Trial
+from seerd.core.state import Agenda, Aims, State, Trial
 from seerd.core.waiting import Waiting
-
-WORTH_PACKING = 0.75
-"""Between two plans, trials are moved together only if so few of the instances would do: each move costs a save and a start."""
 
 
 def aim_all(state: State) -> None:
     """Give every wanted trial its GPUs, moving as few as possible; whoever is affected is looked at."""
-    state.replace = False
-    state.refit = True
-    state.roomy = {}
-    nodes = [Node(i.id, i.gpus) for i in state.instances.values() if i.phase is InstancePhase.READY]
-    demands = [Demand(a.trial, a.gpus) for a in state.wanted.values()]
+    state.agenda.replace = False
+    state.agenda.refit = True
+    state.agenda.roomy = {}
+    nodes = [Node(i.id, i.gpus) for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+    demands = _demands(state)
     rented = state.facts.cluster.billing == "rented"
     placed = place(demands, _present(state, demands, nodes), nodes, pack=rented)
-    state.sizes = Counter(demand.gpus for demand in demands)
-    state.needed = instances_needed(state.sizes, state.facts.cluster)
-    state.waiting = Waiting(demand for demand in demands if demand.trial not in placed.assignments)
+    state.aims.sizes = Counter(demand.gpus for demand in demands)
+    state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
+    state.aims.waiting = Waiting(demand for demand in demands if demand.trial not in placed.assignments)
     for node in nodes:
-        state.instances[node.id].claims.clear()
-        state.idle[node.id] = None
-    before, state.aimed = state.aimed, {}
+        state.fleet.instances[node.id].claims.clear()
+        state.agenda.idle[node.id] = None
+    before, state.aims.aimed = state.aims.aimed, {}
     for name in sorted({*before, *placed.assignments}):
         _aim(state, state.trials[name], placed.assignments.get(name))
 
 
-def drop(state: State, trial: Trial) -> None:
-    """A wanted trial has ended: what it had, or was to have, is free for others."""
-    allocation = state.wanted.pop(trial.id, None)
-    if allocation is None:
+def derive(state: State) -> None:
+    """Make anew what is not recorded, for a daemon that takes a run up: whoever runs where it should stays, the others wait for room."""
+    agenda, aims = state.agenda, Aims()
+    state.aims, state.agenda = aims, Agenda(
+        because=agenda.because,
+        ask=agenda.ask if state.plan.asked else "resumed",
+        woken=agenda.woken,
+        ended=dict.fromkeys(agenda.ended, 0),
+        replace=agenda.replace,
+        refit=True,
+        touched=dict.fromkeys(state.trials),
+    )
+    for instance in state.fleet.instances.values():
+        instance.claims.clear()
+    for trial in state.trials.values():
+        trial.target = None
+    demands = _demands(state)
+    aims.sizes = Counter(demand.gpus for demand in demands)
+    aims.needed = instances_needed(aims.sizes, state.facts.cluster)
+    staying = [demand for demand in demands if _stays(state.trials[demand.trial], demand.gpus, state)]
+    for demand in staying:
+        _aim(state, state.trials[demand.trial], state.trials[demand.trial].held)
+    aims.waiting = Waiting(demand for demand in demands if demand.trial not in aims.aimed)
+    ready = (i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.READY)
+    state.agenda.roomy = dict.fromkeys(ready)
+    state.agenda.idle = dict.fromkeys(state.fleet.instances)
+
+
+def _stays(trial: Trial, gpus: int, state: State) -> bool:
+    """Whether it runs, or is about to, as the plan wants it to."""
+    if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
+        return False
+    there = all(state.fleet.instances[slots.node].phase is InstancePhase.READY for slots in trial.held)
+    return there and sum(len(slots.gpus) for slots in trial.held) == gpus
+
+
+def _demands(state: State) -> list[Demand]:
+    """Most valuable first."""
+    wanted = state.plan.wanted
+    return [Demand(a.trial, a.gpus) for a in state.plan.order if a.trial in wanted]
+
+
+def drop(state: State, trial: Trial, gpus: int) -> None:
+    """A trial has ended for which so many GPUs were wanted: what it had, or was to have, is free for others."""
+    if not gpus:
         return
-    trial.gpus, trial.until = 0, None
-    state.waiting.remove(trial.id, allocation.gpus)
-    state.sizes[allocation.gpus] -= 1
+    state.aims.waiting.remove(trial.id, gpus)
+    state.aims.sizes[gpus] -= 1
     for slots in trial.target or ():
-        claims = state.instances[slots.node].claims
+        claims = state.fleet.instances[slots.node].claims
         for gpu in slots.gpus:
             claims.pop(gpu, None)
-        state.roomy[slots.node] = None
-        state.idle[slots.node] = None
+        state.agenda.roomy[slots.node] = None
+        state.agenda.idle[slots.node] = None
     trial.target = None
-    state.aimed.pop(trial.id, None)
-    state.needed = instances_needed(state.sizes, state.facts.cluster)
-    state.refit = True
+    state.aims.aimed.pop(trial.id, None)
+    state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
+    state.agenda.refit = True
     rented = state.facts.cluster.billing == "rented"
-    state.replace = state.replace or (rented and state.needed <= WORTH_PACKING * state.live)
+    few = state.aims.needed <= state.rules.worth_packing * state.fleet.live
+    state.agenda.replace = state.agenda.replace or (rented and few)
 
 
 def fill(state: State) -> None:
     """Place waiting trials where room has appeared; nobody else is looked at."""
-    roomy, state.roomy = state.roomy, {}
-    state.refit = True
+    roomy, state.agenda.roomy = state.agenda.roomy, {}
+    state.agenda.refit = True
     for name in roomy:
-        instance = state.instances.get(name)
+        instance = state.fleet.instances.get(name)
         if instance is None or instance.phase is not InstancePhase.READY:
             continue
-        state.idle[name] = None
-        if state.waiting.largest > instance.gpus:
-            state.replace = True
+        state.agenda.idle[name] = None
+        if state.aims.waiting.largest > instance.gpus:
+            state.agenda.replace = True
             return
         _fill_one(state, Node(name, instance.gpus), instance.claims)
 
 
 def _fill_one(state: State, node: Node, claims: Mapping[int, str]) -> None:
-    first = state.waiting.first(node.gpus - len(claims))
+    first = state.aims.waiting.first(node.gpus - len(claims))
     there = [state.trials[name] for name in dict.fromkeys(claims.values())]
     present = {trial.id: trial.target for trial in there if trial.target is not None}
     if not first or any(len(target) > 1 for target in present.values()):
@@ -85,7 +123,7 @@ def _fill_one(state: State, node: Node, claims: Mapping[int, str]) -> None:
     placed = place(demands, present, [node]).assignments
     for demand in sorted(first, key=lambda demand: demand.trial):
         if demand.trial in placed:
-            state.waiting.remove(demand.trial, demand.gpus)
+            state.aims.waiting.remove(demand.trial, demand.gpus)
             _aim(state, state.trials[demand.trial], placed[demand.trial])
 
 
@@ -99,9 +137,9 @@ def _present(state: State, demands: list[Demand], nodes: list[Node]) -> dict[str
 
 def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
     for slots in target or ():
-        state.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, trial.id))
+        state.fleet.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, trial.id))
     if target is not None:
-        state.aimed[trial.id] = None
+        state.aims.aimed[trial.id] = None
     trial.target = target
     if target != trial.held:
         state.touch(trial.id)

@@ -13,12 +13,6 @@ from seerd.core.events import TrialExited
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import End, State, Trial
 
-MAX_CRASHES = 2
-"""A trial that ends by its own fault is restarted this often, then it has failed."""
-MAX_LOSSES = 10
-"""The same for ends that were the machine's fault: generous, but a trial that takes its machine down must not do so for ever."""
-
-
 OFTEN = {9: ["usually out of memory"]}
 """What signals mean, where that is not plain: the kernel kills what has taken the last of a machine's memory."""
 
@@ -110,7 +104,7 @@ def _settle_stop(state: State, trial: Trial) -> None:
 
 
 def _release(state: State, trial: Trial, node: str, at: float) -> None:
-    instance = state.instances[node]
+    instance = state.fleet.instances[node]
     for slots in trial.held or ():
         for gpu in slots.gpus if slots.node == node else ():
             del instance.busy[gpu]
@@ -118,15 +112,15 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
             if claimant is not None:
                 state.touch(claimant)
     if not instance.busy:
-        state.idle[node] = None
-        state.refit = True
+        state.agenda.idle[node] = None
+        state.agenda.refit = True
     key = trial.key_on(node)
     if key in state.ledger.open:
         state.ledger.end(key, at)
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Every node has ended: what that means for the trial."""
+    """Every node has ended: what that means for the trial. Whether it has failed for good is judged afterwards."""
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     trial.held, trial.pid, trial.training = None, None, False
@@ -137,18 +131,35 @@ def _conclude(state: State, trial: Trial) -> None:
     guilty = _guilty(ends)
     told = guilty or first
     trial.tail = trial.tail if told.tail is None else told.tail
-    if saved:
-        _end_by_itself(state, trial)
-    elif trial.out:
+    trial.fault = None
+    if saved and trial.history:
+        trial.go(TrialPhase.FINISHED)
+        unwant(state, trial)
+    elif trial.out and not saved:
         trial.go(TrialPhase.ELIMINATED)
-    elif guilty is None:
-        trial.go(TrialPhase.WAITING)
-    elif guilty.cause == "lost":
-        trial.losses += 1
-        _end(state, trial, guilty.why, for_good=trial.losses > MAX_LOSSES)
     else:
-        trial.crashes += 1
-        _end(state, trial, guilty.why, for_good=trial.crashes > MAX_CRASHES)
+        trial.go(TrialPhase.WAITING)
+        if saved:
+            state.agenda.judge[trial.id] = "silent"
+        elif guilty is not None:
+            _blame(state, trial, guilty)
+
+
+def _blame(state: State, trial: Trial, guilty: End) -> None:
+    trial.why = guilty.why
+    if guilty.cause == "lost":
+        trial.losses, trial.fault = trial.losses + 1, "lost"
+        state.agenda.judge[trial.id] = "losses"
+    else:
+        trial.crashes, trial.fault = trial.crashes + 1, "crashed"
+        state.agenda.judge[trial.id] = "crashes"
+
+
+def unwant(state: State, trial: Trial) -> None:
+    """It has ended: nothing more is wanted of it."""
+    state.plan.wanted.pop(trial.id, None)
+    state.agenda.ended[trial.id] = trial.gpus
+    trial.gpus, trial.until = 0, None
 
 
 def _guilty(ends: Sequence[End]) -> End | None:
@@ -163,21 +174,3 @@ def _guilty(ends: Sequence[End]) -> End | None:
                 return end
     crashed = [end for end in ends if end.cause == "crashed" and end.alone]
     return min(crashed, key=lambda end: math.inf if end.silent is None else end.silent, default=None)
-
-
-def _end_by_itself(state: State, trial: Trial) -> None:
-    if trial.history:
-        trial.go(TrialPhase.FINISHED)
-    else:
-        trial.why = f"ended without a report of {state.facts.metric!r}: call trial.report({state.facts.metric}=...)"
-        trial.go(TrialPhase.FAILED)
-    state.ended.append(trial.id)
-
-
-def _end(state: State, trial: Trial, why: str, *, for_good: bool) -> None:
-    trial.why = why
-    if for_good:
-        trial.go(TrialPhase.FAILED)
-        state.ended.append(trial.id)
-    else:
-        trial.go(TrialPhase.WAITING)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from planner.model import ClusterFacts
+from seerd.core.rules import RULES, Rules
 
-GRACE_MIN_S = 4.0
-GRACE_MAX_S = 30.0
-KILL_S = 1.5
-"""From the end of the grace period until no process of an attempt is left, however loaded the machine."""
-PUBLISH_S = 1.0
-"""From the last checkpoint until the best model is in its place."""
-
-
-def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
+def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
     """How long trials may take to save and exit, given the slowest unit of work or save: never more than a tenth of the deadline."""
     if cluster.instant:
         return 0.0
-    wanted = max(GRACE_MIN_S, 2 * slowest_s + 2)
-    if wanted <= GRACE_MIN_S:
+    least_s = rules.grace_min_s
+    wanted = max(least_s, 2 * slowest_s + 2)
+    if wanted <= least_s:
         return wanted
-    return min(wanted, max(GRACE_MIN_S, min(GRACE_MAX_S, deadline_s / 10)))
+    return min(wanted, max(least_s, min(rules.grace_max_s, deadline_s / 10)))
 
 
-def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts) -> float:
+def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
     """What will be set aside at the end of a run whose slowest unit of work or save takes so long."""
-    return grace_within(deadline_s, slowest_s, cluster) + KILL_S + cluster.terminate_s + PUBLISH_S
+    grace_s = grace_within(deadline_s, slowest_s, cluster, rules)
+    return grace_s + rules.kill_s + cluster.terminate_s + rules.publish_s

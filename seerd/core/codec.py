@@ -1,20 +1,23 @@
-"""Events and commands as JSON, for the journal. Versioned: `FORMAT` changes when an old journal could no longer be read.
+"""Events and what was decided as JSON, for the journal. Versioned: `FORMAT` changes when an older version could not read it any more.
 
-The one rule: decoding accepts nothing that is not exactly an event or a command; a damaged record is a `msgspec.DecodeError`.
+The one rule: decoding accepts nothing that is not exactly an event or a decision; a damaged record is a `msgspec.DecodeError`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from seerd.core.commands import AnyCommand
+from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 
-FORMAT = 1
+FORMAT = 2
+"""1: events and commands. 2: plans are events, verdicts are recorded, both with their reasons."""
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-_commands: msgspec.json.Decoder[list[AnyCommand]] = msgspec.json.Decoder(list[AnyCommand])
+_decisions: msgspec.json.Decoder[list[AnyDecision]] = msgspec.json.Decoder(list[AnyDecision])
 
 
 def encode_event(event: AnyEvent) -> bytes:
@@ -27,11 +30,11 @@ def decode_event(data: bytes) -> AnyEvent:
     return _events.decode(data)
 
 
-def encode_commands(commands: list[AnyCommand]) -> bytes:
+def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
     """A JSON list of objects with their `kind`."""
-    return _encoder.encode(commands)
+    return _encoder.encode(decided)
 
 
-def decode_commands(data: bytes) -> list[AnyCommand]:
-    """The commands that `encode_commands` wrote."""
-    return _commands.decode(data)
+def decode_decisions(data: bytes) -> list[AnyDecision]:
+    """What `encode_decisions` wrote. The commands of format 1 are such a list too."""
+    return _decisions.decode(data)

@@ -1,122 +1,164 @@
-"""What is wanted now: whether the run goes on, which trials should run on how many GPUs, and where.
+"""What is wanted now: whether the run goes on, whether an answer of the policy is the plan from now on, and where trials should run.
 
-The one rule: it only writes down what is wanted (`plan`, `gpus`, `target`, `phase`); asking for it is `reconcile`'s work.
+The one rule: verdicts are yielded, and written down before the next is looked for; only what is derived (`aims`, targets, claims) is written here.
 """
 
 from __future__ import annotations
 
-from planner.model import Allocation, Plan, View
+from collections.abc import Iterator
+
 from seerd.core.aiming import aim_all, drop, fill
-from seerd.core.commands import Status
+from seerd.core.answers import judge
+from seerd.core.commands import AskPolicy, Status
 from seerd.core.launching import hopeless
-from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.limits import close_at, exhausted_at, quiet_by
-from seerd.core.state import State, Trial
+from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
+from seerd.core.state import State
+from seerd.core.verdicts import Adopted, AnyVerdict, CloseCause, Closing, Promised, Releasing
 from seerd.core.waiting import Waiting
 
+Ending = tuple[Status, CloseCause]
 
-def decide(state: State) -> None:
+
+def decide(state: State) -> Iterator[AnyVerdict]:
     """Bring what is wanted up to date with what was just learned."""
-    woken, state.woken = state.woken, False
+    woken, state.agenda.woken = state.agenda.woken, False
+    state.agenda.hold = False
     if state.phase is RunPhase.RUNNING:
-        _run_on(state, woken)
+        yield from _run_on(state, woken)
     if state.phase is RunPhase.CLOSING and (state.holding == 0 or (woken and _too_late(state))):
-        state.go(RunPhase.RELEASING)
+        yield Releasing()
 
 
-def _run_on(state: State, woken: bool) -> None:
+def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
     _drop_ended(state)
-    ending = state.ending or (_limit_reached(state) if woken else None)
-    ending = ending or (None if state.live else hopeless(state, in_last_stage=_in_last_stage(state)))
-    if ending is None and state.replan:
-        state.replan = False
-        ending = _adopt(state, state.policy.plan(View(state.now, state.facts.mode, state.trials)))
+    ending, answered = _ending(state, woken), state.plan.answer is not None
+    if ending is None and answered:
+        verdict = judge(state)
+        _look_ahead(state, verdict)
+        yield verdict
+        ending = _wanted_end(state)
     if ending is not None:
-        _close(state, ending)
+        yield _closing(state, *ending)
+        state.aims.waiting = Waiting()
         return
-    if state.roomy and not state.replace:
+    state.agenda.hold = _plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"
+    if not state.agenda.hold:
+        _place(state)
+
+
+def _plan_is_coming(state: State, *, answered: bool) -> bool:
+    """Whatever was begun or given back now, it might undo; but what was lost is replaced by the last plan."""
+    return state.plan.question is not None or (wants_to_ask(state) and not answered)
+
+
+def _place(state: State) -> None:
+    if state.agenda.roomy and not state.agenda.replace:
         fill(state)
-    if state.replace:
+    if state.agenda.replace:
         aim_all(state)
+
+
+def ask(state: State) -> Iterator[AskPolicy]:
+    """The question to the policy, if there is one and none is open."""
+    agenda = state.agenda
+    if wants_to_ask(state):
+        why, about = agenda.ask or "unknown", agenda.about
+        agenda.ask, agenda.about = None, None
+        yield AskPolicy(id=state.next_id, why=why, trial=about)
+
+
+def wants_to_ask(state: State) -> bool:
+    """Whether the policy must be asked now."""
+    plan = state.plan
+    running = state.phase is RunPhase.RUNNING and plan.question is None
+    return running and state.agenda.ask is not None and (not plan.failures or state.now >= plan.again_s)
+
+
+def promises(state: State) -> Iterator[Promised]:
+    """What agents may rely on, if it is not what they were told last."""
+    if state.phase is RunPhase.RUNNING and not state.facts.cluster.instant and (told := promise(state)) != state.promised:
+        yield told
 
 
 def _drop_ended(state: State) -> None:
     """Trials that have finished or failed are wanted no more; the policy is asked if it wants to be, or if nobody is left."""
-    for name in state.ended:
-        drop(state, state.trials[name])
-    if state.ended:
-        state.replan = state.replan or state.plan.ask_on_end or not state.wanted
-        state.ended = []
+    ended, state.agenda.ended = state.agenda.ended, {}
+    for name, gpus in ended.items():
+        drop(state, state.trials[name], gpus)
+    if ended and (state.plan.last.ask_on_end or not state.plan.wanted) and state.agenda.ask is None:
+        state.agenda.ask, state.agenda.about = "ended", next(iter(ended))
 
 
-def _limit_reached(state: State) -> Status | None:
+def _ending(state: State, woken: bool) -> Ending | None:
+    if state.ending is not None:
+        return state.ending, "person"
+    if woken and (found := _limit_reached(state)) is not None:
+        return found
+    if state.fleet.live:
+        return None
+    status = hopeless(state, in_last_stage=_in_last_stage(state))
+    return None if status is None else (status, _hopeless_cause(status))
+
+
+def _hopeless_cause(status: Status) -> CloseCause:
+    causes: dict[Status, CloseCause] = {"done": "last-stage", "deadline": "deadline", "budget": "budget"}
+    return causes.get(status, "no-instance")
+
+
+def _limit_reached(state: State) -> Ending | None:
     if state.now >= close_at(state):
-        return "done" if _in_last_stage(state) else "deadline"
+        return ("done", "last-stage") if _in_last_stage(state) else ("deadline", "deadline")
     if state.now >= exhausted_at(state):
-        return "done" if _carried_out(state) else "budget"
+        return ("done", "last-stage") if _carried_out(state) else ("budget", "budget")
     return None
 
 
 def _carried_out(state: State) -> bool:
     """Whether the plan has come to its end, and only what it had left was still being used."""
-    return state.facts.problem.whole and state.now >= state.outline.stages[-1].end_s
+    stages = state.outline.stages
+    return bool(stages) and state.facts.problem.whole and state.now >= stages[-1].end_s
 
 
 def _in_last_stage(state: State) -> bool:
     return state.plan.stage == len(state.outline.stages) - 1
 
 
-def _adopt(state: State, plan: Plan) -> Status | None:
-    """Take the policy's plan as what is wanted; the way the run ends, if the plan is that it is done."""
-    state.plan = plan
-    for new in plan.new:
-        seed = (state.facts.problem.params.seed * 1_000_003 + len(state.trials)) % 2**31
-        state.trials[new.id] = Trial(new.id, new.config, seed)
-    for name in plan.eliminated:
-        _eliminate(state, state.trials[name])
-    if plan.done:
-        return "done" if any(trial.history for trial in state.trials.values()) else "failed"
-    before = state.wanted
-    live = (a for a in plan.allocations if state.trials[a.trial].status == "live")
-    state.wanted = {allocation.trial: allocation for allocation in live}
-    for name in before:
-        if name not in state.wanted:
-            state.trials[name].gpus = 0
-            state.trials[name].until = None
-    for allocation in state.wanted.values():
-        trial = state.trials[allocation.trial]
-        trial.gpus, trial.bracket, trial.until = allocation.gpus, allocation.bracket, allocation.until
-    state.replace = state.replace or _demands(before) != _demands(state.wanted)
-    return None
+def _wanted_end(state: State) -> Ending | None:
+    """Whether the plan is that the run is done, or there is none to be had."""
+    if state.plan.failures >= state.rules.max_failures:
+        return "failed", "policy"
+    if not state.plan.last.done:
+        return None
+    return ("done", "plan") if any(trial.history for trial in state.trials.values()) else ("failed", "no-trial")
 
 
-def _demands(wanted: dict[str, Allocation]) -> list[tuple[str, int]]:
-    return [(name, allocation.gpus) for name, allocation in wanted.items()]
-
-
-def _eliminate(state: State, trial: Trial) -> None:
-    if trial.status != "live":
+def _look_ahead(state: State, verdict: AnyVerdict) -> None:
+    """What has to be placed anew, and asked again, because of the plan that is about to be adopted."""
+    answer = state.plan.answer
+    if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
         return
-    trial.out = True
-    trial.why = f"eliminated after stage {state.plan.stage}" if state.plan.stage else "eliminated"
-    state.touch(trial.id)
-    if trial.phase is TrialPhase.WAITING:
-        trial.go(TrialPhase.ELIMINATED)
+    change, wanted, agenda = answer[0], state.plan.wanted, state.agenda
+    agenda.because = "plan"
+    moved = (p for p in change.put if p.place >= 0 or p.trial not in wanted or wanted[p.trial].gpus != p.gpus)
+    leaves = any(name in wanted for name in (*change.gone, *change.eliminated))
+    agenda.replace = agenda.replace or leaves or any(put.trial not in verdict.dropped for put in moved)
+    if verdict.dropped:
+        agenda.ask = agenda.ask or "untrue"
 
 
-def _close(state: State, ending: Status) -> None:
-    """Every trial saves and exits; nothing new is started."""
-    state.close_by = quiet_by(state)
-    state.go(RunPhase.CLOSING)
-    state.ending = ending
-    state.wanted = {}
-    state.waiting = Waiting()
-    for instance in state.instances.values():
-        instance.claims.clear()
-    for trial in state.trials.values():
-        trial.gpus = 0
-        trial.target = None
-        state.touch(trial.id)
+def _closing(state: State, status: Status, why: CloseCause) -> Closing:
+    exhausted_s = exhausted_at(state)
+    refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
+    return Closing(
+        status=status,
+        why=why,
+        by_s=quiet_by(state),
+        close_at_s=round(close_at(state), 3),
+        exhausted_at_s=round(exhausted_s, 3) if exhausted_s < float("inf") else None,
+        release_s=round(release_s(state), 3),
+        detail=refused[-1] if why == "no-instance" and refused else "",
+    )
 
 
 def _too_late(state: State) -> bool:

@@ -9,11 +9,12 @@ by the daemon's clock; the ledger uses it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from planner.model import ClusterFacts, Mode, Problem
+from planner.model import ClusterFacts, Mode, Outline, Problem
+from seerd.core.plans import PlanChange
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
@@ -21,8 +22,8 @@ Notice = Literal["interruption", "rebalance", "unhealthy"]
 unhealthy: its agent has found that it cannot be used any more."""
 
 
-class RunFacts(Struct, frozen=True, kw_only=True):
-    """Everything that is decided about a run before it begins."""
+class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that is decided about a run before it begins. `outline`: the whole run as it would go ideally; None: format 1 does not say."""
 
     run: str
     name: str
@@ -30,6 +31,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     mode: Mode
     problem: Problem
     cluster: ClusterFacts
+    outline: Outline | None = None
 
 
 class Saved(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,21 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
     """Outcome of `SetTimer`."""
 
     command: str
+
+
+class PolicyAnswered(Event, frozen=True, kw_only=True, tag="policy-answered"):
+    """Outcome of `AskPolicy`, whose id is `question`: a plan, and what the policy wants to remember; both as changes of what was before."""
+
+    question: str
+    plan: PlanChange
+    memory: dict[str, Any] = {}
+
+
+class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
+    """Outcome of `AskPolicy`: there is no answer."""
+
+    question: str
+    why: str
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
@@ -257,6 +274,8 @@ AnyEvent = (
     | RunResumed
     | StopAsked
     | TimerFired
+    | PolicyAnswered
+    | PolicyFailed
     | InstanceReady
     | LaunchRefused
     | InstanceLost

@@ -16,7 +16,7 @@ def incumbent(state: State) -> Incumbent | None:
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
         for checkpoint in trial.checkpoints:
-            if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.unreadable:
+            if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable:
                 continue
             worth = trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.epoch
             if best is None or worth > best[0]:

@@ -27,7 +27,7 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
             yield f"GPU {gpu} of {node} is held {times} times"
-    busy = {(i.id, gpu, trial) for i in state.instances.values() for gpu, trial in i.busy.items()}
+    busy = {(i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.busy.items()}
     if busy != set(held):
         yield f"instances and trials disagree: {busy ^ set(held)}"
 
@@ -38,7 +38,7 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
         if trial.held is None or len(trial.held) == 1:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)
-        if any(instance.gpus >= gpus for instance in state.instances.values()):
+        if any(instance.gpus >= gpus for instance in state.fleet.instances.values()):
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
@@ -57,28 +57,28 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
     if state.facts.cluster.billing == "held":
         costs = {trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left}
     else:
-        costs = {i.id for i in state.instances.values() if i.phase is InstancePhase.REQUESTED or i.phase in THERE}
+        costs = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED or i.phase in THERE}
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
 
 def instances_are_counted(state: State) -> Iterator[str]:
     """The number of live instances that is kept is theirs."""
-    live = sum(instance.phase in LIVE for instance in state.instances.values())
-    if live != state.live:
-        yield f"{live} instances are live, {state.live} are counted"
-    leaving = sum(instance.phase is InstancePhase.LEAVING for instance in state.instances.values())
-    if leaving != state.leaving:
-        yield f"{leaving} instances are leaving, {state.leaving} are counted"
+    live = sum(instance.phase in LIVE for instance in state.fleet.instances.values())
+    if live != state.fleet.live:
+        yield f"{live} instances are live, {state.fleet.live} are counted"
+    leaving = sum(instance.phase is InstancePhase.LEAVING for instance in state.fleet.instances.values())
+    if leaving != state.fleet.leaving:
+        yield f"{leaving} instances are leaving, {state.fleet.leaving} are counted"
 
 
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
     """Nothing is to go where the cloud takes the instance away, and what is there has been asked to stop."""
-    leaving = {i.id for i in state.instances.values() if i.phase is InstancePhase.LEAVING}
+    leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
     if not leaving:
         return
     for name in leaving:
-        if state.instances[name].claims:
+        if state.fleet.instances[name].claims:
             yield f"GPUs of {name} are promised"
     for trial in state.trials.values():
         if any(slots.node in leaving for slots in trial.target or ()):
@@ -107,7 +107,7 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
     """When the run is over no instance costs and no trial runs."""
     if state.phase is not RunPhase.OVER:
         return
-    for instance in state.instances.values():
+    for instance in state.fleet.instances.values():
         if instance.phase not in (InstancePhase.TERMINATED, InstancePhase.REFUSED):
             yield f"{instance.id} is {instance.phase}"
     if state.holding:
@@ -116,9 +116,9 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
     """What is handed back is a checkpoint that an agent confirmed; newer ones of its trial may have taken its place in the store since."""
-    if state.published is None:
+    if state.result.published is None:
         return
-    best = state.published.incumbent
+    best = state.result.published.incumbent
     kept = state.trials[best.trial].checkpoints
     if best.checkpoint not in kept and not any(one.epoch > best.checkpoint.epoch for one in kept):
         yield f"{best.checkpoint.name} of {best.trial} was never confirmed"

@@ -9,63 +9,47 @@ from __future__ import annotations
 import math
 
 from seerd.core.commands import Status
-from seerd.core.events import LaunchRefused
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, time_left
 from seerd.core.state import State
+from seerd.core.verdicts import Again, HoldCause
 
-MAX_REFUSALS = 3
-PATIENCE_SHARE = 10
-"""A run that has no instance gives up when launches have been refused so many times in a row, for this part of the deadline."""
-RETRY_S = 15.0
-RETRY_MOST_S = 120.0
-"""From a refusal until launches are asked for again: at first, and at most. It doubles each time."""
-RETRY_SHARE = 20
-"""No wait takes more than this part of the deadline, so that a short run is not all waiting."""
-
-
-def refuse(state: State, event: LaunchRefused) -> None:
-    """Write down when to ask again. Launches that were asked for together are refused together: that counts once."""
-    batch = int(event.command.partition(".")[0])
-    if not state.refusals:
-        state.refused_since = event.at
-    if not event.retry:
-        state.refusals += MAX_REFUSALS
-        state.launch_at = math.inf
-    elif batch > state.refused:
-        state.refusals += 1
-    state.refused = max(state.refused, batch)
-    state.launch_at = max(state.launch_at, event.at + _wait_s(state))
+def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
+    """When to ask again. Launches that were asked for together (`batch`) are refused together: that counts once."""
+    fleet, rules = state.fleet, state.rules
+    refusals = fleet.refusals
+    if not retry:
+        refusals += rules.max_refusals
+    elif batch > fleet.refused:
+        refusals += 1
+    at_s = max(fleet.launch_at, state.now + _wait_s(state, refusals)) if retry else math.inf
+    return Again(refusals=refusals, batch=max(fleet.refused, batch), at_s=at_s if at_s < math.inf else None)
 
 
-def come(state: State, at: float) -> None:
-    """An instance has come: refusals begin anew, and so does the time until the next launch."""
-    state.refusals = 0
-    if state.launch_at < math.inf:
-        state.launch_at = min(state.launch_at, at + _wait_s(state))
+def after_coming(state: State) -> Again | None:
+    """An instance has come: refusals begin anew, and so does the time until the next launch; None if there were none."""
+    fleet = state.fleet
+    if not fleet.refusals and fleet.launch_at == -math.inf:
+        return None
+    at_s = fleet.launch_at if fleet.launch_at == math.inf else min(fleet.launch_at, state.now + _wait_s(state, 0))
+    return Again(refusals=0, batch=fleet.refused, at_s=at_s if at_s < math.inf else None)
 
 
-def gone(state: State) -> None:
-    """An instance is gone, or will be: what was refused beside it may be had now."""
-    state.refusals = 0
-    state.refit = state.refit or state.launch_at > state.now
-    state.launch_at = -math.inf
-
-
-def _wait_s(state: State) -> float:
+def _wait_s(state: State, refusals: int) -> float:
     if state.facts.cluster.instant:
         return 0.0
-    doubled = RETRY_S * 2.0 ** min(10, max(0, state.refusals - 1))
-    return min(doubled, RETRY_MOST_S, state.facts.problem.limits.deadline_s / RETRY_SHARE)
+    rules = state.rules
+    doubled = rules.retry_s * 2.0 ** min(10, max(0, refusals - 1))
+    return min(doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share)
 
 
 def launches(state: State) -> int:
     """How many instances more are wanted and may be asked for now, each of which must still be affordable."""
-    if state.now < state.launch_at or not _in_time(state):
+    if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    more, cluster = min(state.needed, _most(state) - state.leaving) - state.live, state.facts.cluster
+    more, cluster = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live, state.facts.cluster
     if cluster.billing == "held" and cluster.max_instances is not None:
-        return min(more, cluster.max_instances - state.present)  # the same machines again, once they have been left
+        return min(more, cluster.max_instances - state.fleet.present)  # the same machines again, once they have been left
     return more
 
 
@@ -74,12 +58,23 @@ def affordable_one(state: State) -> bool:
     return affordable_launch(state, state.facts.cluster.gpus_per_instance)
 
 
+def held_back(state: State) -> HoldCause | None:
+    """Why instances that are wanted are not asked for now; None if there are none, or if they are about to be asked for again."""
+    if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
+        return None
+    if not _in_time(state):
+        return "late"
+    if launches(state) <= 0:
+        return "most"
+    return None if affordable_one(state) else "budget"
+
+
 def _most(state: State) -> int:
     """Instances that may be there at one moment: what the wanted trials need is never too many."""
     most_gpus = state.facts.problem.limits.max_gpus
     if most_gpus is None:
-        return state.needed + state.leaving
-    return max(state.needed, most_gpus // state.facts.cluster.gpus_per_instance)
+        return state.aims.needed + state.fleet.leaving
+    return max(state.aims.needed, most_gpus // state.facts.cluster.gpus_per_instance)
 
 
 def _in_time(state: State) -> bool:
@@ -88,11 +83,11 @@ def _in_time(state: State) -> bool:
 
 def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     """How a run ends that has no instance and can get none, None if it has or can: nothing will come of waiting."""
-    if state.live or state.leaving:
+    if state.fleet.live or state.fleet.leaving:
         return None
-    if state.refusals >= MAX_REFUSALS and _patience_is_over(state):
+    if state.fleet.refusals >= state.rules.max_refusals and _patience_is_over(state):
         return "failed"
-    if state.present or not state.needed or state.facts.cluster.billing == "held":
+    if state.fleet.present or not state.aims.needed or state.facts.cluster.billing == "held":
         return None
     if not _in_time(state):
         return "done" if in_last_stage else "deadline"
@@ -101,13 +96,13 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
 
 def _patience_is_over(state: State) -> bool:
     """Whether it will be over when launches may be asked for again; never, if asking again cannot help."""
-    patience_s = state.facts.problem.limits.deadline_s / PATIENCE_SHARE
-    return state.launch_at >= state.refused_since + patience_s
+    patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
+    return state.fleet.launch_at >= state.fleet.refused_since + patience_s
 
 
 def refused(state: State) -> str | None:
     """Why the cloud refused, if a run has ended without a single attempt for want of an instance; None if that is not so."""
     if not state.finished or state.ending == "interrupted" or any(trial.attempt for trial in state.trials.values()):
         return None
-    whys = [i.why for i in state.instances.values() if i.phase is InstancePhase.REFUSED]
+    whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return whys[-1] if whys else None

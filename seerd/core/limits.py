@@ -7,27 +7,17 @@ from __future__ import annotations
 
 import math
 
-from seerd.core.closing import KILL_S, PUBLISH_S, grace_within
+from seerd.core.closing import grace_within
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-
-SHORTEST_S = 5.0
-"""An attempt that could not run so long before the end is not started: its processes would hardly be up."""
-LEASE_S = 60.0
-"""How long agents go on without hearing from the daemon, at most."""
-
-ALONE_S = 600.0
-"""How long an instance goes on that never gets an agent, at most: longer than one may take to get there."""
-LAST_S = 120.0
-"""How long agents alone may take to store the last checkpoints, at most."""
-
+from seerd.core.verdicts import Promised
 
 def grace_s(state: State) -> float:
     """How long a trial may take to save and exit: twice the slowest unit of work and save seen so far, plus two seconds.
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
-    return grace_within(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster)
+    return grace_within(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster, state.rules)
 
 
 def terminate_s(state: State) -> float:
@@ -37,7 +27,7 @@ def terminate_s(state: State) -> float:
 
 def end_s(state: State) -> float:
     """From the end of the grace period until nothing costs any more."""
-    return 0.0 if state.facts.cluster.instant else KILL_S + state.facts.cluster.terminate_s
+    return 0.0 if state.facts.cluster.instant else state.rules.kill_s + state.facts.cluster.terminate_s
 
 
 def release_s(state: State) -> float:
@@ -47,7 +37,7 @@ def release_s(state: State) -> float:
 
 def close_at(state: State) -> float:
     """When everything must be asked to stop so that the best model is in the store by the deadline."""
-    publish_s = 0.0 if state.facts.cluster.instant else PUBLISH_S
+    publish_s = 0.0 if state.facts.cluster.instant else state.rules.publish_s
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
 
 
@@ -77,7 +67,7 @@ def grace_left_s(state: State) -> float:
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
     """Whether an attempt that began in `first_s` could still do something before the end; if not, no instance is of use either."""
-    shortest_s = 0.0 if state.facts.cluster.instant else SHORTEST_S
+    shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
     return state.now + first_s + shortest_s <= close_at(state)
 
 
@@ -105,7 +95,7 @@ def lease_s(state: State, now: float) -> float:
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.close_by or 0.0) - now)
-    return max(0.0, min(LEASE_S, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
+    return max(0.0, min(state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
 
 
 def last_s(state: State, now: float) -> float:
@@ -114,7 +104,7 @@ def last_s(state: State, now: float) -> float:
     Never so long that the deadline or the budget would be passed: a checkpoint that is not there by then counts less than either.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
-    return max(0.0, min(LAST_S, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
+    return max(0.0, min(state.rules.last_s, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
 
 
 def alone_s(state: State) -> float | None:
@@ -125,19 +115,37 @@ def alone_s(state: State) -> float | None:
     if cluster.billing == "held" or cluster.instant:
         return None
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)) - terminate_s(state)
-    return min(ALONE_S, max(0.0, off_by - state.now))
+    return min(state.rules.alone_s, max(0.0, off_by - state.now))
+
+
+def limit_at(state: State) -> float:
+    """When everything must be asked to stop, whichever limit comes first."""
+    return min(close_at(state), exhausted_at(state))
+
+
+def promise(state: State) -> Promised:
+    """What agents may rely on from now on, in whole seconds where a limit moves with every charge."""
+    limit_s = limit_at(state)
+    return Promised(
+        lease_s=state.rules.lease_s,
+        limit_s=float(math.ceil(limit_s)) if math.isfinite(limit_s) else None,
+        grace_s=grace_s(state),
+        end_s=end_s(state),
+    )
 
 
 def gone_by(state: State) -> float:
-    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last renewed had ended.
+    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last promised had ended.
 
     A lease that a limit has cut short leaves agents some of the time to release, not all of it: they are gone when the limit is reached.
     """
     if state.close_by is not None:
         return max(state.heard_at, state.close_by + terminate_s(state))
-    by_lease = state.heard_at + lease_s(state, state.heard_at) + release_s(state)
-    by_limits = min(close_at(state), exhausted_at(state)) + release_s(state)
-    return min(by_lease, max(state.heard_at, by_limits))
+    told = state.promised or promise(state)
+    limit_s = math.inf if told.limit_s is None else told.limit_s
+    lasts_s = max(0.0, min(told.lease_s, limit_s - state.heard_at + told.end_s / 2))
+    by_lease = state.heard_at + lasts_s + told.grace_s + told.end_s
+    return min(by_lease, max(state.heard_at, limit_s + told.grace_s + told.end_s))
 
 
 def wake_at(state: State) -> float:
@@ -146,6 +154,17 @@ def wake_at(state: State) -> float:
         return state.close_by if state.close_by is not None else math.inf
     if state.phase is not RunPhase.RUNNING:
         return math.inf
-    ask_at = math.inf if state.plan.ask_at_s is None else state.plan.ask_at_s
-    launch_at = state.launch_at if state.now < state.launch_at and state.live < state.needed else math.inf
-    return min(ask_at, launch_at, close_at(state), exhausted_at(state))
+    fleet = state.fleet
+    launch_at = fleet.launch_at if state.now < fleet.launch_at and fleet.live < state.aims.needed else math.inf
+    return min(_ask_at(state), launch_at, limit_at(state))
+
+
+def _ask_at(state: State) -> float:
+    """When the policy must be asked next: not while it is being asked, nor at a moment that has passed, for which it would be asked for ever."""
+    plan = state.plan
+    if plan.question is not None:
+        return math.inf
+    if plan.failures:
+        return plan.again_s if plan.again_s > state.now else math.inf
+    due = plan.last.ask_at_s
+    return math.inf if due is None or due <= state.now else due

@@ -1,4 +1,4 @@
-"""What trials have done: reports, checkpoints, and the model that they give.
+"""What trials have done: reports and checkpoints.
 
 The one rule: training goes on from what is stored; a report that was made after it, by an attempt that was lost, is taken back.
 """
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from seerd.core.events import Saved, TrialCheckpointed, TrialReported, TrialTraining
-from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.lifecycle import RunPhase
-from seerd.core.state import KEPT_CHECKPOINTS, Checkpoint, Report, State, Trial
+from seerd.core.state import Checkpoint, Report, State, Trial
 
 
 def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
@@ -54,23 +53,15 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     """It is in the store; told again, it changes nothing."""
     if any(known.name == new.name for known in trial.checkpoints):
         return
-    trial.checkpoints = (new, *trial.checkpoints)[:KEPT_CHECKPOINTS]
-    reconsider_result(state)
-    state.stirred = state.stirred or state.no_model
-    state.no_model = False
-
-
-def reconsider_result(state: State) -> None:
-    """What was told late, after a model had been handed back, may be a better one: then that is."""
-    best = incumbent(state)
-    if state.phase is RunPhase.RELEASING and state.published is not None and best is not None:
-        sign = sign_of(state)
-        if sign * best.metric > sign * state.published.incumbent.metric:
-            state.published, state.stirred = None, True
+    trial.checkpoints = (new, *trial.checkpoints)
+    state.agenda.saved.append(trial.id)
+    # What is told late, after a model had been handed back, may be a better one.
+    state.agenda.stirred = state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
+    state.result.no_model = False
 
 
 def took(state: State, seconds: float) -> None:
     """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
     if seconds > state.slowest_s:
         state.slowest_s = seconds
-        state.stirred = True
+        state.agenda.stirred = True

@@ -1,6 +1,6 @@
-"""Everything that the core knows of a run. It is rebuilt by stepping through the journal, so nothing that matters lives elsewhere.
+"""Everything that the core knows of a run: a fold over what its journal holds, events and what was decided.
 
-The one rule: only `apply`, `decide` and `reconcile` change it, in that order, once for each event.
+The one rule: only `record` changes what is known here. What is only derived (`aims`, `agenda`) may be made anew at any time, see `derive`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.model import Allocation, Impossible, Outline, Plan, TrialStatus
-from planner.policy import Policy, make_policy
+from planner.memory import Json
+from planner.model import Allocation, Outline, TrialStatus
 from planner.space import Config
-from seerd.core.commands import AnyCommand, SetTimer, Status
+from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
 from seerd.core.events import ExitCause, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
@@ -26,10 +26,10 @@ from seerd.core.lifecycle import (
     move,
 )
 from seerd.core.placement import Assignment, Slots
+from seerd.core.plans import Order, PlanChange
+from seerd.core.rules import RULES, Rules
+from seerd.core.verdicts import CloseCause, FailCause, HeldBack, Promised
 from seerd.core.waiting import Waiting
-
-KEPT_CHECKPOINTS = 2
-"""So many of a trial's newest checkpoints stay in the store: a damaged newest one falls back to the one before it."""
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that are there or will be, and have not been given back."""
@@ -94,15 +94,16 @@ class Trial:
     """One configuration and what became of it.
 
     gpus         how many GPUs are wanted for it now, 0 for none
-    until        the policy wants to be asked when it has made so many reports
+    until        the policy wants to be asked when it has made so many reports; `reached`: it has made them, and nobody has said how it goes on
     target       where it should run; `held`: where its present attempt is; neither, one or both may be there
     told         of an attempt on several instances: where it has started; `ends`: where it has ended already, and how
     stalls       of such an attempt: where nothing moves; `hung`: some of its ranks wait for others that do nothing, so it must end
     waits        which share of their time its ranks wait for others, by instance and rank; `slow`: who keeps the others waiting, and since
                  when that is known
     history      its reports, without those that a later restart from an older checkpoint has taken back
-    checkpoints  confirmed ones, newest first, at most `KEPT_CHECKPOINTS`
-    crashes      ends that were its own fault; losses: those that were the machine's
+    checkpoints  confirmed ones that are needed, newest first
+    crashes      ends that were its own fault; losses: those that were the machine's; `fault`: which of them its last end was;
+                 stopped: why its last attempt was asked to end, None if it was not
     note         what people should know of how it ran, for as long as it is remembered
     out          eliminated: its attempt, if there still is one, ends without a checkpoint
     """
@@ -114,6 +115,7 @@ class Trial:
     gpus: int = 0
     bracket: int = 0
     until: int | None = None
+    reached: int | None = None
     target: Assignment | None = None
     held: Assignment | None = None
     told: dict[str, None] = field(default_factory=dict)
@@ -131,6 +133,8 @@ class Trial:
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
     losses: int = 0
+    stopped: StopCause | None = None
+    fault: Literal["crashed", "lost"] | None = None
     out: bool = False
     why: str = ""
     note: str = ""
@@ -230,106 +234,203 @@ class Published:
 
 
 @dataclass(slots=True)
-class State:
-    """A run.
+class Result:
+    """What is handed back.
 
-    heard_at   when the event before the present one was; a daemon that has died has lived at least until then
-    seq        events so far; the next command's id begins with it
-    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
-    timer      the one timer that is set
-    holding    attempts that hold GPUs
-    wanted     the plan's allocations by trial; `aimed`: trials that have a target
-    ended      trials that have finished or failed since the last decision
-    waiting    wanted trials without a target; `roomy`: instances where room has appeared since trials were last placed
-    sizes      how many wanted trials there are of each number of GPUs
-    live       instances that are asked for or ready; `leaving`: those that the cloud will take away; `present`: these, and those being
-               given back too; `needed`: how many the wanted trials need
-    idle       instances on which nothing may run any more
-    touched    trials whose wanted and real place may differ since the last `reconcile`
-    no_model   the run is being ended, and no checkpoint can be its result
-    stirred    the present event has changed something on which decisions depend
-    woken      a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
-               ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
-    refusals   batches of launches in a row that were refused, since `refused_since`; `refused`: the newest one; `launch_at`: when to ask again
-    noticed    instances that were told to leave before they were ready, and by when
-    replan     the policy must be asked; `replace`: trials must be placed anew; `refit`: the number of instances may be wrong
+    publishing  the model that is being put in its place; `published`: the one that lies there
+    unreadable  "trial/checkpoint" of models that cannot be read
+    no_model    the best model is in the store, which does not give it
     """
 
-    facts: RunFacts
-    policy: Policy
-    outline: Outline
-    ledger: Ledger
-    now: float = 0.0
-    heard_at: float = 0.0
-    seq: int = 0
-    phase: RunPhase = RunPhase.RUNNING
-    ending: Status | None = None
-    hard: bool = False
-    close_by: float | None = None
-    plan: Plan = field(default_factory=Plan)
-    woken: bool = False
-    stirred: bool = False
-    replan: bool = True
-    replace: bool = False
-    refit: bool = False
-    trials: dict[str, Trial] = field(default_factory=dict)
+    publishing: Incumbent | None = None
+    published: Published | None = None
+    unreadable: set[str] = field(default_factory=set)
+    no_model: bool = False
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All instances, and when more may be asked for.
+
+    live      instances that are asked for or ready; `leaving`: those that the cloud will take away; `present`: these, and those being given
+              back too
+    noticed   instances that were told to leave before they were ready, and by when
+    refusals  batches of launches in a row that were refused, since `refused_since`; `refused`: the newest one; `launch_at`: when to ask again
+    held_back what is wanted and not asked for, if anything is
+    """
+
     instances: dict[str, Instance] = field(default_factory=dict)
-    under_way: dict[str, AnyCommand] = field(default_factory=dict)
-    timer: SetTimer | None = None
-    holding: int = 0
-    wanted: dict[str, Allocation] = field(default_factory=dict)
-    aimed: dict[str, None] = field(default_factory=dict)
-    ended: list[str] = field(default_factory=list)
-    waiting: Waiting = field(default_factory=Waiting)
-    roomy: dict[str, None] = field(default_factory=dict)
-    sizes: Counter[int] = field(default_factory=Counter)
     live: int = 0
     leaving: int = 0
     present: int = 0
-    needed: int = 0
-    idle: dict[str, None] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
-    slowest_s: float = 0.0
+    noticed: dict[str, float | None] = field(default_factory=dict)
     refusals: int = 0
     refused: int = 0
     refused_since: float = -math.inf
     launch_at: float = -math.inf
-    noticed: dict[str, float | None] = field(default_factory=dict)
-    unreadable: set[str] = field(default_factory=set)
-    publishing: Incumbent | None = None
-    no_model: bool = False
-    published: Published | None = None
-    finished: bool = False
-    notes: list[str] = field(default_factory=list)
+    held_back: HeldBack | None = None
 
-    def go(self, phase: RunPhase) -> None:
-        """Change phase along the table."""
-        self.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+    def add(self, instance: Instance) -> None:
+        """One more is asked for."""
+        self.instances[instance.id] = instance
+        self.live += 1
+        self.present += 1
 
-    def go_instance(self, instance: Instance, phase: InstancePhase) -> None:
+    def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Change an instance's phase along the table."""
         old, instance.phase = instance.phase, move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase)
         self.live += (phase in LIVE) - (old in LIVE)
         self.leaving += (phase is InstancePhase.LEAVING) - (old is InstancePhase.LEAVING)
         self.present -= phase in GONE
 
+
+@dataclass(slots=True)
+class PlanInForce:
+    """The last plan that was adopted, and what the policy remembers.
+
+    order      its allocations, most valuable first; `wanted`: those of trials that may still run
+    last       the answer that brought it
+    memory     what the policy is given back with the next question
+    reached    trials that have made the reports after which it wants to be asked, since this plan was adopted
+    question   the one that is open; `asked`: the last one, and `asked_s` when; `answer`: its answer, as long as nobody has judged it
+    failures   answers in a row that were of no use; `again_s`: when it may be asked again
+    """
+
+    order: Order = field(default_factory=Order)
+    wanted: dict[str, Allocation] = field(default_factory=dict)
+    last: PlanChange = field(default_factory=PlanChange)
+    memory: dict[str, Json] = field(default_factory=dict)
+    reached: dict[str, None] = field(default_factory=dict)
+    question: str | None = None
+    asked: str = ""
+    asked_s: float = -math.inf
+    answer: tuple[PlanChange, dict[str, Json]] | str | None = None
+    failures: int = 0
+    again_s: float = -math.inf
+
+    @property
+    def stage(self) -> int:
+        """Index of the present stage, from 0."""
+        return self.last.stage
+
+
+@dataclass(slots=True)
+class Aims:
+    """Where wanted trials should run: derived from plan and fleet.
+
+    aimed    trials that have a target; `waiting`: wanted ones without; `sizes`: how many wanted ones there are of each number of GPUs
+    needed   instances that the wanted trials need
+    """
+
+    aimed: dict[str, None] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
+    sizes: Counter[int] = field(default_factory=Counter)
+    needed: int = 0
+
+
+@dataclass(slots=True)
+class Agenda:
+    """What must be looked at next.
+
+    woken     a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
+              ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
+    stirred   the present event has changed something on which decisions depend
+    resumed   it says what a new daemon has found: what is derived must be made anew
+    because   why more instances would be asked for now
+    hold      a plan is about to come: nothing is begun or given back that it might undo
+    ask       why the policy must be asked, None if it need not; `about`: whose report or end it is, if it is one's
+    replace   trials must be placed anew; `refit`: the number of instances may be wrong
+    ended     trials that have finished or failed since the last decision, and how many GPUs were wanted for them
+    roomy     instances where room has appeared since trials were last placed; `idle`: those on which nothing may run any more
+    touched   trials whose wanted and real place may differ since the last `reconcile`
+    saved     trials with a new checkpoint; `judge`: those that have ended by a fault; `waited`: those whose ranks wait for others
+    missing   instances that a resumed run did not find, and since when, if their cloud tells
+    refused   launches that were refused: number of their batch, and whether asking again may help; `came`: an instance has come
+    """
+
+    woken: bool = False
+    stirred: bool = False
+    resumed: bool = False
+    because: LaunchCause = "room"
+    hold: bool = False
+    ask: AskCause | None = None
+    about: str | None = None
+    replace: bool = False
+    refit: bool = False
+    ended: dict[str, int] = field(default_factory=dict)
+    roomy: dict[str, None] = field(default_factory=dict)
+    idle: dict[str, None] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+    saved: list[str] = field(default_factory=list)
+    judge: dict[str, FailCause] = field(default_factory=dict)
+    waited: list[str] = field(default_factory=list)
+    missing: dict[str, float | None] | None = None
+    refused: list[tuple[int, bool]] = field(default_factory=list)
+    came: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """A run.
+
+    rules      what this version decides by; nothing that was recorded is read with them
+    heard_at   when the event before the present one was; a daemon that has died has lived at least until then
+    seq        events so far; `given`: commands so far that followed from the present one. A command's id is made of both
+    holding    attempts that hold GPUs
+    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
+    timer      the one timer that is set
+    ending     how the run ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt may be left then
+    promised   what agents were told last
+    """
+
+    facts: RunFacts
+    ledger: Ledger
+    rules: Rules = RULES
+    now: float = 0.0
+    heard_at: float = 0.0
+    seq: int = 0
+    given: int = 0
+    phase: RunPhase = RunPhase.RUNNING
+    ending: Status | None = None
+    hard: bool = False
+    why: CloseCause | None = None
+    close_by: float | None = None
+    finished: bool = False
+    trials: dict[str, Trial] = field(default_factory=dict)
+    holding: int = 0
+    slowest_s: float = 0.0
+    fleet: Fleet = field(default_factory=Fleet)
+    plan: PlanInForce = field(default_factory=PlanInForce)
+    result: Result = field(default_factory=Result)
+    under_way: dict[str, AnyCommand] = field(default_factory=dict)
+    timer: SetTimer | None = None
+    promised: Promised | None = None
+    notes: list[str] = field(default_factory=list)
+    aims: Aims = field(default_factory=Aims)
+    agenda: Agenda = field(default_factory=Agenda)
+
+    @property
+    def outline(self) -> Outline:
+        """The whole run as it was planned; without stages where that was not recorded."""
+        return UNKNOWN if self.facts.outline is None else self.facts.outline
+
+    def go(self, phase: RunPhase) -> None:
+        """Change phase along the table."""
+        self.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+
     def touch(self, trial: str) -> None:
         """Have `reconcile` look at this trial."""
-        self.touched[trial] = None
+        self.agenda.touched[trial] = None
+
+    @property
+    def next_id(self) -> str:
+        """The id of the next command."""
+        return f"{self.seq}.{self.given}"
 
 
-class ImpossibleRunError(Exception):
-    """The limits fit nothing; whoever starts a run asks the policy for its outline before."""
-
-    def __init__(self, impossible: Impossible) -> None:
-        super().__init__(impossible.reason)
-        self.impossible = impossible
+UNKNOWN = Outline((), (), 0.0)
 
 
-def new_state(facts: RunFacts) -> State:
-    """The state before the first event is handled."""
-    policy = make_policy(facts.problem)
-    outline = policy.outline()
-    if isinstance(outline, Impossible):
-        raise ImpossibleRunError(outline)
-    return State(facts, policy, outline, Ledger(facts.cluster.usd_per_gpu_h))
+def new_state(facts: RunFacts, rules: Rules = RULES) -> State:
+    """The state before the first event."""
+    return State(facts, Ledger(facts.cluster.usd_per_gpu_h), rules)

@@ -1,34 +1,107 @@
-"""The decision core as one function: an event in, commands out.
+"""The decision core as three moves: an event is recorded, what follows is decided, and each decision is recorded before the next is made.
 
-The one rule: no clock, no network, no randomness, no logging. The same events give the same commands, for real, in simulation and in replay.
+The one rule: no clock, no network, no randomness, no logging. `step` is for a run that goes on; `follow` reads one, and decides nothing.
 """
 
 from __future__ import annotations
 
-from seerd.core.apply import apply
-from seerd.core.commands import AnyCommand
-from seerd.core.decide import decide
-from seerd.core.events import AnyEvent, RunResumed, TrialCheckpointed, TrialReported, TrialTraining, TrialWaited
-from seerd.core.reconcile import reconcile
-from seerd.core.state import State
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from seerd.core.aiming import derive
+from seerd.core.commands import AnyCommand, Command
+from seerd.core.decide import ask, decide, promises
+from seerd.core.enact import AnyDecision, enact
+from seerd.core.events import (
+    AnyEvent,
+    InstanceLost,
+    PolicyAnswered,
+    RunResumed,
+    TrialCheckpointed,
+    TrialReported,
+    TrialTraining,
+    TrialWaited,
+)
+from seerd.core.reconcile import reconcile, set_timer
+from seerd.core.record import record
+from seerd.core.settle import settle
+from seerd.core.state import Agenda, State
 
 QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
-"""Most events of a run. They leave nothing to decide unless `apply` says so, and deciding and reconciling twice gives nothing new."""
+"""Most events of a run. They leave nothing to decide unless `record` says so, and deciding and reconciling twice gives nothing new."""
 
 
-def step(state: State, event: AnyEvent) -> list[AnyCommand]:
-    """Handle one event; the commands that must now be carried out.
-
-    After `RunResumed` these are all commands whose outcome is not known, under their old ids, and the new ones behind them.
+def step(state: State, event: AnyEvent) -> list[AnyDecision]:
+    """Handle one event; what was decided, in order. The commands among it must now be carried out, after `RunResumed` behind those of
+    `unfinished` that are still under way.
     """
+    take(state, event)
+    return list(decisions(state, event))
+
+
+def take(state: State, event: AnyEvent) -> None:
+    """Record an event."""
     state.seq += 1
+    state.given = 0
     state.heard_at = state.now
     state.now = max(state.now, event.at)
-    state.stirred = False
-    apply(state, event)
-    if isinstance(event, QUIET) and not state.stirred:
-        return []
-    decide(state)
-    before = list(state.under_way.values()) if isinstance(event, RunResumed) else []
-    new = reconcile(state)
-    return [command for command in before if command.id in state.under_way] + new
+    state.agenda.stirred = False
+    state.agenda.because = "room"
+    record(state, event)
+
+
+def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
+    """What follows from the event that was just taken. Each decision is written down when the next one is asked for."""
+    quiet = isinstance(event, QUIET)
+    for decision in chain(settle(state), _later(state, quiet=quiet)):
+        yield decision
+        enact(state, decision)
+
+
+def _later(state: State, *, quiet: bool) -> Iterator[AnyDecision]:
+    """Looked for only when everything is settled."""
+    if quiet and not state.agenda.stirred:
+        return
+    if state.agenda.resumed:
+        derive(state)
+    yield from decide(state)
+    yield from reconcile(state)
+    yield from ask(state)
+    yield from promises(state)
+    yield from set_timer(state)
+
+
+def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> None:
+    """Read one event and what was decided: the state is as it was then."""
+    take(state, event)
+    for decision in decided:
+        enact(state, decision)
+    # What was to be looked at has been, by whoever decided.
+    if isinstance(event, QUIET):
+        state.agenda.saved.clear()
+        state.agenda.waited.clear()
+        state.agenda.ask = None
+    else:
+        state.agenda = Agenda()
+
+
+def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
+    """Those that must be carried out."""
+    return [one for one in decided if isinstance(one, Command)]
+
+
+def unfinished(state: State) -> list[AnyCommand]:
+    """Commands whose outcome is not known: after a restart exactly these are carried on."""
+    return list(state.under_way.values())
+
+
+def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> Iterator[str]:
+    """Trials that may be seen otherwise by a policy after this event than before it."""
+    for what in (event, *decided):
+        trial = getattr(what, "trial", None)
+        if trial is not None:
+            yield trial
+    if isinstance(event, InstanceLost | RunResumed):
+        yield from (saved.trial for saved in event.saved)
+    if isinstance(event, PolicyAnswered):
+        yield from event.plan.eliminated

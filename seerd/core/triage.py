@@ -11,10 +11,9 @@ from statistics import fmean
 
 from seerd.core.events import TrialStalled, TrialWaited
 from seerd.core.lifecycle import TrialPhase
+from seerd.core.rules import RULES
 from seerd.core.state import Stall, State, Trial
-
-SLOW_SHARE = 0.25
-"""A rank is slow if each of the others waits for this part of its time more than it does itself."""
+from seerd.core.verdicts import Slow
 
 
 def node_stalled(state: State, trial: Trial, event: TrialStalled) -> None:
@@ -23,12 +22,13 @@ def node_stalled(state: State, trial: Trial, event: TrialStalled) -> None:
         trial.stalls.pop(event.instance, None)
         return
     trial.stalls[event.instance] = Stall(event.hung, (event.units, event.ticks))
-    if trial.phase is TrialPhase.RUNNING and not trial.ends and _hangs(trial):
-        trial.hung = True
-        state.touch(trial.id)
+    state.touch(trial.id)
 
 
-def _hangs(trial: Trial) -> bool:
+def hangs(trial: Trial) -> bool:
+    """Whether some ranks of its attempt do nothing, and all others wait for them."""
+    if trial.phase is not TrialPhase.RUNNING or trial.ends or not trial.stalls:
+        return False
     if len(trial.stalls) < len(trial.held or ()):
         return False
     hung = [stall.position for stall in trial.stalls.values() if stall.hung]
@@ -39,30 +39,26 @@ def _hangs(trial: Trial) -> bool:
 def node_waited(state: State, trial: Trial, event: TrialWaited) -> None:
     """How much the ranks on one of its instances wait for others."""
     trial.waits[event.instance] = dict(zip(event.ranks, event.shares, strict=False))
+    state.agenda.waited.append(trial.id)
+
+
+def newly_slow(trial: Trial, share: float) -> Slow | None:
+    """The rank that is known only now to keep the others waiting, if there is one. `share`: see `Rules.slow_share`."""
     if len(trial.waits) < len(trial.held or ()):
-        return
-    found = slow_rank({rank: share for waits in trial.waits.values() for rank, share in waits.items()})
+        return None
+    found = slow_rank({rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share)
     if found is None or found[0] in trial.slow:
-        return
-    trial.slow[found[0]] = event.at
-    trial.note = _slow_text(trial)
-    state.notes.append(trial.note)
-
-
-def _slow_text(trial: Trial) -> str:
-    """Who keeps the others waiting; empty if nobody does."""
-    found = slow_rank({rank: share for waits in trial.waits.values() for rank, share in waits.items()})
-    if found is None:
-        return ""
-    rank, share = found
+        return None
+    rank, waited = found
     node = next(node for node, waits in trial.waits.items() if rank in waits)
-    return f"rank {rank} of {trial.id} on {node} keeps the others waiting {share:.0%} of the time"
+    text = f"rank {rank} of {trial.id} on {node} keeps the others waiting {waited:.0%} of the time"
+    return Slow(trial=trial.id, rank=rank, detail=text)
 
 
-def slow_rank(shares: Mapping[int, float]) -> tuple[int, float] | None:
+def slow_rank(shares: Mapping[int, float], least: float = RULES.slow_share) -> tuple[int, float] | None:
     """The rank that keeps all others waiting, and for which part of their time more than its own they do; None if there is none."""
     if len(shares) < 2:
         return None
     rank = min(shares, key=lambda each: (shares[each], each))
     others = [share - shares[rank] for each, share in shares.items() if each != rank]
-    return (rank, fmean(others)) if min(others) >= SLOW_SHARE else None
+    return (rank, fmean(others)) if min(others) >= least else None

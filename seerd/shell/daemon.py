@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from seerd.core.commands import AnyCommand, Launch
+from planner.model import View
+from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
 from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
-from seerd.core.step import step
+from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
@@ -56,7 +57,7 @@ class Daemon:
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
-        known = [i.id for i in self.state.instances.values() if i.phase in THERE and i.ready_at is not None]
+        known = [i.id for i in self.state.fleet.instances.values() if i.phase in THERE and i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         async with self._world():
             found = await self._dispatch.reattach(known, launches)
@@ -99,11 +100,15 @@ class Daemon:
         self._handle([first, *self._drain()])
 
     def _handle(self, events: list[AnyEvent]) -> None:
-        entries = []
+        entries, carried_on = [], []
         for event in map(self._in_order, events):
-            commands = step(self.state, event)
-            entries.append(Entry(self.state.seq, event, commands))
+            before = unfinished(self.state) if isinstance(event, RunResumed) else []
+            entry = Entry(self.state.seq + 1, event, step(self.state, event))
+            entries.append(entry)
+            carried_on += [command for command in before if command.id in self.state.under_way]
+            self._put_question(entry, carried_on)
         self._journal.append(entries)
+        self._dispatch.carry_out(carried_on)
         for entry in entries:
             self._dispatch.carry_out(entry.commands)
         for instance, fact in {
@@ -114,6 +119,14 @@ class Daemon:
             self._dispatch.collect(instance)
         self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
         self._watcher(self.state, self.clock.now(), entries)
+
+    def _put_question(self, entry: Entry, carried_on: list[AnyCommand]) -> None:
+        """A question is about the run as it is now, whatever else is handled before it is sent."""
+        self._dispatch.heard(entry)
+        for command in [*entry.commands, *carried_on]:
+            if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
+                view = View(self.state.now, self.state.facts.mode, self.state.trials)
+                self._dispatch.put_question(command.id, view, self.state.plan)
 
     def _keep_checkpoints(self, events: list[TrialCheckpointed]) -> None:
         for name in {event.trial for event in events} & self.state.trials.keys():
@@ -154,7 +167,7 @@ class Daemon:
         return [Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "") for t in trials]
 
     def _known(self, instance: str) -> tuple[int, str]:
-        there = self.state.instances.get(instance)
+        there = self.state.fleet.instances.get(instance)
         return (0, "") if there is None else (there.seen, there.boot)
 
     @contextlib.contextmanager

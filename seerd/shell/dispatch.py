@@ -15,8 +15,10 @@ from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
+from planner.model import View
 from seerd.core.commands import (
     AnyCommand,
+    AskPolicy,
     Command,
     Finish,
     Launch,
@@ -32,13 +34,19 @@ from seerd.core.events import (
     InstanceTerminated,
     LaunchRefused,
     ModelPublished,
+    PolicyAnswered,
+    PolicyFailed,
     PublishFailed,
     Remarked,
     Saved,
     TimerFired,
 )
-from seerd.errors import LaunchError, ProviderError, StoreError
+from seerd.core.state import PlanInForce
+from seerd.core.step import trials_of
+from seerd.core.verdicts import Declined
+from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.shell.clock import RunClock
+from seerd.shell.journal import Entry
 from seerd.shell.providers.base import Launched, Loss, Span
 from seerd.shell.talks import Outcome, Talks
 from seerd.shell.translate import saved_of
@@ -76,9 +84,11 @@ class Dispatch:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._more: set[asyncio.Task[Any]] = set()
         self._kept: dict[str, Sequence[str]] = {}
+        self._changed: set[str] = set()
 
     async def open(self) -> None:
         """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at all."""
+        self._world.policy.start()
         await self._world.provider.open()
         await self._world.store.open()
         self._beside(self._keep_finding_losses())
@@ -105,6 +115,17 @@ class Dispatch:
             self._talks.renew()
         for command in commands:
             self._carry_out(command)
+
+    def heard(self, entry: Entry) -> None:
+        """The policy is to know of it when it is asked next."""
+        self._changed.update(trials_of(entry.event, entry.decided))
+        if any(isinstance(decision, Declined) for decision in entry.decided):
+            self._world.policy.forget()
+
+    def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
+        """Take down what the policy is to be asked; it is asked when the command is carried out."""
+        changed, self._changed = self._changed, set()
+        self._world.policy.note(question, view, plan.memory, plan.order, changed)
 
     def committed(self, instance: str, fact: int) -> None:
         """Facts of this agent up to this number are in the journal."""
@@ -138,6 +159,7 @@ class Dispatch:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._world.collector is not None:
             await self._world.collector.close()
+        await self._world.policy.close()
         await self._talks.close()
         await self._world.provider.close()
         await self._world.store.close()
@@ -151,6 +173,10 @@ class Dispatch:
     @_carry_out.register
     def _(self, command: SetTimer) -> None:
         self._await(command)
+
+    @_carry_out.register
+    def _(self, command: AskPolicy) -> None:
+        self._spawn(command.id, self._ask_policy(command))
 
     @_carry_out.register
     def _(self, command: Launch) -> None:
@@ -185,6 +211,15 @@ class Dispatch:
 
     def _fire(self, command: str) -> None:
         self._core.emit(TimerFired(at=self._clock.now(), command=command))
+
+    async def _ask_policy(self, command: AskPolicy) -> None:
+        try:
+            answer = await self._world.policy.answer()
+        except PolicyError as error:
+            self._core.emit(PolicyFailed(at=self._clock.now(), question=command.id, why=str(error)))
+            return
+        now = self._clock.now()
+        self._core.emit(PolicyAnswered(at=now, question=command.id, plan=answer.plan, memory=answer.memory))
 
     async def _launch(self, command: Launch) -> None:
         try:

@@ -1,11 +1,12 @@
-"""The journal: every event of a run and the commands that followed from it, in one SQLite file.
+"""The journal: every event of a run and what was decided, in one SQLite file, with its format and the version of seerd that wrote it.
 
 The one rule: a batch of events is committed, whole or not at all, before any of its commands is carried out and before any of its facts
-is acknowledged. `PRAGMA synchronous=FULL` makes that hold through a power cut as well (sqlite.org/pragma.html#pragma_synchronous).
+is acknowledged. Nothing is written into a journal of an older format: it is copied first. `PRAGMA synchronous=FULL` makes that hold through a power cut as well (sqlite.org/pragma.html#pragma_synchronous).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sqlite3
 from collections.abc import Iterator
@@ -16,26 +17,37 @@ from typing import Self
 
 import msgspec
 
-from seerd.core.codec import FORMAT, decode_commands, decode_event, encode_commands, encode_event
+from seerd.core.codec import FORMAT, decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import AnyCommand
+from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
+from seerd.core.format1 import convert
+from seerd.core.step import commands_of
 from seerd.errors import JournalError
+from seerd.version import VERSION
 
 LATEST = 1e12
 """No run begins later (wall clock, seconds since 1970)."""
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, commands BLOB NOT NULL) STRICT;
+CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, decisions BLOB NOT NULL) STRICT;
 """
+COLUMNS = {1: "commands", 2: "decisions"}
+"""Formats that can be read, and what the column behind the event is called there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event, its sequence number (from 1) and the commands that followed."""
+    """One event, its sequence number (from 1) and what was decided."""
 
     seq: int
     event: AnyEvent
-    commands: list[AnyCommand]
+    decided: list[AnyDecision]
+
+    @property
+    def commands(self) -> list[AnyCommand]:
+        """What had to be carried out."""
+        return commands_of(self.decided)
 
 
 class Journal:
@@ -44,6 +56,7 @@ class Journal:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
+        self.format = FORMAT
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
@@ -54,19 +67,43 @@ class Journal:
         except sqlite3.Error as error:
             raise JournalError(f"{path} cannot be made: {error}") from error
         journal._set("format", str(FORMAT))
+        journal._set("version", VERSION)
         journal.origin = origin
         return journal
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """An existing journal. Raises `JournalError` if it is none, or of another format."""
+        """An existing journal; to be written, one of an older format is copied and converted first (see `older`).
+
+        Raises `JournalError` if it is none, or of a format that this version does not know.
+        """
         if not path.is_file():
             raise JournalError(f"{path} does not exist")
-        journal = cls(_connect(path, "ro" if read_only else "rw"), path)
-        found = journal._get("format")
-        if found != str(FORMAT):
-            raise JournalError(f"{path} has format {found:.20}, this version of seerd reads {FORMAT}")
-        return journal
+        journal = cls(_connect(path, "ro"), path)
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(journal)
+            journal.format = journal._known_format()
+            if read_only:
+                closing.pop_all()
+                return journal
+            if journal.format != FORMAT:
+                _convert(journal)
+        return cls(_connect(path, "rw"), path)
+
+    def _known_format(self) -> int:
+        found = self._get("format")
+        if found.isdecimal() and int(found) in COLUMNS:
+            return int(found)
+        wrote = self._maybe("version") or "another version"
+        raise JournalError(
+            f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd {VERSION}, which reads formats "
+            f"{' and '.join(map(str, COLUMNS))}: use the version that wrote it, or a newer one"
+        )
+
+    @property
+    def version(self) -> str:
+        """Which version of seerd began it; empty where that was not recorded."""
+        return self._maybe("version")
 
     @property
     def origin(self) -> float:
@@ -85,7 +122,7 @@ class Journal:
 
     def append(self, entries: list[Entry]) -> None:
         """Commit these entries. Nothing of them may be acted upon before this returns."""
-        rows = [(e.seq, e.event.at, encode_event(e.event), encode_commands(e.commands)) for e in entries]
+        rows = [(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided)) for e in entries]
         try:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -94,11 +131,20 @@ class Journal:
             raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """All entries behind sequence number `after`, in order."""
-        query = "SELECT seq, event, commands FROM events WHERE seq > ? ORDER BY seq"
+        """All entries behind sequence number `after`, in order; those of format 1 as they would have been written now."""
+        rows = self._rows(after if self.format == FORMAT else 0)
+        if self.format == FORMAT:
+            yield from (Entry(*row) for row in rows)
+            return
+        for seq, (event, decided) in enumerate(convert([(event, decided) for _, event, decided in rows]), 1):
+            if seq > after:
+                yield Entry(seq, event, decided)
+
+    def _rows(self, after: int) -> Iterator[tuple[int, AnyEvent, list[AnyDecision]]]:
+        query = f"SELECT seq, event, {COLUMNS[self.format]} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
-            for seq, event, commands in self._connection.execute(query, (after,)):
-                yield Entry(int(seq), decode_event(event), decode_commands(commands))
+            for seq, event, decided in self._connection.execute(query, (after,)):
+                yield int(seq), decode_event(event), decode_decisions(decided)
         except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
@@ -114,20 +160,70 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _get(self, key: str) -> str:
+    def _maybe(self, key: str) -> str:
         try:
             row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
             raise JournalError(f"{self.path} is not a journal of seerd: {error}") from error
-        if row is None:
+        return "" if row is None else str(row[0])
+
+    def _get(self, key: str) -> str:
+        found = self._maybe(key)
+        if not found:
             raise JournalError(f"{self.path} is not a journal of seerd: it has no {key}")
-        return str(row[0])
+        return found
 
     def _set(self, key: str, value: str) -> None:
         try:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
         except sqlite3.Error as error:
             raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
+
+
+def older(path: Path, form: int) -> Path:
+    """Where the journal of an older format is kept when it has been converted."""
+    return path.with_name(f"{path.stem}.format{form}{path.suffix}")
+
+
+def _convert(old: Journal) -> None:
+    """Put a journal of today's format in its place; until that is whole, the old one stays as it is."""
+    new_path = old.path.with_name(f"{old.path.stem}.new{old.path.suffix}")
+    _remove(new_path)
+    entries = list(old.entries())
+    with Journal.create(new_path, old.origin) as new:
+        new._set("converted", f"from format {old.format}")
+        new.append(entries)
+        _in_one_file(new)
+    _copy(old, older(old.path, old.format))
+    with Journal(_connect(old.path, "rw"), old.path) as copied:
+        _in_one_file(copied)
+    try:
+        new_path.replace(old.path)
+    except OSError as error:
+        raise JournalError(f"the journal {old.path} cannot be converted: {error.strerror}") from error
+
+
+def _copy(old: Journal, to: Path) -> None:
+    _remove(to)
+    try:
+        with contextlib.closing(sqlite3.connect(to)) as copy:
+            old._connection.backup(copy)
+    except sqlite3.Error as error:
+        raise JournalError(f"the journal {old.path} cannot be copied to {to}: {error}") from error
+
+
+def _in_one_file(journal: Journal) -> None:
+    """Without a log beside it, which would be taken for that of whatever lies there next."""
+    try:
+        journal._connection.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.Error as error:
+        raise JournalError(f"the journal {journal.path} cannot be converted: {error}") from error
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -5,22 +5,53 @@ The one rule: values and questions only; nothing here does anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from agent.protocol import Download, Expected, Job
+from planner.model import View
+from seerd.core.asking import Answer
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
+from seerd.core.plans import Order
 from seerd.shell.collecting import Collector
 from seerd.shell.providers.base import Provider
 from seerd.shell.stores.base import Store
+
+
+class Asker(Protocol):
+    """Asks the run's policy, beside the loop. One question at a time."""
+
+    def start(self) -> None:
+        """Get ready; returns at once."""
+
+    def note(
+        self,
+        question: str,
+        view: View,
+        memory: Mapping[str, Any],
+        order: Order,
+        changed: Collection[str] | None = None,
+    ) -> None:
+        """Take down what to ask: everything as it is now. `changed`: trials that may not be as they were at the question before, None: all."""
+
+    async def answer(self) -> Answer:
+        """The answer to what was noted last. Raises `PolicyError` if there is none."""
+
+    def forget(self) -> None:
+        """The last answer is not the plan."""
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What a run acts on: where instances and checkpoints are, what is trained, where the result goes.
 
+    policy     whoever answers questions of the policy
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has, None where nothing is looked at
     data       lists what instances fetch before they are set up, with fresh URLs
@@ -29,6 +60,7 @@ class World:
 
     provider: Provider
     store: Store
+    policy: Asker
     job: Job
     run: str
     metric: str

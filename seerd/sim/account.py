@@ -91,8 +91,8 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     allowed = allowed_gpu_s(limits, cluster.usd_per_gpu_h)
     usable = usable_gpu_s(limits, allowed, cluster.gpus_per_instance)
     forecast = forecast_outline(outline, cluster, drawn.believed).gpu_s
-    refused = sum(i.phase is InstancePhase.REFUSED for i in state.instances.values())
-    lost = sum(bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.instances.values())
+    refused = sum(i.phase is InstancePhase.REFUSED for i in state.fleet.instances.values())
+    lost = sum(bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.fleet.instances.values())
     plan_end_s = outline.stages[-1].end_s
     run = "cloud" if refused or lost else "finished" if closing.at_s < plan_end_s - TIMERS_S else "early"
     plan = "peak" if _all_at_once(outline, limits, cluster.gpus_per_instance) else "plan"

@@ -154,7 +154,7 @@ class _UnitTime:
 
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     """What came of a run that is over."""
-    best = state.published.incumbent if state.published else incumbent(state)
+    best = state.result.published.incumbent if state.result.published else incumbent(state)
     cluster, limits = setting.cluster, setting.limits
     rented = cluster.billing == "rented"
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s

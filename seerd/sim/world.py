@@ -1,7 +1,7 @@
 """The core in a simulated world: time is a heap, the cloud and the agents are a `Fleet`, and a run takes milliseconds.
 
 The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event counts once it is there. A killed daemon
-loses everything else, and the next one rebuilds its state by stepping through the journal, which must give the same commands again.
+loses everything else, and the next one reads its state from the journal. The policy answers before anything else of that moment happens.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from seerd.core.codec import encode_commands
+from planner.model import View
+from seerd.core.asking import Asking, outlined
+from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AnyCommand,
+    AskPolicy,
     Finish,
     Launch,
     Publish,
@@ -22,10 +25,12 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
+from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
     ModelPublished,
     Notice,
+    PolicyAnswered,
     RunFacts,
     RunResumed,
     RunStarted,
@@ -34,8 +39,10 @@ from seerd.core.events import (
 )
 from seerd.core.invariants import violations
 from seerd.core.limits import lease_s
+from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
-from seerd.core.step import step
+from seerd.core.plans import Order
+from seerd.core.step import commands_of, follow, step, unfinished
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import Fleet
 from seerd.sim.heap import NANOSECONDS, Heap
@@ -60,8 +67,8 @@ class World:
         kill_after: frozenset[int] = frozenset(),
         checked: bool = True,
     ) -> None:
-        self.facts = facts
-        self.journal: list[tuple[AnyEvent, list[AnyCommand]]] = []
+        self.facts = facts = outlined(facts)
+        self.journal: list[tuple[AnyEvent, list[AnyDecision]]] = []
         self.state = new_state(facts)
         self.up = True
         self.down_s = 1.0
@@ -77,6 +84,7 @@ class World:
         self._incarnation = 0
         self._inbox: deque[tuple[AnyEvent, ...]] = deque()
         self._busy = False
+        self._asking: Asking | None = None
 
     @property
     def now(self) -> float:
@@ -125,14 +133,15 @@ class World:
             return
         self.events += len(events)
         if not self._checked:
-            for command in step(self.state, events[0]):
+            for command in commands_of(step(self.state, events[0])):
                 self._carry_out(command)
             return
         batch: list[AnyCommand] = []
         for event in events:
-            commands = step(self.state, event)
-            self.journal.append((event, commands))
-            batch += commands
+            before = unfinished(self.state) if isinstance(event, RunResumed) else []
+            decided = step(self.state, event)
+            self.journal.append((event, decided))
+            batch += [command for command in before if command.id in self.state.under_way] + commands_of(decided)
         problems = violations(self.state)
         assert not problems, f"after {events[-1]}: {problems}"
         if self._kill_after & set(range(self.state.seq - len(events) + 1, self.state.seq + 1)):
@@ -158,16 +167,32 @@ class World:
     def resume(self) -> None:
         """A new daemon reads the journal, looks at what is there, and goes on."""
         self._incarnation += 1
-        self.state = new_state(self.facts)
-        for event, commands in self.journal:
-            again = step(self.state, event)
-            assert encode_commands(again) == encode_commands(commands), f"replay differs at {event}"
+        self._asking = None
+        self.state = self.read(self.state.rules)
         self.up = True
         if not self.journal:
             self.tell(RunStarted(at=self.now, facts=self.facts))
             return
         alive = tuple(machine.id for machine in self.fleet.machines.values() if machine.alive)
         self.tell(RunResumed(at=self.now, alive=alive), *self.fleet.missed())
+
+    def read(self, rules: Rules | None = RULES) -> State:
+        """The state at the end of the journal, as it lies on a disk; `rules`: of whoever goes on from there, None: nobody does."""
+        state = new_state(self.facts, rules)  # type: ignore[arg-type]  # reading asks nobody for a rule
+        for event, decided in self.journal:
+            follow(state, decode_event(encode_event(event)), decode_decisions(encode_decisions(decided)))
+        return state
+
+    def _ask(self, command: AskPolicy) -> None:
+        """Nobody comes between a question and its answer."""
+        plan = self.state.plan
+        if self._asking is None or plan.failures:
+            self._asking = Asking(self.facts.problem, plan.memory, Order(plan.order))
+        answer = self._asking.ask(View(self.state.now, self.facts.mode, self.state.trials))
+        event = PolicyAnswered(at=self.now, question=command.id, plan=answer.plan, memory=answer.memory)
+        self._inbox.appendleft((event,))
+        if not self._busy:
+            self.tell(*self._inbox.popleft())
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
         """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
@@ -180,6 +205,8 @@ class World:
                 self.fleet.order(command)
             case SetTimer():
                 self._set_timer(command)
+            case AskPolicy():
+                self._ask(command)
             case Launch():
                 self.fleet.launch(command)
             case Terminate():

@@ -96,7 +96,7 @@ class Attempts:
 
     def lose(self, instance: str, before: Before, state: State) -> None:
         """An instance is gone, and with it what ran there."""
-        ended_s = state.instances[instance].ended_at
+        ended_s = state.fleet.instances[instance].ended_at
         for name in before.trials:
             for held in self._last[name].held if name in self._last else ():
                 if held.instance == instance and held.until_s is None:
@@ -120,9 +120,9 @@ class Attempts:
 def gone(before: Before, event: AnyEvent, state: State) -> list[str]:
     """Instances that have been lost with this event."""
     if isinstance(event, InstanceLost):
-        instance = state.instances.get(event.instance)
+        instance = state.fleet.instances.get(event.instance)
         return [event.instance] if instance is not None and instance.ended_at is not None else []
-    return [name for name in before.there if state.instances[name].ended_at is not None]
+    return [name for name in before.there if state.fleet.instances[name].ended_at is not None]
 
 
 def _better(old: Report | None, new: Report, state: State) -> Report | None:

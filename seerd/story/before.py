@@ -60,18 +60,18 @@ class Before:
             state.now,
             state.phase,
             state.plan,
-            state.wanted,
-            state.live,
-            state.needed,
-            state.launch_at,
+            state.plan.wanted,
+            state.fleet.live,
+            state.aims.needed,
+            state.fleet.launch_at,
             {trial.id: _trial(state, trial) for trial in _concerned(state, event)},
-            tuple(i.id for i in state.instances.values() if i.phase in THERE) if resumed else (),
-            _leaving(state) if state.leaving else (),
+            tuple(i.id for i in state.fleet.instances.values() if i.phase in THERE) if resumed else (),
+            _leaving(state) if state.fleet.leaving else (),
         )
 
 
 def _leaving(state: State) -> tuple[str, ...]:
-    return tuple(i.id for i in state.instances.values() if i.phase is InstancePhase.LEAVING)
+    return tuple(i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING)
 
 
 def _concerned(state: State, event: AnyEvent) -> Iterable[Trial]:
@@ -82,7 +82,7 @@ def _concerned(state: State, event: AnyEvent) -> Iterable[Trial]:
         order = state.under_way.get(event.command)
         names = (order.trial,) if isinstance(order, StartTrial) else ()
     elif isinstance(event, InstanceLost | InstanceTerminated):
-        instance = state.instances.get(event.instance)
+        instance = state.fleet.instances.get(event.instance)
         names = () if instance is None else dict.fromkeys(instance.busy.values())
     elif isinstance(event, RunResumed):
         names = [trial.id for trial in state.trials.values() if trial.held is not None]

@@ -69,7 +69,7 @@ def costs(story: Story, state: State, now_s: float) -> list[Cost]:
     for charge in state.ledger.charges():
         for chapter, gpu_s in _divided(charge, starts, now_s):
             billed[chapter][charge.instance] = billed[chapter].get(charge.instance, Fraction(0)) + gpu_s
-        known = state.instances.get(charge.instance)
+        known = state.fleet.instances.get(charge.instance)
         sizes[charge.instance] = charge.gpus if known is None else known.gpus
     held, starting = _held(story, starts, now_s)
     if state.facts.cluster.billing == "held":

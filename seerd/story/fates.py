@@ -37,7 +37,7 @@ def fate(trial: Trial, story: Story, state: State) -> Fate:
 def fate_of(trial: Trial, beats: Sequence[AnyBeat], attempts: Sequence[Attempt], state: State) -> Fate:
     """The same, with what names the trial, and its attempts."""
     kind, why = _fate(trial, beats, attempts, state)
-    handed_back = state.published is not None and state.published.incumbent.trial == trial.id
+    handed_back = state.result.published is not None and state.result.published.incumbent.trial == trial.id
     return Fate(kind, why, handed_back)
 
 

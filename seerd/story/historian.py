@@ -116,12 +116,12 @@ class Historian:
                 yield run.resumed(before, event, state)
             case StopAsked():
                 yield StopWanted(event=state.seq, at_s=state.now, hard=event.hard)
-            case InstanceReady() if event.instance in state.instances:
+            case InstanceReady() if event.instance in state.fleet.instances:
                 yield instances.came(event, self._asked_s.get(event.command, state.now), state)
-            case LaunchRefused() if event.command in state.instances:
+            case LaunchRefused() if event.command in state.fleet.instances:
                 yield instances.refused(event, state)
             case InstanceNoticed():
-                there = state.instances.get(event.instance)
+                there = state.fleet.instances.get(event.instance)
                 busy = tuple(dict.fromkeys(there.busy.values())) if there is not None else ()
                 yield instances.noticed(event, busy, state)
             case Remarked():
@@ -140,7 +140,7 @@ class Historian:
             for name in names:
                 attempts.lose(name, before, state)
             yield from instances.lost(names, before, state)
-        if isinstance(event, InstanceTerminated) and event.instance in state.instances:
+        if isinstance(event, InstanceTerminated) and event.instance in state.fleet.instances:
             attempts.lose(event.instance, before, state)
         for ended in trials.ended(before, event, state):
             attempts.end(ended, event)
@@ -202,7 +202,7 @@ def _turns(before: Before, state: State, last: Chapter) -> bool:
     if last.stage is None or state.plan is before.plan:
         return last.stage is None
     several = len(state.outline.stages) > 1
-    fresh = several and bool(state.plan.new) and not before.wanted.keys() & state.wanted.keys()
+    fresh = several and bool(state.plan.last.new) and not before.wanted.keys() & state.plan.wanted.keys()
     return state.plan.stage != last.stage or fresh
 
 
@@ -211,6 +211,6 @@ def _chapter(state: State, earlier: Sequence[Chapter]) -> Chapter:
     times = 1 + sum(chapter.stage == stage for chapter in earlier)
     if stage is None:
         return Chapter(None, state.now, None, (), times=times)
-    groups = trials.sized(Counter(allocation.gpus for allocation in state.wanted.values()))
+    groups = trials.sized(Counter(allocation.gpus for allocation in state.plan.wanted.values()))
     planned_end_s = state.outline.stages[stage].end_s if times == 1 else None
     return Chapter(stage, state.now, planned_end_s, groups, times=times)

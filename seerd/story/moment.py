@@ -41,9 +41,9 @@ Json = dict[str, Any]
 def moment_json(at_s: float, story: Story, state: State) -> Json:
     """The object of `replay --at --json`, but for what the replay itself has found."""
     stages, stage = state.outline.stages, state.plan.stage
-    present = [instance for instance in state.instances.values() if instance.phase not in GONE]
-    wanted = sized(Counter(allocation.gpus for allocation in state.wanted.values()))
-    waiting = [name for name in state.wanted if state.trials[name].held is None]
+    present = [instance for instance in state.fleet.instances.values() if instance.phase not in GONE]
+    wanted = sized(Counter(allocation.gpus for allocation in state.plan.wanted.values()))
+    waiting = [name for name in state.plan.wanted if state.trials[name].held is None]
     return {
         "run": state.facts.run,
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
@@ -54,8 +54,8 @@ def moment_json(at_s: float, story: Story, state: State) -> Json:
         "stages": len(stages),
         "stage_end_s": stages[stage].end_s,
         "wanted": msgspec.to_builtins(wanted),
-        "instances_needed": state.needed,
-        "instances_live": state.live,
+        "instances_needed": state.aims.needed,
+        "instances_live": state.fleet.live,
         "running": [_running(t) for t in state.trials.values() if t.held is not None],
         "waiting": [{"trial": name, "gpus": state.trials[name].gpus} for name in waiting],
         "instances": [_instance(instance) for instance in present],
@@ -114,8 +114,8 @@ def _next(state: State) -> list[Json]:
     if state.phase is not RunPhase.RUNNING:
         return []
     due = [("deadline", close_at(state)), ("budget", exhausted_at(state))]
-    due += [("plan", state.plan.ask_at_s)] if state.plan.ask_at_s is not None else []
-    due += [("launch", state.launch_at)] if state.now < state.launch_at and state.live < state.needed else []
+    due += [("plan", state.plan.last.ask_at_s)] if state.plan.last.ask_at_s is not None else []
+    due += [("launch", state.fleet.launch_at)] if state.now < state.fleet.launch_at and state.fleet.live < state.aims.needed else []
     soonest = sorted((seconds, what) for what, seconds in due if math.isfinite(seconds))
     return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in soonest]
 

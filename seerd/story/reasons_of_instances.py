@@ -35,9 +35,9 @@ def asked(before: Before, event: AnyEvent, commands: Sequence[Launch], state: St
         why=_ask_cause(before, event, state),
         instances=tuple(command.id for command in commands),
         gpus_each=commands[0].gpus,
-        wanted=sized(state.sizes),
-        needed=state.needed,
-        had=state.live - len(commands),
+        wanted=sized(state.aims.sizes),
+        needed=state.aims.needed,
+        had=state.fleet.live - len(commands),
     )
 
 
@@ -63,7 +63,7 @@ def given_back(before: Before, event: AnyEvent, commands: Sequence[Terminate], s
             cause = "leaving"
         causes.setdefault(cause, []).append(command.instance)
     for cause, names in causes.items():
-        needed = 0 if cause == "end" else state.needed
+        needed = 0 if cause == "end" else state.aims.needed
         yield GivenBack(
             event=state.seq, at_s=state.now, why=cause, instances=tuple(names), needed=needed, had=before.live
         )
@@ -84,8 +84,8 @@ def came(event: InstanceReady, asked_s: float, state: State) -> Came:
 
 def refused(event: LaunchRefused, state: State) -> Refused:
     """A launch that has come to nothing."""
-    again = state.phase is RunPhase.RUNNING and state.now < state.launch_at < math.inf
-    again_s = round(state.launch_at, 3) if again else None
+    again = state.phase is RunPhase.RUNNING and state.now < state.fleet.launch_at < math.inf
+    again_s = round(state.fleet.launch_at, 3) if again else None
     return Refused(event=state.seq, at_s=state.now, instance=event.command, detail=event.why, again_s=again_s)
 
 
@@ -98,7 +98,7 @@ def noticed(event: InstanceNoticed, trials: tuple[str, ...], state: State) -> No
 def lost(names: Sequence[str], before: Before, state: State) -> Iterator[Lost]:
     """Instances that are gone since this step, without having been given back."""
     for name in names:
-        instance = state.instances[name]
+        instance = state.fleet.instances[name]
         held = [t for t, old in before.trials.items() if any(slots.node == name for slots in old.held or ())]
         yield Lost(
             event=state.seq,
@@ -120,11 +120,11 @@ def held_back(state: State) -> HeldBack | None:
         why, trials = _no_start(state)
     if why is None:
         return None
-    return HeldBack(event=state.seq, at_s=state.now, why=why, needed=state.needed, had=state.live, trials=trials)
+    return HeldBack(event=state.seq, at_s=state.now, why=why, needed=state.aims.needed, had=state.fleet.live, trials=trials)
 
 
 def _no_launch(state: State) -> HoldCause | None:
-    if state.live >= state.needed or state.now < state.launch_at:
+    if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
         return None
     if not time_left(state, state.facts.cluster.boot_s):
         return "late"
@@ -135,11 +135,11 @@ def _no_launch(state: State) -> HoldCause | None:
 
 def _no_start(state: State) -> tuple[HoldCause | None, tuple[str, ...]]:
     """Trials whose GPUs are free, and who do not get them."""
-    for name in state.aimed:
+    for name in state.aims.aimed:
         trial = state.trials[name]
         if trial.phase is not TrialPhase.WAITING or trial.target is None:
             continue
-        nodes = [(state.instances[slots.node], slots.gpus) for slots in trial.target]
+        nodes = [(state.fleet.instances[slots.node], slots.gpus) for slots in trial.target]
         if any(i.phase is not InstancePhase.READY or i.busy.keys() & set(gpus) for i, gpus in nodes):
             continue
         return ("late" if not time_left(state) else "budget" if not affordable(state, trial.gpus) else None), (name,)

@@ -47,10 +47,10 @@ def _close_cause(before: Before, state: State) -> tuple[CloseCause, str]:
     if state.ending == "budget":
         return "budget", ""
     if state.ending == "done":
-        return "plan" if state.plan.done else "last-stage", ""
-    if state.plan is not before.plan and state.plan.done:
+        return "plan" if state.plan.last.done else "last-stage", ""
+    if state.plan is not before.plan and state.plan.last.done:
         return "no-trial", ""
-    whys = [i.why for i in state.instances.values() if i.phase is InstancePhase.REFUSED]
+    whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return "no-instance", whys[-1] if whys else ""
 
 
@@ -71,7 +71,7 @@ def chosen(command: Publish, state: State) -> Chosen:
     mode = state.facts.mode
     best: dict[str, tuple[float, Checkpoint]] = {}
     for trial in state.trials.values():
-        usable = (c for c in trial.checkpoints if f"{trial.id}/{c.name}" not in state.unreadable)
+        usable = (c for c in trial.checkpoints if f"{trial.id}/{c.name}" not in state.result.unreadable)
         for found in usable:
             if found.metric is None:
                 continue
@@ -104,14 +104,14 @@ def not_usable(event: PublishFailed, command: Publish, state: State) -> NotUsabl
 
 def over(command: Finish, state: State) -> Over:
     """The last thing that is asked for."""
-    best = state.published.incumbent if state.published else None
+    best = state.result.published.incumbent if state.result.published else None
     return Over(
         event=state.seq,
         at_s=state.now,
         status=command.status,
         trial=best.trial if best else None,
         metric=best.metric if best else None,
-        path=state.published.path if state.published else None,
+        path=state.result.published.path if state.result.published else None,
     )
 
 

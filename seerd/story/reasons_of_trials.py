@@ -62,8 +62,8 @@ def planned(before: Before, event: AnyEvent, state: State) -> Planned:
         because = "reports"
     elif isinstance(event, TimerFired) or (before.plan.ask_at_s is not None and state.now >= before.plan.ask_at_s):
         because, trial = "clock", None
-    groups = sized(Counter(allocation.gpus for allocation in state.wanted.values()))
-    new = len(state.plan.new)
+    groups = sized(Counter(allocation.gpus for allocation in state.plan.wanted.values()))
+    new = len(state.plan.last.new)
     return Planned(
         event=state.seq,
         at_s=state.now,
@@ -114,7 +114,7 @@ def _verdict(one: Compared, trial: Trial, state: State) -> Verdict:
         return "failed"
     if trial.out or trial.phase is TrialPhase.ELIMINATED:
         return "out"
-    if any(allocation.trial == one.trial for allocation in state.plan.allocations):
+    if any(allocation.trial == one.trial for allocation in state.plan.order):
         return "goes-on"
     if trial.phase is TrialPhase.FINISHED:
         return "finished"
@@ -167,7 +167,7 @@ def _stop_cause(trial: Trial, held: int, until: int | None, state: State) -> Sto
         return "node"
     if state.phase is not RunPhase.RUNNING:
         return "closing"
-    if any(state.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left):
+    if any(state.fleet.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left):
         return "leaving"
     if trial.gpus == 0:
         return "paused" if until is None else "reached"
@@ -178,7 +178,7 @@ def _stop_cause(trial: Trial, held: int, until: int | None, state: State) -> Sto
 
 def _heirs(trial: Trial, state: State) -> tuple[str, ...]:
     """Who gets the GPUs that it has to leave."""
-    claims = (state.instances[s.node].claims.get(gpu) for s in trial.left for gpu in s.gpus)
+    claims = (state.fleet.instances[s.node].claims.get(gpu) for s in trial.left for gpu in s.gpus)
     return tuple(dict.fromkeys(name for name in claims if name is not None and name != trial.id))
 
 

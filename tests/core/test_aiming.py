@@ -95,17 +95,17 @@ class Board:
         self.state = new_state(facts)
         for number, gpus in enumerate(wanted):
             trial = self.state.trials[f"t{number}"] = Trial(f"t{number}", {}, 0, gpus=gpus)
-            self.state.wanted[trial.id] = Allocation(trial.id, gpus)
+            self.state.plan.wanted[trial.id] = Allocation(trial.id, gpus)
         for gpus in instances:
             self.add(gpus)
         aim_all(self.state)
 
     def add(self, gpus: int) -> str:
         """One more instance that is ready, with all its room."""
-        name = f"m{len(self.state.instances)}"
-        self.state.instances[name] = Instance(name, gpus, InstancePhase.READY)
-        self.state.live += 1
-        self.state.roomy[name] = None
+        name = f"m{len(self.state.fleet.instances)}"
+        self.state.fleet.instances[name] = Instance(name, gpus, InstancePhase.READY)
+        self.state.fleet.live += 1
+        self.state.agenda.roomy[name] = None
         return name
 
     def drop(self, trial: str) -> None:
@@ -119,13 +119,13 @@ class Board:
         """Claims are the targets, each GPU once; counts are those of who is wanted; nobody waits who could be placed on free GPUs."""
         state = self.state
         targets = [(s.node, gpu, t.id) for t in state.trials.values() for s in t.target or () for gpu in s.gpus]
-        claims = [(i.id, gpu, trial) for i in state.instances.values() for gpu, trial in i.claims.items()]
+        claims = [(i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.claims.items()]
         assert sorted(targets) == sorted(claims)
-        assert set(state.aimed) == set(self.aimed)
-        assert +state.sizes == Counter(a.gpus for a in state.wanted.values())
-        assert state.needed == instances_needed(state.sizes, state.facts.cluster)
-        waits = {d.trial for d in state.waiting.first(99)}
-        assert waits == state.wanted.keys() - set(self.aimed)
+        assert set(state.aims.aimed) == set(self.aimed)
+        assert +state.aims.sizes == Counter(a.gpus for a in state.plan.wanted.values())
+        assert state.aims.needed == instances_needed(state.aims.sizes, state.facts.cluster)
+        waits = {d.trial for d in state.aims.waiting.first(99)}
+        assert waits == state.plan.wanted.keys() - set(self.aimed)
 
 
 def test_a_new_instance_is_filled_with_the_most_valuable_that_fit(facts: MakeFacts) -> None:
@@ -164,7 +164,7 @@ def test_who_waits_for_more_than_an_instance_has_is_placed_with_all_the_others(f
     board = Board(facts(billing="rented", gpus=4), [8, 1], 4)
     board.add(4)
     fill(board.state)
-    assert board.state.replace
+    assert board.state.agenda.replace
     aim_all(board.state)
     assert "t0" in board.aimed
     board.check()
@@ -181,9 +181,9 @@ def test_a_trial_that_is_dropped_twice_frees_its_gpus_once(facts: MakeFacts) -> 
 def test_trials_are_packed_again_when_that_frees_a_quarter_of_the_instances(facts: MakeFacts) -> None:
     board = Board(facts(billing="rented", gpus=1), [1] * 8, *[1] * 8)
     board.drop("t0")
-    assert not board.state.replace
+    assert not board.state.agenda.replace
     board.drop("t1")
-    assert board.state.replace
+    assert board.state.agenda.replace
 
 
 @given(
@@ -202,12 +202,12 @@ def test_whoever_is_dropped_and_whatever_is_added_nobody_waits_beside_room(
         elif move < len(wanted):
             board.drop(f"t{move}")
         fill(board.state)
-        if board.state.replace:
+        if board.state.agenda.replace:
             aim_all(board.state)
         board.check()
-        for instance in board.state.instances.values():
+        for instance in board.state.fleet.instances.values():
             free = instance.gpus - len(instance.claims)
-            assert all(demand.gpus > free for demand in board.state.waiting.first(99))
+            assert all(demand.gpus > free for demand in board.state.aims.waiting.first(99))
 
 
 def rich_facts(gpus: int) -> RunFacts:
@@ -231,7 +231,7 @@ def ready(command: Launch, instance: str, at: float) -> InstanceReady:
 @pytest.mark.parametrize(("gpus", "instances"), [(1, 8), (2, 4), (4, 2), (8, 1)])
 def test_as_many_are_asked_for_as_the_trials_need_and_no_more(gpus: int, instances: int) -> None:
     state, launches = begun(rich_facts(gpus))
-    assert sorted(a.gpus for a in state.wanted.values()) == [1, 1, 1, 1, 2, 2]
+    assert sorted(a.gpus for a in state.plan.wanted.values()) == [1, 1, 1, 1, 2, 2]
     assert len(launches) == instances
 
 
@@ -275,7 +275,7 @@ def test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it() -> 
     step(state, InstanceTerminated(at=4.0, command=ends[second.id].id, instance=second.id))
     assert state.ledger.spent_gpu_s(4.0) == 4 * 60
     assert step(state, ready(second, "b", 5.0)) == []
-    assert "b" not in state.instances
+    assert "b" not in state.fleet.instances
     assert violations(state) == []
 
 

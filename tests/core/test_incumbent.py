@@ -56,7 +56,7 @@ def test_a_failed_trials_model_wins_only_if_there_is_no_other(facts: MakeFacts) 
 
 def test_what_is_known_to_be_unreadable_leaves_the_next_best(facts: MakeFacts) -> None:
     state = having(facts(), a=[(9, 0.9), (8, 0.8)], b=[(9, 0.5)])
-    state.unreadable = {"a/c9"}
+    state.result.unreadable = {"a/c9"}
     assert best(state) == ("a", "c8")
-    state.unreadable |= {"a/c8"}
+    state.result.unreadable |= {"a/c8"}
     assert best(state) == ("b", "c9"), "another trial's checkpoint of that name"

@@ -55,8 +55,8 @@ class Cloud:
         commands = step(self.state, event)  # type: ignore[arg-type]
         assert violations(self.state) == []
         if self.state.phase is not RunPhase.OVER:
-            self.state.touched = dict.fromkeys(self.state.trials)
-            self.state.refit = True
+            self.state.agenda.touched = dict.fromkeys(self.state.trials)
+            self.state.agenda.refit = True
             assert reconcile(self.state) == []
         self.timer = next((c for c in commands if isinstance(c, SetTimer)), self.timer)
         return commands
@@ -248,7 +248,7 @@ def stopped(commands: Sequence[AnyCommand], name: str) -> list[StopTrial]:
 
 def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once(cloud: Cloud) -> None:
     full(cloud)
-    there = set(cloud.state.instances["b"].busy.values())
+    there = set(cloud.state.fleet.instances["b"].busy.values())
     commands = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=170.0)
     assert {stop.trial for stop in stopped(commands, "b")} == there
     assert all(c.checkpoint for c in commands if isinstance(c, StopTrial))
@@ -278,7 +278,7 @@ def test_an_idle_instance_that_leaves_is_given_back_at_once(cloud: Cloud) -> Non
     stops = cloud.fact(InstanceNoticed, "a", 2.0, what="rebalance", by=None)
     for stop in stopped(stops, "a"):
         cloud.exit(stop, 3.0)
-    assert cloud.state.instances["a"].phase is InstancePhase.RELEASING
+    assert cloud.state.fleet.instances["a"].phase is InstancePhase.RELEASING
     cloud.fact(InstanceNoticed, "b", 4.0, what="interruption", by=100.0)
     assert Terminate in {type(c) for c in cloud.come(second, "b", 5.0)}
 
@@ -304,7 +304,7 @@ def test_a_second_notice_asks_for_nothing_again(cloud: Cloud) -> None:
     full(cloud)
     cloud.fact(InstanceNoticed, "b", 50.0, what="rebalance", by=None)
     assert cloud.fact(InstanceNoticed, "b", 51.0, what="interruption", by=171.0) == []
-    assert cloud.state.instances["b"].by == 171.0
+    assert cloud.state.fleet.instances["b"].by == 171.0
 
 
 def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> None:

@@ -134,9 +134,9 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
     for resumed_at in (110.0, 1000.0):
         state = rented(facts, 4000.0)
         step(state, RunStarted(at=0.0, facts=state.facts))
-        state.instances["i"] = Instance("i", 4, InstancePhase.READY, ready_at=0.0)
-        state.live += 1
-        state.present += 1
+        state.fleet.instances["i"] = Instance("i", 4, InstancePhase.READY, ready_at=0.0)
+        state.fleet.live += 1
+        state.fleet.present += 1
         state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
         state.now = 100.0
         allowed = 100.0 + lease_s(state, 100.0) + release_s(state)
@@ -178,7 +178,7 @@ def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: M
     while not world.state.holding:
         world.turn()
     state, late = world.state, exhausted_at(world.state) + 1.0
-    alive = tuple(state.instances)
+    alive = tuple(state.fleet.instances)
     step(state, RunResumed(at=late, alive=alive))
     assert state.phase is RunPhase.RUNNING
     assert state.timer is not None

@@ -49,10 +49,10 @@ def test_a_run_ends_within_its_limits_with_the_best_model(facts: MakeFacts) -> N
     assert state.ending == "done"
     assert state.now <= 60.0
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
-    assert state.published is not None
-    winner = state.trials[state.published.incumbent.trial]
+    assert state.result.published is not None
+    winner = state.trials[state.result.published.incumbent.trial]
     assert winner.config["lr"] == best_lr(state)
-    assert state.published.incumbent.checkpoint.epoch == winner.reports
+    assert state.result.published.incumbent.checkpoint.epoch == winner.reports
 
 
 def test_brackets_eliminate_inside_and_the_best_get_more_gpus(facts: MakeFacts) -> None:
@@ -92,7 +92,7 @@ def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
     slow_to_stop = Behaviour(metric=curve, stop=exactly(100.0))
     state = World(facts(budget_gpu_s=320.0), slow_to_stop).run()
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
-    assert state.published is not None
+    assert state.result.published is not None
     state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), slow_to_stop).run()
     assert state.ending == "budget"
     assert 80.0 < state.ledger.spent_gpu_s(state.now) <= 100.0
@@ -106,7 +106,7 @@ def test_money_is_a_budget_too(facts: MakeFacts) -> None:
 
 def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFacts) -> None:
     state = World(facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0), PLAIN).run()
-    ends = sorted(i.ended_at or 0.0 for i in state.instances.values())
+    ends = sorted(i.ended_at or 0.0 for i in state.fleet.instances.values())
     assert len(ends) >= 2
     assert ends[0] < 110.0 < 250.0 < ends[-1]
     assert state.ledger.spent_gpu_s(state.now) <= 1600.0
@@ -186,7 +186,7 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
     """The agent of t0001's instance says so, of its present attempt or an earlier one."""
     trial = world.state.trials["t0001"]
     assert trial.held is not None
-    instance = world.state.instances[trial.held[0].node]
+    instance = world.state.fleet.instances[trial.held[0].node]
     common = {
         "at": world.now,
         "happened": world.now,
@@ -200,7 +200,7 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
     state = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)).run()
     assert state.ending == "failed"
-    assert state.published is None
+    assert state.result.published is None
     assert state.now < 20.0
 
 
@@ -209,15 +209,15 @@ def test_nan_never_wins(facts: MakeFacts) -> None:
         return None if config["lr"] > 0.5 else curve(config, epoch)
 
     state = World(facts(), Behaviour(metric=diverges)).run()
-    assert state.published is not None
-    winner = state.trials[state.published.incumbent.trial]
+    assert state.result.published is not None
+    winner = state.trials[state.result.published.incumbent.trial]
     assert winner.config["lr"] <= 0.5
 
 
 def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
     state = World(facts(), Behaviour(metric=curve, most_epochs=5)).run()
     assert {t.phase for t in state.trials.values()} == {TrialPhase.FINISHED}
-    assert state.published is not None
+    assert state.result.published is not None
     assert state.ending == "done"
     assert state.now < 20.0
 
@@ -226,7 +226,7 @@ def test_trials_of_a_lost_instance_run_again_from_their_checkpoints(facts: MakeF
     world = World(facts(), PLAIN)
     world.at(12.0, lambda: world.lose(next(iter(world.fleet.machines))))
     state = world.run()
-    assert state.published is not None
+    assert state.result.published is not None
     assert len(world.fleet.machines) == 2
     assert all(t.losses == 1 for t in state.trials.values())
 
@@ -237,7 +237,7 @@ def test_an_interrupted_run_saves_and_is_over(facts: MakeFacts) -> None:
     state = world.run()
     assert state.ending == "interrupted"
     assert state.now < 12.0
-    assert state.published is not None
+    assert state.result.published is not None
     exits = [e for e, _ in world.journal if isinstance(e, TrialExited)]
     assert {e.cause for e in exits} == {"asked"}
     assert all(t.checkpoints[0].epoch == t.reports for t in state.trials.values())
@@ -248,11 +248,11 @@ def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
     world.at(10.0, world.interrupt)
     world.run()
     world.resume()
-    assert world.state.wanted, "at once, not only when the next stage begins"
+    assert world.state.plan.wanted, "at once, not only when the next stage begins"
     state = world.run_on()
     assert state.ending == "done"
-    assert state.published is not None
-    assert best_lr(state) == state.trials[state.published.incumbent.trial].config["lr"]
+    assert state.result.published is not None
+    assert best_lr(state) == state.trials[state.result.published.incumbent.trial].config["lr"]
 
 
 def test_a_second_interrupt_kills(facts: MakeFacts) -> None:
@@ -268,7 +268,7 @@ def test_agents_that_do_not_answer_cannot_hold_up_the_end(facts: MakeFacts) -> N
     world.at(10.0, world.interrupt)
     state = world.run()
     assert state.now < 25.0
-    assert state.published is not None
+    assert state.result.published is not None
     assert not state.ledger.open
 
 
@@ -278,8 +278,8 @@ def test_reconciling_twice_asks_for_nothing_new(facts: MakeFacts) -> None:
     while not world.state.finished:
         world.turn()
         before = encode_commands(list(world.state.under_way.values()))
-        world.state.touched = dict.fromkeys(world.state.trials)
-        world.state.refit = True
+        world.state.agenda.touched = dict.fromkeys(world.state.trials)
+        world.state.agenda.refit = True
         if not world.state.finished:
             assert reconcile(world.state) == []
             assert encode_commands(list(world.state.under_way.values())) == before
@@ -297,8 +297,8 @@ def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFa
     old.out = True
     new = state.trials["new"] = Trial("new", old.config, 0, target=old.held)
     for slots in old.held:
-        state.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, new.id))
-    state.touched = dict.fromkeys([new.id, old.id])
+        state.fleet.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, new.id))
+    state.agenda.touched = dict.fromkeys([new.id, old.id])
     assert [type(command) for command in reconcile(state)] == [StopTrial]
     left = old.held
     tell(world, TrialExited, cause="asked", code=None)
@@ -320,7 +320,7 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
         world = World(facts(), PLAIN, kill_after=frozenset({seq}))
         world.down_s = down_s
         state = world.run()
-        assert state.published is not None, seq
+        assert state.result.published is not None, seq
         assert [t.config for t in state.trials.values()] == configs
         assert len(world.fleet.started) == len(set(world.fleet.started)), seq
         assert state.ledger.spent_gpu_s(state.now) <= 320.0
@@ -348,7 +348,7 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     assert (trial.reports, trial.metric) == (70, 0.4)
     assert trial.phase is TrialPhase.WAITING
 
-    instance = world.state.instances[lost.instance]
+    instance = world.state.fleet.instances[lost.instance]
     for epoch in (3, 71, 3):
         late = {"at": now, "happened": now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
         step(world.state, TrialReported(**late, attempt=1, epoch=epoch, metric=0.3, unit_s=1.0))
@@ -368,13 +368,13 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     assert [c for c in step(state, failed) if isinstance(c, Publish)] == []
     while not state.finished:
         world.turn()
-    assert state.published is None
+    assert state.result.published is None
     assert any("is in the store: busy" in note for note in state.notes)
     (again,) = [c for c in step(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
     assert again.checkpoint == asked[0].checkpoint
     last = step(state, ModelPublished(at=world.now, command=again.id, path="best"))
     assert [type(c) for c in last] == [Finish]
-    assert state.published is not None
+    assert state.result.published is not None
 
 
 def test_a_damaged_best_model_leaves_the_next_best(facts: MakeFacts) -> None:

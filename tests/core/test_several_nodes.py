@@ -61,8 +61,8 @@ class Pair:
         """Let it be so."""
         commands = step(self.state, event)
         assert violations(self.state) == []
-        self.state.touched = dict.fromkeys(self.state.trials)
-        self.state.refit = True
+        self.state.agenda.touched = dict.fromkeys(self.state.trials)
+        self.state.agenda.refit = True
         assert reconcile(self.state) == []
         return commands
 
@@ -134,8 +134,8 @@ def test_a_crash_on_one_node_is_the_end_on_the_other(pair: Pair, first: str, lef
     pair.run()
     assert stops(pair.exit(first, "crashed", tail=("boom",))) == [((left,), False, 0.0)]
     assert pair.trial.phase is TrialPhase.STOPPING
-    assert pair.state.instances[first].busy == {}
-    assert set(pair.state.instances[left].busy.values()) == {"t0001"}
+    assert pair.state.fleet.instances[first].busy == {}
+    assert set(pair.state.fleet.instances[left].busy.values()) == {"t0001"}
     again = pair.exit(left, "asked")
     assert [c.attempt for c in again if isinstance(c, StartTrial)] == [2]
     assert (pair.trial.crashes, pair.trial.losses) == (1, 0)

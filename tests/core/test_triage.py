@@ -91,7 +91,7 @@ def test_an_instance_that_cannot_be_used_any_more_is_left_and_noted(pair: Pair) 
     why = "after t0009/1 had ended its GPUs could not be used again: process 7, which has ended, still holds 900 MiB"
     event = InstanceNoticed(at=9.0, happened=9.0, instance="b", fact=9, what="unhealthy", why=why)
     commands = pair.tell(event)
-    assert pair.state.instances["b"].phase is InstancePhase.LEAVING
+    assert pair.state.fleet.instances["b"].phase is InstancePhase.LEAVING
     assert stops(commands)[0][:2] == (("a", "b"), True)
     assert pair.state.notes == [f"b is not used any more: {why}"]
 

@@ -105,7 +105,7 @@ class Promises:
         """Every instance that the cloud has is known to the run by its id or its launch, or is soon ended."""
         now = self._play.now
         for instance in self._play.ec2.live():
-            if instance.id in state.instances or instance.command in state.instances:
+            if instance.id in state.fleet.instances or instance.command in state.fleet.instances:
                 self._unknown_since.pop(instance.id, None)
                 continue
             if now - self._unknown_since.setdefault(instance.id, now) > UNKNOWN_S:
@@ -139,11 +139,11 @@ class Promises:
 
     def _the_best_is_returned(self, state: State) -> None:
         best = incumbent(state)
-        if state.published is None:
+        if state.result.published is None:
             if best is not None and state.ending != "interrupted":
                 self.broken(f"{best.trial} has a model, and none is returned ({state.ending}): {state.notes[-3:]}")
             return
-        told = state.published.incumbent
+        told = state.result.published.incumbent
         content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()
         if content != Model(told.trial, told.checkpoint.epoch, told.metric).content():
             self.broken(f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}")
@@ -151,7 +151,7 @@ class Promises:
         for trial in state.trials.values():
             for checkpoint in trial.checkpoints:
                 better = checkpoint.metric is not None and sign * checkpoint.metric > sign * told.metric
-                unread = f"{trial.id}/{checkpoint.name}" in state.unreadable
+                unread = f"{trial.id}/{checkpoint.name}" in state.result.unreadable
                 if better and not unread and trial.phase.name != "FAILED":
                     self.broken(f"{checkpoint.name} of {trial.id} is better than the returned model")
 

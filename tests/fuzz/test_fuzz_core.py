@@ -167,5 +167,5 @@ def test_an_agent_refuses_only_orders_to_start(facts):
         if not isinstance(state.under_way.get(command), StartTrial):
             step(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
     step(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
-    assert state.instances["i-1"].phase is InstancePhase.READY
+    assert state.fleet.instances["i-1"].phase is InstancePhase.READY
     assert state.timer is None or state.timer.id in state.under_way

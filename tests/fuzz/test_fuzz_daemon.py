@@ -227,7 +227,7 @@ def check(ended: Ended) -> None:
     state = ended.state
     assert state.phase is RunPhase.OVER
     assert state.ending == "done"
-    assert state.published is not None
+    assert state.result.published is not None
     assert [(trial.phase, trial.reports) for trial in state.trials.values()] == [(TrialPhase.FINISHED, REPORTS)] * 2
     assert not [e for e in ended.events if isinstance(e, InstanceLost) and e.instance == "good"]
     assert not [
@@ -326,6 +326,6 @@ def test_an_agent_that_lies_about_others_is_heard_and_not_believed():
     ended = run(evil=[lies()], shift=lies().count(b'"seq"'))
     state = ended.state
     assert state.phase is RunPhase.OVER
-    assert state.published is not None
+    assert state.result.published is not None
     assert all(part.isprintable() for part in ended.output.split("\n"))
     assert [t.reports for t in state.trials.values() if t.phase is TrialPhase.FINISHED and t.crashes == 0]

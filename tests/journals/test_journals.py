@@ -29,4 +29,4 @@ def test_an_old_run_still_replays(path: Path) -> None:
         commands = step(state, decode_event(json.dumps(row["event"]).encode()))
         assert encode_commands(commands) == encode_commands(decode_commands(json.dumps(row["commands"]).encode()))
     assert state.phase is RunPhase.OVER
-    assert state.published is not None
+    assert state.result.published is not None

@@ -8,20 +8,20 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import fields, replace
 
 import msgspec
 import pytest
 
 from planner.model import Impossible
-from planner.policy import POLICIES, make_policy
+from planner.policy import POLICIES, outline_of
 from planner.profile import NONE, Latency
 from planner.space import Config
-from seerd.core.codec import encode_commands
+from seerd.core.again import again
 from seerd.core.events import RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
-from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -63,7 +63,7 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         replace(made.cluster, boot_s=rng.choice([0.0, 6.0])) if rented else replace(made.cluster, max_instances=hosts)
     )
     facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
-    if isinstance(make_policy(problem).outline(), Impossible):
+    if isinstance(outline_of(problem), Impossible):
         return some_facts(rng, seed, make, policies)
     return facts
 
@@ -144,6 +144,19 @@ def lose_one(world: World, rng: random.Random) -> None:
         world.lose(rng.choice(alive))
 
 
+def recorded(state: State) -> dict[str, object]:
+    """Everything that a journal gives back: all but what is derived, and the rules."""
+    found = {field.name: deepcopy(getattr(state, field.name)) for field in fields(state)}
+    for name in ("rules", "aims", "agenda"):
+        del found[name]
+    for trial in found["trials"].values():
+        trial.target = None
+    for instance in found["fleet"].instances.values():
+        instance.claims = {}
+    found["plan"].order = list(found["plan"].order)
+    return found
+
+
 def check_accounts(world: World, state: State) -> None:
     """The world's own account is within the budget, and is the ledger's.
 
@@ -156,16 +169,19 @@ def check_accounts(world: World, state: State) -> None:
     charged = state.ledger.spent_gpu_s(state.now)
     assert billed <= budget_gpu_s(state) + EXACT, f"{billed} GPU-seconds billed of {budget_gpu_s(state)}"
     assert billed <= charged + EXACT, f"{billed} GPU-seconds billed, {charged} charged"
-    unseen = any("when the run was resumed" in instance.why for instance in state.instances.values())
+    unseen = any("when the run was resumed" in instance.why for instance in state.fleet.instances.values())
     deaf = world.fleet.behaviour.deaf and not rented
     assert unseen or deaf or billed == pytest.approx(charged, abs=EXACT)
 
 
 def check_replay(world: World) -> None:
-    """The journal alone gives every command again."""
+    """The journal alone gives the state, without a rule, and whoever decides again decides the same."""
+    assert recorded(world.read(rules=None)) == recorded(world.state)
     state = new_state(world.facts)
-    for event, commands in world.journal:
-        assert encode_commands(step(state, event)) == encode_commands(commands), f"replay differs at {event}"
+    for event, decided in world.journal:
+        difference = again(state, event, decided)
+        assert difference is None, f"decided otherwise at {event}: {difference}"
+    assert recorded(state) == recorded(world.state)
 
 
 def run_well(world: World) -> None:
@@ -174,7 +190,7 @@ def run_well(world: World) -> None:
     latest = 60.0 + world.kills * (world.down_s + 1.0)
     assert state.now <= latest, f"ends at {state.now}, not by {latest}"
     confirmed = [c for t in state.trials.values() for c in t.checkpoints if c.metric is not None]
-    assert (state.published is not None) == bool(confirmed)
+    assert (state.result.published is not None) == bool(confirmed)
     check_accounts(world, state)
     check_replay(world)
 

@@ -147,7 +147,7 @@ def transcript(world: World) -> str:
         where = f" on {event.instance}" if _attempt(event) in spread and isinstance(event, AgentFact) else ""
         lines.append(f"{event.at:7.2f}  {said(event)}{where}")
         lines += [f"{'':9}  -> {asked(command)}" for command in commands]
-    best = state.published.incumbent if state.published else None
+    best = state.result.published.incumbent if state.result.published else None
     spent = state.ledger.spent_gpu_s(state.now)
     lines.append(f"{state.ending} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}")
     return "\n".join(lines) + "\n"

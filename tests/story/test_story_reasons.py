@@ -168,7 +168,7 @@ def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts
     assert resumed.reopened
     assert [(c.stage, c.times) for c in story.chapters] == [(0, 1), (None, 1), (0, 2), (1, 1), (None, 2)]
     assert [beat.because for beat in beats_of(story, Planned)] == ["began", "resumed", "clock"]
-    assert state.published is not None
+    assert state.result.published is not None
 
 
 def test_a_killed_daemon_is_told_with_how_long_nothing_was_written(facts: MakeFacts) -> None:

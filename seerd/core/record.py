@@ -1,7 +1,6 @@
-"""How each event changes the state: one small function per event, found by its type.
+"""How each event changes the state: one small function per event, found by its type. What was decided is written down in `enact`.
 
-The one rule: only what the event says is written down here, and which trials must be looked at again. What should follow is decided
-afterwards, in `decide` and `reconcile`.
+The one rule: only what the event says is written down here, and what must be looked at next. No rule is read, so every version reads an event alike.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 from functools import singledispatch
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
-from seerd.core.commands import Launch, Publish, StartTrial
+from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
@@ -22,6 +21,8 @@ from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
     OrderRefused,
+    PolicyAnswered,
+    PolicyFailed,
     PublishFailed,
     Remarked,
     RunResumed,
@@ -36,22 +37,20 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.launching import come, gone, refuse
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import gone_by
-from seerd.core.progress import confirm, fill, reconsider_result, reporting, rewind, take_saved, took
+from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
 from seerd.core.state import THERE, Checkpoint, Instance, Published, Report, State
 from seerd.core.triage import node_stalled, node_waited
 
 
-def apply(state: State, event: AnyEvent) -> None:
+def record(state: State, event: AnyEvent) -> None:
     """Write the event down. A fact of an agent that was seen before changes nothing, and one of an instance that is gone only the record."""
     if isinstance(event, AgentFact):
-        instance = state.instances.get(event.instance)
+        instance = state.fleet.instances.get(event.instance)
         if instance is None:
             if isinstance(event, InstanceNoticed):
-                state.noticed[event.instance] = event.by
+                state.fleet.noticed[event.instance] = event.by
             return
         if event.fact <= instance.seen:
             return
@@ -60,68 +59,69 @@ def apply(state: State, event: AnyEvent) -> None:
             if isinstance(event, TrialReported):
                 fill(state, event)
             return
-    _apply(event, state)
+    _record(event, state)
 
 
 @singledispatch
-def _apply(event: Event, state: State) -> None:
+def _record(event: Event, state: State) -> None:
     raise TypeError(f"{type(event).__name__} is not handled")
 
 
-@_apply.register
+@_record.register
 def _(event: RunStarted, state: State) -> None:
-    state.replan = True
+    state.agenda.ask = "began"
 
 
-@_apply.register
+@_record.register
 def _(event: RunResumed, state: State) -> None:
+    state.agenda.resumed, state.agenda.because = True, "resumed"
     if state.phase is RunPhase.OVER and state.ending == "interrupted":
         _reopen(state)
-    elif state.phase is RunPhase.OVER and state.published is None:
+    elif state.phase is RunPhase.OVER and state.result.published is None:
         state.go(RunPhase.RELEASING)
-        state.finished = state.no_model = False
+        state.finished = state.result.no_model = False
     take_saved(state, event.saved)
-    ended = min(event.at, gone_by(state))
-    for instance in list(state.instances.values()):
-        if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:
-            _lose(state, instance, event.ended.get(instance.id, ended), "it was gone when the run was resumed")
-    for instance in state.instances.values():
-        if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
-            _redate(state, instance.id, event.at, ended)
+    missing = {
+        instance.id: event.ended.get(instance.id)
+        for instance in state.fleet.instances.values()
+        if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive
+    }
+    state.agenda.missing = missing
     for trial in state.trials.values():
         # The order may never have reached an agent; if it has, its `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None else ():
-            if slots.node not in trial.told and trial.key_on(slots.node) in state.ledger.open:
-                state.ledger.begin_at(trial.key_on(slots.node), event.at)
-
-
-def _redate(state: State, launch: str, at: float, ended: float) -> None:
-    """What this launch has brought may be there yet, for as long as it goes on without an agent; if it is not, what it brings now begins now."""
-    command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
-    alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0
-    gone = min(at, max(ended, since + alone_s))
-    state.ledger.begin_at(launch, since + at - gone)
+            key = trial.key_on(slots.node)
+            if slots.node not in trial.told and slots.node not in missing and key in state.ledger.open:
+                state.ledger.begin_at(key, event.at)
 
 
 def _reopen(state: State) -> None:
     """An interrupted run goes on: its trials wait where their checkpoints left them."""
     state.go(RunPhase.RUNNING)
-    state.ending = None
+    state.ending, state.why = None, None
     state.hard = False
     state.finished = False
-    state.published = None
-    state.no_model = False
+    state.result.published = None
+    state.result.no_model = False
     state.close_by = None
-    state.replan = True
-    gone(state)
+    state.agenda.ask = "resumed"
+    _may_launch(state)
 
 
-@_apply.register
+def _may_launch(state: State) -> None:
+    """An instance is gone, or will be: what was refused beside it may be had now."""
+    fleet = state.fleet
+    fleet.refusals = 0
+    state.agenda.refit = state.agenda.refit or fleet.launch_at > state.now
+    fleet.launch_at = -math.inf
+
+
+@_record.register
 def _(event: Remarked, state: State) -> None:
     state.notes.append(event.text)
 
 
-@_apply.register
+@_record.register
 def _(event: StopAsked, state: State) -> None:
     state.hard = state.hard or event.hard
     if state.ending is None:
@@ -131,72 +131,99 @@ def _(event: StopAsked, state: State) -> None:
             state.touch(trial)
 
 
-@_apply.register
+@_record.register
 def _(event: TimerFired, state: State) -> None:
     state.under_way.pop(event.command, None)
     if state.timer is not None and state.timer.id == event.command:
         state.timer = None
-    state.woken = True
-    ask_at = state.plan.ask_at_s
-    state.replan = state.replan or (ask_at is not None and state.now >= ask_at)
-    state.refit = state.refit or -math.inf < state.launch_at <= state.now
+    agenda, plan = state.agenda, state.plan
+    agenda.woken = True
+    if plan.last.ask_at_s is not None and state.now >= plan.last.ask_at_s:
+        agenda.ask, agenda.about = "clock", None
+    elif plan.failures and state.now >= plan.again_s:
+        agenda.ask = agenda.ask or "again"
+    if -math.inf < state.fleet.launch_at <= state.now:
+        agenda.refit, agenda.because = True, "again"
 
 
-@_apply.register
+@_record.register
+def _(event: PolicyAnswered, state: State) -> None:
+    if _answers(state, event.question):
+        state.plan.answer = event.plan, event.memory
+
+
+@_record.register
+def _(event: PolicyFailed, state: State) -> None:
+    if _answers(state, event.question):
+        state.plan.answer = event.why
+
+
+def _answers(state: State, question: str) -> bool:
+    """Whether this is the question that is open; then it is so no more."""
+    if state.plan.question != question:
+        return False
+    state.under_way.pop(question, None)
+    state.plan.question = None
+    return True
+
+
+@_record.register
 def _(event: InstanceReady, state: State) -> None:
     if state.under_way.pop(event.command, None) is None:
         return
-    instance = state.instances.pop(event.command)
+    instance = state.fleet.instances.pop(event.command)
     requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
-    state.go_instance(instance, InstancePhase.READY)
+    state.fleet.go(instance, InstancePhase.READY)
     instance.ready_at = event.at
     instance.boot = event.boot
-    state.instances[event.instance] = instance
-    come(state, event.at)
-    state.roomy[instance.id] = None
+    state.fleet.instances[event.instance] = instance
+    state.agenda.came = True
+    state.agenda.roomy[instance.id] = None
     cluster = state.facts.cluster
     if cluster.billing == "rented":
         state.ledger.void(event.command)
         state.ledger.start(
             Charge(instance.id, instance.id, requested_gpus, event.running_since, minimum_s=cluster.minimum_s)
         )
-    if instance.id in state.noticed:
-        _leave(state, instance, state.noticed.pop(instance.id))
+    if instance.id in state.fleet.noticed:
+        _leave(state, instance, state.fleet.noticed.pop(instance.id))
 
 
-@_apply.register
+@_record.register
 def _(event: LaunchRefused, state: State) -> None:
     if state.under_way.pop(event.command, None) is None:
         return
-    instance = state.instances[event.command]
-    state.go_instance(instance, InstancePhase.REFUSED)
+    instance = state.fleet.instances[event.command]
+    state.fleet.go(instance, InstancePhase.REFUSED)
     if instance.id in state.ledger.open:
         _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
-    refuse(state, event)
-    state.replace = True
+    state.agenda.refused.append((int(event.command.partition(".")[0]), event.retry))
+    state.agenda.replace = True
     state.notes.append(f"no instance: {event.why}")
 
 
-@_apply.register
+@_record.register
 def _(event: InstanceLost, state: State) -> None:
-    instance = state.instances.get(event.instance)
+    instance = state.fleet.instances.get(event.instance)
+    state.agenda.because = "replacement"
     if instance is not None and instance.phase in THERE:
         take_saved(state, event.saved)
-        _lose(state, instance, _ended(event), event.why)
+        lose(state, instance, _ended(event), event.why)
 
 
-def _lose(state: State, instance: Instance, at: float, why: str) -> None:
+def lose(state: State, instance: Instance, at: float, why: str) -> None:
+    """An instance is gone that nobody had given back; it has cost until `at`."""
     instance.why = why
     _end_instance(state, instance, at, f"{instance.id} was lost: {why}")
-    state.replace = True
+    state.agenda.replace = True
     state.notes.append(f"{instance.id} was lost: {why}")
 
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
     """The instance and all that ran there are gone; what was asked of it has no outcome any more."""
-    state.go_instance(instance, InstancePhase.TERMINATED)
+    state.fleet.go(instance, InstancePhase.TERMINATED)
     instance.ended_at = at
     instance.claims.clear()
     if instance.id in state.ledger.open:
@@ -204,12 +231,13 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
     for name in dict.fromkeys(instance.busy.values()):
         node_lost(state, state.trials[name], instance.id, why, at)
     state.under_way.pop(instance.terminate_command or "", None)
-    gone(state)
+    _may_launch(state)
 
 
-@_apply.register
+@_record.register
 def _(event: InstanceNoticed, state: State) -> None:
-    instance = state.instances[event.instance]
+    state.agenda.because = "replacement"
+    instance = state.fleet.instances[event.instance]
     if instance.phase is InstancePhase.READY:
         gone = f"the cloud will take {instance.id} away ({event.what})"
         state.notes.append(f"{instance.id} is not used any more: {event.why}" if event.what == "unhealthy" else gone)
@@ -220,24 +248,24 @@ def _(event: InstanceNoticed, state: State) -> None:
 
 def _leave(state: State, instance: Instance, by: float | None) -> None:
     """Nothing new is placed there, what runs there moves, and another one is wanted in its place."""
-    state.go_instance(instance, InstancePhase.LEAVING)
+    state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by
     instance.claims.clear()
-    state.idle[instance.id] = None
-    state.replace = state.refit = True
-    gone(state)
+    state.agenda.idle[instance.id] = None
+    state.agenda.replace = state.agenda.refit = True
+    _may_launch(state)
 
 
-@_apply.register
+@_record.register
 def _(event: InstanceTerminated, state: State) -> None:
     state.under_way.pop(event.command, None)
-    instance = state.instances.get(event.instance)
+    instance = state.fleet.instances.get(event.instance)
     if instance is None or instance.phase is InstancePhase.TERMINATED:
         return
     if instance.ready_at is None and instance.id in state.ledger.open:
         _settle_unready(state, instance.id, event)
     _end_instance(state, instance, _ended(event), f"{instance.id} was given back")
-    state.refit = state.refit or state.facts.cluster.billing == "held"
+    state.agenda.refit = state.agenda.refit or state.facts.cluster.billing == "held"
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
@@ -254,7 +282,7 @@ def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:
     return event.at if event.ended is None else min(event.ended, event.at)
 
 
-@_apply.register
+@_record.register
 def _(event: OrderRefused, state: State) -> None:
     """Only an order to start can be refused, by an instance that got it; what else is under way is none of an agent's business."""
     command = state.under_way.get(event.command)
@@ -265,14 +293,14 @@ def _(event: OrderRefused, state: State) -> None:
         node_refused(state, trial, event.instance, event.why, event.happened)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialStarted, state: State) -> None:
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is not None:
         node_started(state, trial, event.instance, event.pid, event.happened)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialTraining, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
@@ -281,7 +309,7 @@ def _(event: TrialTraining, state: State) -> None:
     rewind(trial, event.epoch)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialReported, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
@@ -290,11 +318,13 @@ def _(event: TrialReported, state: State) -> None:
     trial.history.append(Report(event.happened, event.epoch, event.metric))
     took(state, event.unit_s)
     if trial.until is not None and event.epoch >= trial.until:
-        trial.until = None
-        state.replan = state.stirred = True
+        trial.reached, trial.until = trial.until, None
+        state.plan.reached[trial.id] = None
+        state.agenda.ask, state.agenda.about = "reports", trial.id
+        state.agenda.stirred = True
 
 
-@_apply.register
+@_record.register
 def _(event: TrialCheckpointed, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
@@ -303,44 +333,44 @@ def _(event: TrialCheckpointed, state: State) -> None:
     took(state, event.save_s)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialExited, state: State) -> None:
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is not None:
         node_exited(state, trial, event)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialStalled, state: State) -> None:
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is not None:
         node_stalled(state, trial, event)
 
 
-@_apply.register
+@_record.register
 def _(event: TrialWaited, state: State) -> None:
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is not None:
         node_waited(state, trial, event)
 
 
-@_apply.register
+@_record.register
 def _(event: ModelPublished, state: State) -> None:
     command = state.under_way.pop(event.command, None)
-    if isinstance(command, Publish) and state.publishing is not None:
-        state.published = Published(state.publishing, event.path)
-        state.publishing = None
-        reconsider_result(state)
+    result = state.result
+    if isinstance(command, Publish) and result.publishing is not None:
+        result.published = Published(result.publishing, event.path)
+        result.publishing = None
 
 
-@_apply.register
+@_record.register
 def _(event: PublishFailed, state: State) -> None:
     command = state.under_way.pop(event.command, None)
     if isinstance(command, Publish):
-        state.publishing = None
+        state.result.publishing = None
         if not event.damaged:
-            state.no_model = True
+            state.result.no_model = True
             state.notes.append(f"the best model, {command.checkpoint} of {command.trial}, is in the store: {event.why}")
             return
-        state.unreadable.add(f"{command.trial}/{command.checkpoint}")
+        state.result.unreadable.add(f"{command.trial}/{command.checkpoint}")
         state.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")

@@ -1,0 +1,102 @@
+"""Whether an answer of the policy can be the plan: it is checked as input is, since a policy is anybody's code.
+
+The one rule: what has become untrue since the question was asked is left out and asked again; what never was true is a mistake, and nothing of
+the answer is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from seerd.core.plans import STAYS, Order, PlanChange, Put
+from seerd.core.state import State
+from seerd.core.verdicts import Adopted, AnyVerdict, Declined
+
+
+def judge(state: State) -> AnyVerdict:
+    """The verdict on the answer that has come."""
+    answer = state.plan.answer
+    question = state.plan.asked
+    why = answer if isinstance(answer, str) else _mistake(state, answer[0]) if answer is not None else "there is none"
+    if why is None and isinstance(answer, tuple):
+        return Adopted(question=question, dropped=tuple(_untrue(state, answer[0])))
+    return Declined(
+        question=question,
+        why=str(why),
+        failures=state.plan.failures + 1,
+        again_s=state.now + state.rules.ask_again_s,
+    )
+
+
+def _untrue(state: State, change: PlanChange) -> Iterator[str]:
+    """Trials that are wanted and cannot run any more."""
+    out, new = set(change.eliminated), {one.trial for one in change.new}
+    for put in change.put:
+        if put.trial not in new and (put.trial in out or state.trials[put.trial].status != "live"):
+            yield put.trial
+
+
+def _mistake(state: State, change: PlanChange) -> str | None:
+    """What is wrong with it, for people; None if nothing is."""
+    return next(_mistakes(state, change), None)
+
+
+def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
+    new = [one.trial for one in change.new]
+    known = state.trials.keys() | set(new)
+    for name in new:
+        if name in state.trials or new.count(name) > 1:
+            yield f"it asks for {name} as a new trial, and there is one"
+    named = [*change.gone, *change.eliminated, *(put.trial for put in change.put)]
+    for name in named:
+        if name not in known:
+            yield f"it names {name}, and there is no such trial"
+    for put in change.put:
+        yield from _wrong_size(state, put)
+    yield from _wrong_order(state.plan.order, change)
+    yield from _too_many(state, change)
+    yield from _wrong_time(state, change)
+
+
+def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
+    """A change of another plan than the present one, so that nobody could say what is wanted."""
+    placed = [put for put in change.put if put.place != STAYS]
+    named = [*change.gone, *(put.trial for put in change.put)]
+    moved = sum(put.trial in order for put in placed)
+    staying = len(order) - len(change.gone) - moved
+    known = all(name in order for name in change.gone) and all(p.trial in order for p in change.put if p.place == STAYS)
+    rising = all(one.place < other.place for one, other in pairwise(placed))
+    fits = all(0 <= put.place - before <= staying for before, put in enumerate(placed))
+    if len(set(named)) < len(named) or not (known and rising and fits):
+        yield "it changes another plan than the present one"
+
+
+def _wrong_size(state: State, put: Put) -> Iterator[str]:
+    """A trial that is larger than an instance takes whole ones."""
+    size = state.facts.cluster.gpus_per_instance
+    if put.gpus < 1:
+        yield f"it gives {put.trial} {put.gpus} GPUs"
+    elif put.gpus > size and put.gpus % size:
+        yield f"it gives {put.trial} {put.gpus} GPUs, and a trial that is larger than an instance takes whole ones of {size}"
+    if put.until is not None and put.until < 1:
+        yield f"it wants to be asked when {put.trial} has made {put.until} reports"
+
+
+def _too_many(state: State, change: PlanChange) -> Iterator[str]:
+    """More than there may be at one moment, on trials that may run."""
+    most = state.facts.problem.limits.max_gpus
+    if most is None:
+        return
+    largest = max((put for put in change.put), key=lambda put: put.gpus, default=None)
+    if largest is not None and largest.gpus > most:
+        yield f"it gives {largest.trial} {largest.gpus} GPUs, and there may be {most}"
+
+
+def _wrong_time(state: State, change: PlanChange) -> Iterator[str]:
+    asked_s = state.plan.asked_s
+    if change.ask_at_s is not None and change.ask_at_s <= asked_s and not change.done:
+        yield f"it wants to be asked again at {change.ask_at_s:g}s, and it was asked at {asked_s:g}s"
+    stages = len(state.outline.stages)
+    if change.stage < 0 or (stages and change.stage >= stages):
+        yield f"it speaks of stage {change.stage + 1} of {stages}"

@@ -1,0 +1,305 @@
+"""How what was decided changes the state: one small function per verdict and command, found by its type.
+
+The one rule: the same for a run that goes on and for one that is read: nothing is decided here, and no rule is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seerd.core.attempts import unwant
+from seerd.core.commands import (
+    AnyCommand,
+    AskPolicy,
+    Command,
+    Finish,
+    Launch,
+    Publish,
+    SetTimer,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.placement import Slots
+from seerd.core.plans import Order, PlanChange
+from seerd.core.record import lose
+from seerd.core.state import Incumbent, Instance, PlanInForce, State, Trial
+from seerd.core.verdicts import (
+    Adopted,
+    Again,
+    AnyVerdict,
+    Assumed,
+    Closing,
+    Declined,
+    Eliminated,
+    Failed,
+    Gone,
+    HeldBack,
+    Kept,
+    Promised,
+    Releasing,
+    Since,
+    Slow,
+)
+
+AnyDecision = AnyVerdict | AnyCommand
+
+SILENT = "ended without a report of {metric!r}: call trial.report({metric}=...)"
+
+
+def enact(state: State, decision: AnyDecision) -> None:
+    """Write it down. A command counts as under way from now on."""
+    _ENACT[type(decision)](state, decision)
+    if isinstance(decision, Command):
+        state.given += 1
+
+
+# ------------------------------------------------------------ the plan
+
+
+def _ask(state: State, command: AskPolicy) -> None:
+    state.plan.question = state.plan.asked = command.id
+    state.plan.asked_s = state.now
+    state.under_way[command.id] = command
+
+
+def _adopted(state: State, verdict: Adopted) -> None:
+    plan, answer = state.plan, state.plan.answer
+    assert isinstance(answer, tuple)
+    change, memory = answer
+    plan.answer, plan.failures, plan.last = None, 0, change
+    _remember(plan, memory)
+    if change.note:
+        state.notes.append(change.note)
+    for new in change.new:
+        seed = (state.facts.problem.params.seed * 1_000_003 + len(state.trials)) % 2**31
+        state.trials[new.trial] = Trial(new.trial, new.config, seed)
+    for name in change.eliminated:
+        _eliminate(state, state.trials[name])
+    plan.order.apply(change)
+    _want(state, change, set(verdict.dropped))
+
+
+def _remember(plan: PlanInForce, changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            plan.memory.pop(key, None)
+        else:
+            plan.memory[key] = value
+
+
+def _eliminate(state: State, trial: Trial) -> None:
+    if trial.status != "live":
+        return
+    trial.out = True
+    trial.why = f"eliminated after stage {state.plan.stage}" if state.plan.stage else "eliminated"
+    state.touch(trial.id)
+    if trial.phase is TrialPhase.WAITING:
+        trial.go(TrialPhase.ELIMINATED)
+
+
+def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
+    plan = state.plan
+    for name in change.gone:
+        plan.wanted.pop(name, None)
+        state.trials[name].gpus, state.trials[name].until = 0, None
+    for put in change.put:
+        _want_one(state, put.trial, dropped)
+    for name in plan.reached:
+        if name in plan.wanted:
+            state.trials[name].until, state.trials[name].reached = plan.wanted[name].until, None
+    plan.reached.clear()
+
+
+def _want_one(state: State, name: str, dropped: set[str]) -> None:
+    trial, allocation = state.trials[name], state.plan.order.get(name)
+    if allocation is None or name in dropped or trial.status != "live":
+        state.plan.wanted.pop(name, None)
+        return
+    state.plan.wanted[name] = allocation
+    trial.gpus, trial.bracket, trial.until, trial.reached = allocation.gpus, allocation.bracket, allocation.until, None
+
+
+def _declined(state: State, verdict: Declined) -> None:
+    plan = state.plan
+    plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
+    if verdict.failures == 1:
+        state.notes.append(f"the policy gave no plan that can be used: {verdict.why}; the last one stands")
+
+
+def _assumed(state: State, verdict: Assumed) -> None:
+    change = PlanChange(put=verdict.put)
+    state.plan.order.apply(change)
+    _want(state, change, set())
+
+
+# ------------------------------------------------------------ trials
+
+
+def _start(state: State, command: StartTrial) -> None:
+    trial = state.trials.get(command.trial)
+    if trial is None:  # what format 1 says of a trial is what it was started with
+        trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
+    trial.go(TrialPhase.STARTING)
+    trial.attempt = command.attempt
+    trial.held = (Slots(command.instance, command.gpus), *(Slots(node, gpus) for node, gpus in command.beside))
+    trial.start_command = command.id
+    trial.stopped = None
+    state.holding += 1
+    for slots in trial.held:
+        state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
+    if state.facts.cluster.billing == "held":
+        for slots in trial.held:
+            state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))
+    state.under_way[command.id] = command
+
+
+def _stop(state: State, command: StopTrial) -> None:
+    trial = state.trials[command.trial]
+    if trial.phase is TrialPhase.STOPPING:
+        state.under_way.pop(trial.stop_command or "", None)
+    else:
+        trial.go(TrialPhase.STOPPING)
+    trial.stop_command = command.id
+    trial.stopped = command.why
+    trial.hung = trial.hung or command.why == "hung"
+    state.under_way[command.id] = command
+
+
+def _failed(state: State, verdict: Failed) -> None:
+    trial = state.trials[verdict.trial]
+    trial.go(TrialPhase.FAILED)
+    if verdict.why == "silent":
+        trial.why = SILENT.format(metric=state.facts.metric)
+    unwant(state, trial)
+
+
+def _kept(state: State, verdict: Kept) -> None:
+    trial = state.trials[verdict.trial]
+    trial.checkpoints = trial.checkpoints[: verdict.newest]
+
+
+def _slow(state: State, verdict: Slow) -> None:
+    trial = state.trials[verdict.trial]
+    trial.slow[verdict.rank] = state.now
+    trial.note = verdict.detail
+    state.notes.append(verdict.detail)
+
+
+def _eliminated(state: State, verdict: Eliminated) -> None:
+    _eliminate(state, state.trials[verdict.trial])
+
+
+# ------------------------------------------------------------ instances and money
+
+
+def _launch(state: State, command: Launch) -> None:
+    state.fleet.add(Instance(command.id, command.gpus))
+    cluster = state.facts.cluster
+    if cluster.billing == "rented":
+        # It may run any moment, and its start is known only when it is ready: until then it counts from now on.
+        state.ledger.start(Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s))
+    state.under_way[command.id] = command
+
+
+def _terminate(state: State, command: Terminate) -> None:
+    instance = state.fleet.instances[command.instance]
+    if instance.phase is InstancePhase.REQUESTED:
+        del state.under_way[instance.id]
+    state.fleet.go(instance, InstancePhase.RELEASING)
+    instance.terminate_command = command.id
+    state.under_way[command.id] = command
+
+
+def _gone(state: State, verdict: Gone) -> None:
+    lose(state, state.fleet.instances[verdict.instance], verdict.at_s, "it was gone when the run was resumed")
+
+
+def _since(state: State, verdict: Since) -> None:
+    state.ledger.begin_at(verdict.what, verdict.at_s)
+
+
+def _again(state: State, verdict: Again) -> None:
+    fleet = state.fleet
+    if not fleet.refusals and verdict.refusals:
+        fleet.refused_since = state.now
+    fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
+    fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
+
+
+def _held_back(state: State, verdict: HeldBack) -> None:
+    state.fleet.held_back = verdict if verdict.why is not None else None
+
+
+def _promised(state: State, verdict: Promised) -> None:
+    state.promised = verdict
+
+
+# ------------------------------------------------------------ the run
+
+
+def _closing(state: State, verdict: Closing) -> None:
+    """Every trial saves and exits; nothing new is started, and no answer of the policy is waited for."""
+    state.close_by, state.ending, state.why = verdict.by_s, verdict.status, verdict.why
+    state.go(RunPhase.CLOSING)
+    plan = state.plan
+    state.under_way.pop(plan.question or "", None)
+    plan.question, plan.answer, plan.wanted, plan.order = None, None, {}, Order()
+    for instance in state.fleet.instances.values():
+        instance.claims.clear()
+    for trial in state.trials.values():
+        trial.gpus, trial.until, trial.target = 0, None, None
+        state.touch(trial.id)
+
+
+def _releasing(state: State, verdict: Releasing) -> None:
+    state.go(RunPhase.RELEASING)
+
+
+def _publish(state: State, command: Publish) -> None:
+    kept = state.trials[command.trial].checkpoints
+    checkpoint = next(one for one in kept if one.name == command.checkpoint)
+    state.result.publishing = Incumbent(command.trial, checkpoint, command.metric)
+    state.under_way[command.id] = command
+
+
+def _finish(state: State, command: Finish) -> None:
+    state.go(RunPhase.OVER)
+    state.finished = True
+
+
+def _set_timer(state: State, command: SetTimer) -> None:
+    if state.timer is not None:
+        state.under_way.pop(state.timer.id, None)
+    state.timer = command
+    state.under_way[command.id] = command
+
+
+_ENACT: dict[type, Callable[[State, Any], None]] = {
+    Adopted: _adopted,
+    Again: _again,
+    AskPolicy: _ask,
+    Assumed: _assumed,
+    Closing: _closing,
+    Declined: _declined,
+    Eliminated: _eliminated,
+    Failed: _failed,
+    Finish: _finish,
+    Gone: _gone,
+    HeldBack: _held_back,
+    Kept: _kept,
+    Launch: _launch,
+    Promised: _promised,
+    Publish: _publish,
+    Releasing: _releasing,
+    SetTimer: _set_timer,
+    Since: _since,
+    Slow: _slow,
+    StartTrial: _start,
+    StopTrial: _stop,
+    Terminate: _terminate,
+}

@@ -1,0 +1,92 @@
+"""What follows from a fact at once, whatever is wanted: who has failed for good, which checkpoints are needed, when launches are asked for again.
+
+The one rule: it yields verdicts and changes nothing; each is written down before the next is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from seerd.core.commands import Launch
+from seerd.core.launching import after_coming, after_refusal
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.limits import gone_by
+from seerd.core.state import Agenda, State
+from seerd.core.triage import newly_slow
+from seerd.core.verdicts import AnyVerdict, Failed, FailCause, Gone, Kept, Since
+
+
+def settle(state: State) -> Iterator[AnyVerdict]:
+    """Verdicts about what the present event has put on the agenda."""
+    agenda = state.agenda
+    if agenda.missing is not None:
+        yield from _missing(state, agenda)
+    if agenda.saved:
+        yield from _checkpoints(state, agenda)
+    if agenda.judge:
+        yield from _failures(state, agenda)
+    if agenda.waited:
+        yield from _slow_ranks(state, agenda)
+    if agenda.refused or agenda.came:
+        yield from _launches(state, agenda)
+
+
+def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept]:
+    saved, agenda.saved = agenda.saved, []
+    most = state.rules.kept_checkpoints
+    for name in saved:
+        if len(state.trials[name].checkpoints) > most:
+            yield Kept(trial=name, newest=most)
+
+
+def _failures(state: State, agenda: Agenda) -> Iterator[Failed]:
+    judge, agenda.judge = agenda.judge, {}
+    for name, why in judge.items():
+        if _for_good(state, name, why):
+            yield Failed(trial=name, why=why)
+
+
+def _for_good(state: State, name: str, why: FailCause) -> bool:
+    trial = state.trials[name]
+    if why == "crashes":
+        return trial.crashes > state.rules.max_crashes
+    return why == "silent" or trial.losses > state.rules.max_losses
+
+
+def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
+    waited, agenda.waited = agenda.waited, []
+    for name in waited:
+        slow = newly_slow(state.trials[name], state.rules.slow_share)
+        if slow is not None:
+            yield slow
+
+
+def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
+    refused, agenda.refused = agenda.refused, []
+    for batch, retry in refused:
+        yield after_refusal(state, batch, retry=retry)
+    came, agenda.came = agenda.came, False
+    if came and (again := after_coming(state)) is not None:
+        yield again
+
+
+def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
+    """Since when what was not found any more has cost nothing, as far as its cloud tells; else since its lease has ended."""
+    missing, agenda.missing = agenda.missing or {}, None
+    ended = min(state.now, gone_by(state))
+    for name, ended_s in missing.items():
+        yield Gone(instance=name, at_s=ended if ended_s is None else ended_s)
+    for instance in state.fleet.instances.values():
+        if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
+            yield Since(what=instance.id, at_s=since_s(state, instance.id, ended))
+
+
+def since_s(state: State, launch: str, ended: float) -> float:
+    """Since when a launch that is under way counts after a restart; whatever the dead daemon had left behind was gone at `ended`.
+
+    What this launch has brought may be there yet, for as long as it goes on without an agent; if it is not, what it brings now begins now.
+    """
+    command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
+    alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0
+    gone = min(state.now, max(ended, since + alone_s))
+    return since + state.now - gone
