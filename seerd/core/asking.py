@@ -1,0 +1,91 @@
+"""Asking a policy, and what it remembers until it is asked again.
+
+The one rule: an answer is what the journal will give back. It goes through JSON before anything
+follows from it, so that a run that is resumed or replayed knows exactly what this one knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from planner.memory import Memory
+from planner.model import Plan, Problem, View
+from seerd.core.plans import Order, PlanChange, difference
+
+PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
+MOST_TOLD = 2000
+"""So many characters of an exception's text are told."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the policy wants, and what it will remember: both by how they differ from before.
+
+    memory  see `planner.memory.Memory.changes`. JSON, of which msgspec has no type
+    """
+
+    plan: PlanChange
+    memory: dict[str, Any]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Answer)
+
+
+class Asking:
+    """One problem's policy, what it remembers, and the order of its plan, which it changes.
+
+    plan  what is asked, for tests; None: the policy that the problem names
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        memory_values: Mapping[str, Any],
+        order: Order,
+        *,
+        plan: PlanFunction | None = None,
+    ) -> None:
+        self._problem = problem
+        self._memory = Memory(dict(memory_values))
+        self._order = order
+        self._plan = plan or default_plan()
+
+    def ask(self, view: View) -> Answer:
+        """The next plan. Raises what the policy raises, and if its answer is none; nothing has
+        changed then.
+        """
+        plan, memory = self._plan(self._problem, self._memory, view)
+        answer = _as_written(Answer(difference(self._order, plan), dict(memory.changes)))
+        self._order.apply(answer.plan)
+        self._memory = Memory(self._memory.after(answer.memory).values)
+        return answer
+
+
+def default_plan() -> PlanFunction:
+    """Imported when it is asked for: with it come all policies."""
+    from planner.policy import plan_of  # type: ignore[attr-defined]
+
+    asked: PlanFunction = plan_of
+    return asked
+
+
+def why(error: Exception) -> str:
+    """What a policy has raised, and where, in one line or as many as its text has."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    told = f"{type(error).__name__}: {error}"[:MOST_TOLD]
+    if where is None:
+        return told
+    return f"{told} ({_short(where.tb_frame.f_code.co_filename)}, line {where.tb_lineno})"
+
+
+def _short(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
+
+
+def _as_written(answer: Answer) -> Answer:
+    return _decoder.decode(_encoder.encode(answer))

@@ -1,0 +1,265 @@
+"""How one plan differs from the one before it: what is written down of a plan, and sent.
+
+The one rule: an order to which a difference is applied has exactly the new plan's allocations, in
+its order; whatever is not in the difference is as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import filterfalse
+
+from msgspec import Struct
+
+from planner.model import Allocation, Compared, Plan
+from planner.space import Value
+
+STAYS = -1
+"""The place of a trial that keeps the one it has."""
+FEW = 8
+"""So many trials are taken out one by one; more of them all at once."""
+
+
+class Put(Struct, frozen=True, array_like=True, gc=False):
+    """An allocation that is new, has moved or is another one than before.
+
+    place  where it is in the new order, from 0; `STAYS`: where it was, among those that stay
+    """
+
+    trial: str
+    gpus: int
+    bracket: int
+    until: int | None
+    place: int
+
+
+class New(Struct, frozen=True, array_like=True):
+    """A trial that is asked for, see `planner.model.NewTrial`."""
+
+    trial: str
+    config: dict[str, Value]
+
+
+class Standing(Struct, frozen=True, array_like=True, gc=False):
+    """`planner.model.Compared`, without the names of its fields."""
+
+    trial: str
+    metric: float | None
+    reports: int
+    place: int
+    of: int
+    best: int
+    bracket: int
+    final: bool
+
+    @classmethod
+    def of_compared(cls, one: Compared) -> Standing:
+        """As it is written down."""
+        judged = (one.trial, one.metric, one.reports, one.place, one.of, one.best)
+        return cls(*judged, one.bracket, one.final)
+
+    def compared(self) -> Compared:
+        """As the policy said it."""
+        judged = (self.trial, self.metric, self.reports, self.place, self.of, self.best)
+        return Compared(*judged, self.bracket, self.final)
+
+
+class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A plan, told by how its allocations differ from those before; see `planner.model.Plan`.
+
+    gone  trials that have no allocation any more
+    put   first those that stay in their places, then the others by ascending place
+    """
+
+    gone: tuple[str, ...] = ()
+    put: tuple[Put, ...] = ()
+    new: tuple[New, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    stage: int = 0
+    ask_at_s: float | None = None
+    hold_gpus: int = 0
+    ask_on_end: bool = True
+    done: bool = False
+    compared: tuple[Standing, ...] = ()
+    note: str = ""
+
+
+class Order:
+    """The allocations of the present plan, most valuable first. Only `apply` changes it."""
+
+    __slots__ = ("_names", "_of")
+
+    def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
+        self._of = {allocation.trial: allocation for allocation in allocations}
+        self._names = list(self._of)
+
+    def __iter__(self) -> Iterator[Allocation]:
+        return map(self._of.__getitem__, self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, trial: str) -> bool:
+        return trial in self._of
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Its trials, in order; not to be changed."""
+        return self._names
+
+    def get(self, trial: str) -> Allocation | None:
+        """The trial's allocation, if it has one."""
+        return self._of.get(trial)
+
+    def puts(self) -> tuple[Put, ...]:
+        """What makes it of an empty one."""
+        return tuple(_put(allocation, place) for place, allocation in enumerate(self))
+
+    def apply(self, change: PlanChange) -> None:
+        """Go on to the next plan. Raises `ValueError` if the change is not one of this order."""
+        placed = [put for put in change.put if put.place != STAYS]
+        if any(put.place == STAYS and put.trial not in self._of for put in change.put):
+            raise ValueError("a trial without an allocation cannot keep its place")
+        out = [*change.gone, *(put.trial for put in placed if put.trial in self._of)]
+        self._names = _inserted(_without(self._names, out), placed)
+        for trial in change.gone:
+            del self._of[trial]
+        for put in change.put:
+            self._of[put.trial] = Allocation(put.trial, put.gpus, put.bracket, put.until)
+
+
+def difference(before: Order, plan: Plan) -> PlanChange:
+    """How the plan differs from the one before it. Raises `ValueError` if it has a trial twice."""
+    names = [allocation.trial for allocation in plan.allocations]
+    changed = _changed(before, plan, names)
+    gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
+    stay = [_put(one, STAYS) for one in changed if one.trial not in places]
+    return PlanChange(
+        gone=gone,
+        put=(*stay, *(_put(plan.allocations[place], place) for place in places.values())),
+        new=tuple(New(new.id, dict(new.config)) for new in plan.new),
+        eliminated=plan.eliminated,
+        stage=plan.stage,
+        ask_at_s=plan.ask_at_s,
+        hold_gpus=plan.hold_gpus,
+        ask_on_end=plan.ask_on_end,
+        done=plan.done,
+        compared=tuple(map(Standing.of_compared, plan.compared)),
+        note=plan.note,
+    )
+
+
+def _put(one: Allocation, place: int) -> Put:
+    return Put(one.trial, one.gpus, one.bracket, one.until, place)
+
+
+def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
+    """Those of trials that had another one, or none. This is where the time goes."""
+    return [
+        a
+        for a, b in zip(plan.allocations, map(before.get, names), strict=True)
+        if b is None or a.gpus != b.gpus or a.until != b.until or a.bracket != b.bracket
+    ]
+
+
+Moves = tuple[tuple[str, ...], dict[str, int]]
+"""Who is gone, and where those are who have come or moved, ascending."""
+
+
+def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
+    """As few as possible."""
+    old = before.names
+    if old == names:
+        return (), {}
+    there = set(names)
+    if len(there) < len(names):
+        raise ValueError("the plan has a trial twice")
+    gone = tuple(filterfalse(there.__contains__, old))
+    put = {*come, *_moved(_without(old, gone), _without(names, come))}
+    if len(put) > FEW:
+        return gone, {name: place for place, name in enumerate(names) if name in put}
+    return gone, {names[place]: place for place in sorted(map(names.index, put))}
+
+
+def _moved(old: list[str], new: list[str]) -> list[str]:
+    """Who must be taken out and put in elsewhere to make one of the other; both have the same."""
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if old[1:] == new[:-1]:
+        return new[-1:]
+    if old[:-1] == new[1:]:
+        return new[:1]
+    where = {name: place for place, name in enumerate(old)}
+    stay = _longest_rising([where[name] for name in new])
+    return [name for place, name in enumerate(new) if place not in stay]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many are the same at the beginning. By halving: comparing slices is fast."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _longest_rising(numbers: Sequence[int]) -> set[int]:
+    """The places of a longest rising subsequence.
+
+    By the smallest end that each length can have (Fredman, On computing the length of longest
+    increasing subsequences, 1975).
+    """
+    ends: list[int] = []
+    places: list[int] = []
+    before: list[int] = []
+    for place, number in enumerate(numbers):
+        if not ends or number > ends[-1]:  # most are
+            before.append(places[-1] if places else -1)
+            ends.append(number)
+            places.append(place)
+        else:
+            length = bisect_left(ends, number)
+            before.append(places[length - 1] if length else -1)
+            ends[length], places[length] = number, place
+    return set(_back(before, places[-1] if places else -1))
+
+
+def _back(before: Sequence[int], place: int) -> Iterator[int]:
+    while place >= 0:
+        yield place
+        place = before[place]
+
+
+def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
+    """The others, in order. Raises `ValueError` if one of them is not there."""
+    if len(out) <= FEW:
+        left = list(names)
+        for name in out:
+            left.remove(name)
+        return left
+    gone = set(out)
+    left = [name for name in names if name not in gone]
+    if len(left) != len(names) - len(out):
+        raise ValueError("a trial without an allocation cannot lose it")
+    return left
+
+
+def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
+    """With these in their places."""
+    if not placed:
+        return names
+    all_names: list[str] = []
+    taken = 0
+    for put in placed:
+        until = taken + put.place - len(all_names)
+        all_names += names[taken:until]
+        if len(all_names) != put.place:
+            raise ValueError(f"there is no place {put.place}")
+        all_names.append(put.trial)
+        taken = until
+    return all_names + names[taken:]
