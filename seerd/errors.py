@@ -50,6 +50,10 @@ class ImpossibleEventError(JournalError):
         )
 
 
+class PolicyError(SeerdError):
+    """A policy has given no plan: it took too long, it has raised something, or its process has ended."""
+
+
 class ProviderError(SeerdError):
     """An instance could not be had, reached or given back."""
 

@@ -1,6 +1,7 @@
 """Asking a policy, and what it remembers until it is asked again.
 
-The one rule: what is kept here is what the run's state has, plan and memory; if an answer is not adopted, one begins anew from there.
+The one rule: what is kept here is what the run's state has, plan and memory. If an answer is not
+adopted, one begins anew from there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     plan: PlanChange
     memory: dict[str, Any]
-
 
 
 class ImpossibleRunError(Exception):
@@ -75,7 +75,8 @@ class Asking:
         changed then.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
-        answer = Answer(difference(self._order, plan), dict(memory.changes))
+        changes = {} if memory is self._memory else dict(memory.changes)
+        answer = Answer(difference(self._order, plan), changes)
         self._order.apply(answer.plan)
         self._memory = memory
         return answer

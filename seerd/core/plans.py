@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import filterfalse
 
 from msgspec import Struct
 
@@ -131,13 +132,12 @@ class Order:
 def difference(before: Order, plan: Plan) -> PlanChange:
     """How the plan differs from the one before it. Raises `ValueError` if it has a trial twice."""
     names = [allocation.trial for allocation in plan.allocations]
-    gone, places = _moves(before.names, names)
-    changed = _changed(before, plan.allocations, names)
+    changed = _changed(before, plan, names)
+    gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
     stay = [_put(one, STAYS) for one in changed if one.trial not in places]
-    placed = [_put(plan.allocations[place], place) for place in places.values()]
     return PlanChange(
         gone=gone,
-        put=(*stay, *placed),
+        put=(*stay, *(_put(plan.allocations[place], place) for place in places.values())),
         new=tuple(New(new.id, dict(new.config)) for new in plan.new),
         eliminated=plan.eliminated,
         stage=plan.stage,
@@ -154,34 +154,46 @@ def _put(one: Allocation, place: int) -> Put:
     return Put(one.trial, one.gpus, one.bracket, one.until, place)
 
 
-def _changed(
-    before: Order, allocations: Sequence[Allocation], names: Sequence[str]
-) -> list[Allocation]:
+def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
     """Those of trials that had another one, or none. This is where the time goes."""
     return [
-        new
-        for new, old in zip(allocations, map(before.get, names), strict=True)
-        if old is None
-        or new.gpus != old.gpus
-        or new.until != old.until
-        or new.bracket != old.bracket
+        a
+        for a, b in zip(plan.allocations, map(before.get, names), strict=True)
+        if b is None or a.gpus != b.gpus or a.until != b.until or a.bracket != b.bracket
     ]
 
 
-def _moves(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Who is gone, and where those are who have come or moved, ascending: as few as possible."""
-    if old == new:
+Moves = tuple[tuple[str, ...], dict[str, int]]
+"""Who is gone, and where those are who have come or moved, ascending."""
+
+
+def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
+    """As few as possible."""
+    old = before.names
+    if old == names:
         return (), {}
-    if len(set(new)) < len(new):
+    there = set(names)
+    if len(there) < len(names):
         raise ValueError("the plan has a trial twice")
+    gone = tuple(filterfalse(there.__contains__, old))
+    put = {*come, *_moved(_without(old, gone), _without(names, come))}
+    if len(put) > FEW:
+        return gone, {name: place for place, name in enumerate(names) if name in put}
+    return gone, {names[place]: place for place in sorted(map(names.index, put))}
+
+
+def _moved(old: list[str], new: list[str]) -> list[str]:
+    """Who must be taken out and put in elsewhere to make one of the other; both have the same."""
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
-    there = {name: place for place, name in enumerate(old)}
-    stay = _longest_rising([there.get(name, -1) for name in new])
-    places = {name: start + place for place, name in enumerate(new) if place not in stay}
-    left = set(new)
-    return tuple(name for name in old if name not in left), places
+    if old[1:] == new[:-1]:
+        return new[-1:]
+    if old[:-1] == new[1:]:
+        return new[:1]
+    where = {name: place for place, name in enumerate(old)}
+    stay = _longest_rising([where[name] for name in new])
+    return [name for place, name in enumerate(new) if place not in stay]
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
@@ -197,19 +209,23 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """The places of a longest rising subsequence of those that are not negative.
+    """The places of a longest rising subsequence.
 
     By the smallest end that each length can have (Fredman, On computing the length of longest
     increasing subsequences, 1975).
     """
     ends: list[int] = []
     places: list[int] = []
-    before: list[int] = [-1] * len(numbers)
+    before: list[int] = []
     for place, number in enumerate(numbers):
-        if number >= 0:
+        if not ends or number > ends[-1]:  # most are
+            before.append(places[-1] if places else -1)
+            ends.append(number)
+            places.append(place)
+        else:
             length = bisect_left(ends, number)
-            before[place] = places[length - 1] if length else -1
-            ends[length : length + 1], places[length : length + 1] = [number], [place]
+            before.append(places[length - 1] if length else -1)
+            ends[length], places[length] = number, place
     return set(_back(before, places[-1] if places else -1))
 
 
