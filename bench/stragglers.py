@@ -25,12 +25,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from planner.asha import Asha  # noqa: E402
-from planner.model import Allocation, Impossible, NewTrial, Outline, Plan, Problem, View  # noqa: E402
-from planner.policy import Policy  # noqa: E402
+from planner.asha import ASHA, asha  # noqa: E402
+from planner.memory import Memory  # noqa: E402
+from planner.model import Allocation, NewTrial, Plan, Problem, View  # noqa: E402
+from planner.protocol import Policy  # noqa: E402
 from planner.ranking import rank  # noqa: E402
 from planner.rungs import rung_reports  # noqa: E402
-from tests.planner.policy_world import World, problem  # noqa: E402
+from tests.planner.policy_world import Asked, World, problem  # noqa: E402
 
 WORKERS, N, R, ETA = 25, 256, 256, 4
 UNIT_S = 60.0
@@ -62,10 +63,6 @@ class Synchronous:
         self._rng = random.Random(made.params.seed)
         self._drawn = 0
         self._cohorts: list[Cohort] = []
-
-    def outline(self) -> Outline | Impossible:
-        """The same as ASHA's: the same cluster."""
-        return Asha(self._problem).outline()
 
     def plan(self, view: View) -> Plan:
         """Every worker has a job at any time."""
@@ -107,9 +104,19 @@ class Synchronous:
         ]
 
 
+def synchronous(made: Problem) -> Policy:
+    """It keeps what it knows to itself: nobody takes this run up."""
+    running = Synchronous(made)
+
+    def plan(_: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        return running.plan(view), memory
+
+    return Policy(ASHA.outline, plan)
+
+
 METHODS: dict[str, Callable[[Problem], Policy]] = {
-    "sha": Synchronous,
-    "asha": lambda made: Asha(made, most_brackets=1),
+    "sha": synchronous,
+    "asha": lambda _: asha(most_brackets=1),
 }
 
 
@@ -124,7 +131,7 @@ def study(method: str, sd: float, drop: float, seed: int, limit_units: int = LIM
         return UNIT_S * whole * (1 + abs(rng.gauss(0.0, sd)))
 
     world = World(
-        METHODS[method](made),
+        Asked(METHODS[method](made), made),
         WORKERS,
         lambda trial, epoch: float(trial.config["lr"]),
         unit_s=unit_s,

@@ -8,15 +8,20 @@ from reports on the way to it is the core's business.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import takewhile
-from typing import Protocol
+from operator import attrgetter
+from typing import Protocol, TypeVar
 
+from planner.beside import FROM_THE_REPORTS_ALONE, VERSION, Beside, items, text, whole
+from planner.draws import draws
 from planner.fixed import FixedCluster, fixed_cluster
+from planner.memo import per_problem
+from planner.memory import Json, Memory
 from planner.model import (
-    Allocation,
     Bracket,
     Compared,
     Group,
@@ -30,8 +35,9 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import trial_name
-from planner.rungs import Arrival, Job, Ladders, rung_reports
+from planner.names import Names, names, names_after
+from planner.protocol import Policy
+from planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
 from planner.space import Config
 
 BRACKETS = 3
@@ -43,17 +49,26 @@ EFFICIENCY = 0.75
 TRAINS_S = 1.0
 """A trial trains at least so long, start included: no more than fit can be asked for, and ids are as wide as so many need, so that they sort."""
 
+AT = "at "
+"""Before a trial's id: the key of its place."""
+
 HOPELESS = 8
 """When so many trials have failed, and a whole cluster full of them, before any has come to a rung, the script is broken: no new ones."""
 
 
 class Source(Protocol):
-    """Where configurations come from."""
+    """Where configurations come from.
 
-    def draw(self, trial: str) -> Config:
-        """A configuration for a new trial."""
+    What it answers must not depend on the order in which it has heard of trials.
+    """
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str], mode: Mode) -> None:
+    def draw(self, number: int, mode: Mode) -> Config:
+        """The configuration of draw `number`, from 0."""
+
+    def drew(self, trial: str, config: Config) -> None:
+        """A trial has this configuration."""
+
+    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """What has become of earlier ones."""
 
 
@@ -61,14 +76,16 @@ class AtRandom:
     """The source that the paper uses: uniform draws, whatever has become of earlier ones."""
 
     def __init__(self, problem: Problem) -> None:
-        self._rng = random.Random(problem.params.seed)
-        self._space = problem.space
+        self._draws = draws(problem)
 
-    def draw(self, trial: str) -> Config:  # noqa: ARG002
+    def draw(self, number: int, mode: Mode) -> Config:  # noqa: ARG002
         """The next one of the seed's sequence."""
-        return self._space.sample(self._rng)
+        return self._draws[number]
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str], mode: Mode) -> None:
+    def drew(self, trial: str, config: Config) -> None:
+        """Nothing is learned from it."""
+
+    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """Nothing is learned from it."""
 
 
@@ -93,6 +110,14 @@ def next_bracket(drawn: Sequence[int], wanted: Sequence[Fraction]) -> int:
     return max(range(len(drawn)), key=lambda i: (wanted[i] * total - drawn[i], -i))
 
 
+def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
+    """How many of so many trials each bracket gets."""
+    drawn = [0] * len(wanted)
+    for _ in range(trials):
+        drawn[next_bracket(drawn, wanted)] += 1
+    return drawn
+
+
 def places(gpus: int, size: int, gpus_per_instance: int) -> int:
     """How many trials of `size` GPUs fit, none split between instances unless it takes whole ones."""
     if size > gpus_per_instance:
@@ -110,20 +135,79 @@ def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
     return (params.p_min, *takewhile(lambda p: problem.scaling.efficiency(p) >= EFFICIENCY, fit))
 
 
-class Search:
-    """Algorithm 2 for any number of brackets: who trains next. What they train on is not its business."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What follows from a problem alone.
 
-    def __init__(self, problem: Problem, brackets: Sequence[Sequence[int]], most_places: int, source: Source) -> None:
-        self._ladders = Ladders(brackets, problem.params.eta)
-        self._shares = shares(brackets, problem.params.eta)
-        self._drawn = [0] * len(brackets)
-        self._most = problem.params.trials
+    places    so many trials can run side by side
+    sizes     how many GPUs a trial may have
+    expected  there will be no more trials than so many
+    """
+
+    problem: Problem
+    cluster: FixedCluster | Impossible
+    brackets: tuple[tuple[int, ...], ...]
+    shares: tuple[Fraction, ...]
+    places: int
+    sizes: tuple[int, ...]
+    expected: int
+
+    @property
+    def sure_cluster(self) -> FixedCluster:
+        """Raises `ValueError` if the limits fit nothing."""
+        if isinstance(self.cluster, Impossible):
+            raise ValueError(self.cluster.reason)
+        return self.cluster
+
+    def outline(self) -> Outline | Impossible:
+        """One stage on the whole cluster.
+
+        Without a number of trials, those are counted that start at once.
+        """
+        if isinstance(self.cluster, Impossible):
+            return self.cluster
+        return fixed_outline(self.problem, self.cluster, self.brackets, self.places, self.sizes)
+
+
+def setting(
+    problem: Problem,
+    brackets: tuple[tuple[int, ...], ...],
+    allowed: Callable[[Problem, int], tuple[int, ...]],
+) -> Setting:
+    """`allowed`: the sizes of trials on so many GPUs."""
+    cluster, params = fixed_cluster(problem), problem.params
+    gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
+    beside = places(gpus, params.p_min, problem.gpus_per_instance)
+    most = beside * int(problem.planned.deadline_s / TRAINS_S)
+    return Setting(
+        problem,
+        cluster,
+        brackets,
+        shares(brackets, params.eta),
+        beside,
+        allowed(problem, gpus),
+        most if params.trials is None else params.trials,
+    )
+
+
+class Search:
+    """Algorithm 2 for any number of brackets: who trains next.
+
+    What they train on is not its business.
+    It remembers the version, how many configurations were drawn for each bracket, the place of each
+    trial, and how trials are named where that does not follow from the problem.
+    """
+
+    def __init__(self, setting: Setting, source: Source) -> None:
+        self._setting = setting
+        self._ladders = Ladders(setting.brackets, setting.problem.params)
+        self._drawn = [0] * len(setting.brackets)
+        self._names = names(len(str(setting.expected)))
+        self._most = setting.problem.params.trials
         self._source = source
-        self._places = most_places
         self._lost = 0
         self._heard = False
-        expected = most_places * int(problem.planned.deadline_s / TRAINS_S)
-        self._width = len(str(expected if self._most is None else self._most))
+        self._changes: dict[str, Json] = {"version": VERSION}
 
     @property
     def running(self) -> dict[str, Job]:
@@ -138,27 +222,56 @@ class Search:
     @property
     def hopeless(self) -> bool:
         """Whether it seems to be the script that fails, and not its configurations."""
-        return not self._heard and self._lost >= max(HOPELESS, self._places)
+        return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
+
+    def restore(self, values: Mapping[str, Json], view: View) -> None:
+        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        brackets = self._setting.brackets
+        if values.get("version") != VERSION:
+            raise ValueError(values.get("version"))
+        drawn = items(values.get("drawn"), len(brackets))
+        self._drawn = [whole(count, 0) for count in drawn]
+        if "names" in values:
+            prefix, offset, width = items(values["names"], 3)
+            self._names = Names(text(prefix), whole(offset, -sum(self._drawn)), whole(width, 1))
+        remembered = [(key, value) for key, value in values.items() if key.startswith(AT)]
+        at = {key.removeprefix(AT): read_place(value, brackets) for key, value in remembered}
+        self._changes = {}
+        self._stand(at, view)
+
+    def take_up(self, view: View) -> None:
+        """Without what was remembered: every live trial is paused at the rung that it has come to."""
+        live = [trial for trial in view.trials.values() if trial.status == "live"]
+        rungs = self._setting.brackets[0]
+        at = {trial.id: Place(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
+        count = len(view.trials)
+        self._drawn = dealt(count, self._setting.shares)
+        self._names = names_after(max(view.trials), count, self._setting.expected)
+        made = self._names
+        self._changes["names"] = [made.prefix, made.offset, made.width]
+        self._changes["drawn"] = [*self._drawn]
+        self._changes |= {AT + name: place.remembered for name, place in at.items()}
+        self._stand(at, view)
 
     def settle(self, view: View) -> Sequence[Arrival]:
         """Take note of who has come to a rung, and of who has failed."""
         self._ladders.settle(view)
-        return self._tell(view.mode)
+        return self._tell()
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Whoever has just come to a rung goes on if it is among the best 1/eta; nobody else does."""
         while arrivals:
             self._ladders.carry_on(view, arrivals)
-            arrivals = self._tell(view.mode)
+            arrivals = self._tell()
 
     def fill(self, view: View) -> tuple[NewTrial, ...]:
         """Give every free place to somebody, as far as there is anybody."""
         new: list[NewTrial] = []
-        while len(self.running) < self._places:
-            if self._ladders.promote(view):
-                self._tell(view.mode)
+        while len(self.running) < self._setting.places:
+            if self._ladders.promote(view) or self._ladders.enter_idle(view):
+                self._tell()
             elif not (self.exhausted or self.hopeless):
-                new.append(self._draw())
+                new.append(self._draw(view.mode))
             else:
                 break
         return tuple(new)
@@ -166,70 +279,143 @@ class Search:
     def go_on_with_the_best(self, view: View) -> bool:
         """Whoever is best on the highest rung goes on, whatever its rank. False: nobody can."""
         went = self._ladders.promote_best(view)
-        self._tell(view.mode)
+        self._tell()
         return went
 
     def take_compared(self, view: View) -> tuple[Compared, ...]:
         """How those stand who have come to a rung, or gone on from one, since the plan before."""
         return self._ladders.take_compared(view.mode)
 
-    def _draw(self) -> NewTrial:
-        bracket = next_bracket(self._drawn, self._shares)
-        self._drawn[bracket] += 1
-        name = trial_name(sum(self._drawn), self._width)
-        self._ladders.enter(name, bracket)
-        return NewTrial(name, self._source.draw(name))
+    def take_changes(self) -> dict[str, Json]:
+        """What is to be remembered otherwise than before this was last asked."""
+        for name, place in self._ladders.places.items():
+            self._changes[AT + name] = place.remembered
+        self._ladders.places.clear()
+        changes, self._changes = self._changes, {}
+        return changes
 
-    def _tell(self, mode: Mode) -> Sequence[Arrival]:
+    def _stand(self, at: Mapping[str, Place], view: View) -> None:
+        for trial in view.trials.values():
+            self._source.drew(trial.id, trial.config)
+        self._ladders.restore(at, view)
+        self._tell()
+
+    def _draw(self, mode: Mode) -> NewTrial:
+        bracket = next_bracket(self._drawn, self._setting.shares)
+        config = self._source.draw(sum(self._drawn), mode)
+        self._drawn[bracket] += 1
+        self._changes["drawn"] = [*self._drawn]
+        name = self._names.of(sum(self._drawn))
+        self._ladders.enter(name, bracket)
+        self._source.drew(name, config)
+        return NewTrial(name, config)
+
+    def _tell(self) -> Sequence[Arrival]:
         arrivals, lost = self._ladders.take_news()
         self._heard = self._heard or bool(arrivals)
         self._lost += len(lost)
         if arrivals or lost:
-            self._source.told(arrivals, lost, mode)
+            self._source.told(arrivals, lost)
         return arrivals
 
 
-class Asha:
+class Index(Protocol):
+    """What a policy by rungs works with, as far as it is made from a memory."""
+
+    def restore(self, values: Mapping[str, Json], view: View) -> None:
+        """As it was remembered. Raises `ValueError` if it was not by this version."""
+
+    def take_up(self, view: View) -> None:
+        """From the view alone, in which there are trials."""
+
+    def take_changes(self) -> dict[str, Json]:
+        """What is to be remembered otherwise than before this was last asked."""
+
+
+IndexT = TypeVar("IndexT", bound=Index)
+
+
+def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[IndexT, bool]:
+    """The index that belongs to a memory, or else to the view alone; whether the memory was known."""
+    index = make()
+    try:
+        index.restore(memory.values, view)
+    except ValueError:
+        index = make()
+    else:
+        return index, True
+    if view.trials:
+        index.take_up(view)
+    return index, False
+
+
+def asked(
+    beside: Beside[IndexT],
+    make: Callable[[Setting], IndexT],
+    decide: Callable[[Setting, IndexT, View], Plan],
+) -> Callable[[Setting, Memory, View], tuple[Plan, Memory]]:
+    """A policy's `plan`, from how its index is made and what follows from that."""
+
+    def plan(setting: Setting, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        if setting.sure_cluster.over(view.now_s):
+            return Plan(done=True), memory.after({})
+        index, note = beside.take(setting.problem, memory), ""
+        forgotten: dict[str, Json] = {}
+        if index is None:
+            index, known = recalled(lambda: make(setting), memory, view)
+            forgotten = {} if known else dict.fromkeys(memory.values)
+            note = "" if known or not view.trials else FROM_THE_REPORTS_ALONE
+        found = decide(setting, index, view)
+        after = memory.after(forgotten | index.take_changes())
+        beside.keep(setting.problem, after, index)
+        return (replace(found, note=note) if note else found), after
+
+    return plan
+
+
+def policy(
+    setting_of: Callable[[Problem], Setting],
+    make: Callable[[Setting], IndexT],
+    decide: Callable[[Setting, IndexT, View], Plan],
+) -> Policy:
+    """A policy that works with an index which it keeps beside its memory."""
+    known, plan = per_problem(setting_of), asked(Beside(), make, decide)
+    return Policy(
+        outline=lambda problem: known(problem).outline(),
+        plan=lambda problem, memory, view: plan(known(problem), memory, view),
+    )
+
+
+def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
     """Algorithm 2 on p_min GPUs per trial; once no new configurations come, trials that are left share the GPUs equally."""
+    return policy(
+        lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
+        lambda setting: Search(setting, source(setting.problem)),
+        _decide,
+    )
 
-    def __init__(self, problem: Problem, source: Source | None = None, most_brackets: int = BRACKETS) -> None:
-        self._problem = problem
-        self._cluster = fixed_cluster(problem)
-        self._brackets = brackets_of(problem.params, most_brackets)
-        gpus = 0 if isinstance(self._cluster, Impossible) else self._cluster.gpus
-        self._sizes = sizes(problem, gpus)
-        self._places = places(gpus, problem.params.p_min, problem.gpus_per_instance)
-        self._search = Search(problem, self._brackets, self._places, source or AtRandom(problem))
 
-    def outline(self) -> Outline | Impossible:
-        """One stage on the whole cluster. Without a number of trials, those are counted that start at once."""
-        if isinstance(self._cluster, Impossible):
-            return self._cluster
-        return fixed_outline(self._problem, self._cluster, self._brackets, self._places, self._sizes)
+def _decide(setting: Setting, search: Search, view: View) -> Plan:
+    search.settle(view)
+    new = search.fill(view)
+    jobs = sorted(search.running.values(), key=attrgetter("until"), reverse=True)
+    judged = search.take_compared(view)
+    if not jobs:
+        return Plan(new=new, done=True, compared=judged)
+    gpus = _size(setting, search, len(jobs))
+    allocations = [job.allocation for job in jobs]
+    if gpus != setting.problem.params.p_min:
+        allocations = [allocation._replace(gpus=gpus) for allocation in allocations]
+    return Plan(tuple(allocations), new, ask_at_s=setting.sure_cluster.ask_at_s, compared=judged)
 
-    def plan(self, view: View) -> Plan:
-        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        cluster = self._cluster
-        if isinstance(cluster, Impossible):
-            raise ValueError(cluster.reason)
-        if cluster.over(view.now_s):
-            return Plan(done=True)
-        self._search.settle(view)
-        new = self._search.fill(view)
-        jobs = sorted(self._search.running.values(), key=lambda job: -job.until)
-        judged = self._search.take_compared(view)
-        if not jobs:
-            return Plan(new=new, done=True, compared=judged)
-        gpus = self._size(cluster, len(jobs))
-        allocations = tuple(Allocation(job.trial, gpus, job.bracket, job.until) for job in jobs)
-        return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
 
-    def _size(self, cluster: FixedCluster, trials: int) -> int:
-        """GPUs per trial: the most that all can have, if there is nobody else to give them to."""
-        if not self._search.exhausted:
-            return self._problem.params.p_min
-        per_instance = self._problem.gpus_per_instance
-        return max(p for p in self._sizes if p == self._sizes[0] or places(cluster.gpus, p, per_instance) >= trials)
+def _size(setting: Setting, search: Search, trials: int) -> int:
+    """GPUs per trial: the most that all can have, if there is nobody else to give them to."""
+    allowed, gpus = setting.sizes, setting.sure_cluster.gpus
+    if not search.exhausted:
+        return allowed[0]
+    per_instance = setting.problem.gpus_per_instance
+    return max(p for p in allowed if p == allowed[0] or places(gpus, p, per_instance) >= trials)
 
 
 def fixed_outline(
@@ -242,10 +428,7 @@ def fixed_outline(
     """One stage from the cluster's start to its end, and the brackets' shares of it; `allowed`: what trials may grow to."""
     params = problem.params
     trials = most_places if params.trials is None else params.trials
-    wanted = shares(brackets, params.eta)
-    drawn = [0] * len(brackets)
-    for _ in range(trials):
-        drawn[next_bracket(drawn, wanted)] += 1
+    drawn = dealt(trials, shares(brackets, params.eta))
     stage = Stage(cluster.start_s, cluster.end_s, (Group(params.p_min, min(trials, most_places)),))
     return Outline(
         brackets=tuple(Bracket(params.p_min, n, stage.gpu_s / len(brackets)) for n in drawn if n),
@@ -254,3 +437,7 @@ def fixed_outline(
         adjusted=problem.adjusted,
         sizes=allowed,
     )
+
+
+ASHA = asha()
+"""With the paper's brackets, and configurations drawn at random."""

@@ -6,21 +6,27 @@ The model is Optuna's multivariate tree-structured Parzen estimator, one for eac
 configuration comes from the one with the most reports that has d + 3 results, d being the number of parameters; one in three is drawn
 at random, so that the model cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range becomes
 a value is `planner.space`'s business.
+
+A draw follows from its number and from the reports: the model is made anew for each, with the latest
+results in the order of their trials, and a seed of its own.
 """
 
 from __future__ import annotations
 
 import random
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from planner.asha import Asha
-from planner.model import Impossible, Mode, NeedsPackageError, Outline, Plan, Problem, View
+from planner.asha import asha
+from planner.draws import draws
+from planner.model import Impossible, Mode, NeedsPackageError, Outline, Problem
+from planner.protocol import Policy
 from planner.rungs import Arrival
 from planner.space import Config, Parameter, Space, Value
 
@@ -29,6 +35,9 @@ AT_RANDOM = 1 / 3
 
 QUANTILE = 0.15
 """q of the paper: so many of the results count as good."""
+
+MODELLED = 1000
+"""A model knows so many of the latest results: making one anew takes time for each of them."""
 
 Point = Mapping[str, Value]
 """A configuration as the model knows it: a share of the range for each parameter that has one, else the choice's number."""
@@ -95,65 +104,6 @@ def _good(parameters: int, results: int) -> int:
     return min(results, max(parameters + 1, int(QUANTILE * results)))
 
 
-class Estimator:
-    """What is known of configurations after one number of reports. `results`: how many of them have a metric."""
-
-    def __init__(self, space: Space, mode: Mode, seed: int) -> None:
-        optuna = _optuna()
-        good = partial(_good, len(space.parameters))
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=1, multivariate=True, constant_liar=True, gamma=good, seed=seed
-        )
-        direction = "maximize" if mode == "max" else "minimize"
-        self._worst = float("-inf") if mode == "max" else float("inf")
-        self._study = optuna.create_study(sampler=sampler, direction=direction)
-        self._distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
-        self._numbers: dict[str, int] = {}
-        self._asked = 0
-        self.results = 0
-
-    def suggest(self, trial: str, pending: Mapping[str, Point]) -> Point:
-        """A promising point, away from those that have no result yet."""
-        states = _optuna().trial.TrialState
-        for name in pending.keys() - self._numbers.keys():
-            self._add(name, pending[name], states.RUNNING, None)
-        asked = self._study.ask(self._distributions)
-        self._count(trial)
-        return dict(asked.params)
-
-    def tell(self, trial: str, point: Point, metric: float | None) -> None:
-        """A trial has a result. One without a metric is worse than all others."""
-        value = self._worst if metric is None else metric
-        self.results += metric is not None
-        if trial in self._numbers:
-            self._study.tell(self._numbers.pop(trial), value)
-        else:
-            self._add(trial, point, _optuna().trial.TrialState.COMPLETE, value)
-            del self._numbers[trial]
-
-    def fail(self, trial: str) -> None:
-        """A pending trial will have no result: worse than all others."""
-        if trial in self._numbers:
-            self._study.tell(self._numbers.pop(trial), self._worst)
-
-    def forget(self, trial: str) -> None:
-        """A trial is pending here no more."""
-        if trial in self._numbers:
-            self._study.tell(self._numbers.pop(trial), state=_optuna().trial.TrialState.FAIL)
-
-    def _add(self, trial: str, point: Point, state: Any, value: float | None) -> None:
-        made = _optuna().trial.create_trial(
-            state=state, value=value, params=dict(point), distributions=self._distributions
-        )
-        self._study.add_trial(made)
-        self._count(trial)
-
-    def _count(self, trial: str) -> None:
-        """Optuna numbers trials in the order in which it gets to know them."""
-        self._numbers[trial] = self._asked
-        self._asked += 1
-
-
 def _distribution(parameter: Parameter) -> Any:
     distributions = _optuna().distributions
     if parameter.choices:
@@ -161,77 +111,160 @@ def _distribution(parameter: Parameter) -> Any:
     return distributions.FloatDistribution(0.0, 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of configurations after one number of reports.
+
+    results  points and their metrics; one without a metric is worse than all others
+    pending  points that have no result yet
+    """
+
+    results: Sequence[tuple[Point, float | None]]
+    pending: Sequence[Point] = ()
+
+
+def suggest(space: Space, known: Known, mode: Mode, seed: int) -> Point:
+    """A promising point, away from those that have no result yet."""
+    states = _optuna().trial.TrialState
+    distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
+    make = partial(_optuna().trial.create_trial, distributions=distributions)
+    worst = float("-inf") if mode == "max" else float("inf")
+    with _quietly():
+        study = _study(space, known, mode, seed)
+        for point, metric in known.results:
+            value = worst if metric is None else metric
+            study.add_trial(make(state=states.COMPLETE, value=value, params=dict(point)))
+        for point in known.pending:
+            study.add_trial(make(state=states.RUNNING, params=dict(point)))
+        return dict(study.ask(distributions).params)
+
+
+def _study(space: Space, known: Known, mode: Mode, seed: int) -> Any:
+    finite = sum(metric is not None for _, metric in known.results)
+    good = _good(len(space.parameters), finite)
+    sampler = _optuna().samplers.TPESampler(
+        n_startup_trials=1,
+        multivariate=True,
+        constant_liar=True,
+        gamma=lambda results: min(results, good),
+        seed=seed,
+    )
+    direction = "maximize" if mode == "max" else "minimize"
+    return _optuna().create_study(sampler=sampler, direction=direction)
+
+
 class FromModel:
-    """The source of configurations. A trial is pending until its first result."""
+    """The source of configurations.
+
+    A trial is pending until its first result; one that fails before is worse than all others.
+    What it has heard of is kept by trial; the model is made anew for each draw that asks for one.
+    """
 
     def __init__(self, problem: Problem) -> None:
         _require_optuna()
         self._space = _modelled(problem.space)
         self._seed = problem.params.seed
-        self._rng = random.Random(self._seed)
-        self._untried = list(problem.space.table)
-        self._estimators: dict[int, Estimator] = {}
+        self._draws = draws(problem)
+        self._table = Table(problem.space.table)
+        self._results: dict[int, dict[str, float | None]] = {}
         self._points: dict[str, Point] = {}
-        self._pending: dict[str, Point] = {}
+        self._pending: set[str] = set()
+        self._failed: set[str] = set()
 
-    def draw(self, trial: str) -> Config:
-        """From the estimator with the most reports that knows enough, or at random."""
-        estimator = self._best_estimator()
-        config = self._space.sample(self._rng)
-        if self._rng.random() >= AT_RANDOM and estimator is not None:
-            with _quietly():
-                config = _config(estimator.suggest(trial, self._pending), self._space)
-        config = self._allowed(config)
-        self._points[trial] = self._pending[trial] = _point(config, self._space)
-        return config
-
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str], mode: Mode) -> None:
-        """A trial that failed before its first result is worse than all others wherever it is pending."""
-        with _quietly():
-            for arrival in arrivals:
-                self._told(arrival, mode)
-            for trial in lost:
-                if self._pending.pop(trial, None) is not None:
-                    for estimator in self._estimators.values():
-                        estimator.fail(trial)
-
-    def _told(self, arrival: Arrival, mode: Mode) -> None:
-        trial, reports = arrival.job.trial, arrival.job.until
-        self._pending.pop(trial, None)
-        if reports not in self._estimators:
-            self._estimators[reports] = Estimator(self._space, mode, self._seed + reports)
-        for at, estimator in self._estimators.items():
-            if at == reports:
-                estimator.tell(trial, self._points[trial], arrival.metric)
-            else:
-                estimator.forget(trial)
-
-    def _best_estimator(self) -> Estimator | None:
-        enough = len(self._space.parameters) + 3
-        known = [reports for reports, estimator in self._estimators.items() if estimator.results >= enough > 3]
-        return self._estimators[max(known)] if known else None
-
-    def _allowed(self, config: Config) -> Config:
-        """If there is a table: the nearest row that has not been tried; of all, when all have been."""
-        if not self._space.table:
+    def draw(self, number: int, mode: Mode) -> Config:
+        """From the model with the most reports that knows enough, or at random."""
+        config, reports = self._draws[number], self.modelled_at()
+        rng = random.Random(f"{self._seed} {number}")
+        if rng.random() >= AT_RANDOM and reports is not None:
+            seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
+            config = _config(suggest(self._space, self.known(reports), mode, seed), self._space)
+        rows = self._table.untried()
+        if not rows:
             return config
-        self._untried = self._untried or list(self._space.table)
-        known = self._space.parameters
-        row = nearest(config, self._untried, self._space) if known else self._rng.choice(self._untried)
-        self._untried = [other for other in self._untried if other is not row]
-        return row
+        return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
+
+    def drew(self, trial: str, config: Config) -> None:
+        """It is pending. The model does not know one that is not of this space."""
+        self._table.tried(config)
+        if _fits(config, self._space):
+            self._points[trial] = _point(config, self._space)
+            self._pending.add(trial)
+
+    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
+        """Results belong to the number of reports that they were had after, whatever the bracket."""
+        for arrival in arrivals:
+            trial = arrival.job.trial
+            if trial in self._points:
+                self._results.setdefault(arrival.job.until, {})[trial] = arrival.metric
+                self._pending.discard(trial)
+        self._failed |= self._pending.intersection(lost)
+        self._pending.difference_update(lost)
+
+    def modelled_at(self) -> int | None:
+        """The most reports after which there are enough results with a metric for a model."""
+        enough = len(self._space.parameters) + 3
+        known = [
+            reports
+            for reports, results in self._results.items()
+            if sum(metric is not None for metric in results.values()) >= enough > 3
+        ]
+        return max(known, default=None)
+
+    def known(self, reports: int) -> Known:
+        """In the order in which trials were drawn."""
+        results = dict.fromkeys(self._failed) | self._results[reports]
+        latest = sorted(results)[-MODELLED:]
+        return Known(
+            [(self._points[trial], results[trial]) for trial in latest],
+            [self._points[trial] for trial in sorted(self._pending)],
+        )
 
 
-class Bohb:
-    """ASHA with the model as its source. Raises `NeedsPackageError` if Optuna is missing."""
+class Table:
+    """The rows of a table of configurations: each is tried once before any is tried twice."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._asha = Asha(problem, FromModel(problem))
+    def __init__(self, rows: Sequence[Config]) -> None:
+        self._rows = [(row, _key(row)) for row in rows]
+        self._there = Counter(key for _, key in self._rows)
+        self._tried: Counter[Key] = Counter()
 
-    def outline(self) -> Outline | Impossible:
-        """As ASHA's."""
-        return self._asha.outline()
+    def tried(self, config: Config) -> None:
+        """One more trial has it."""
+        if self._rows:
+            self._tried[_key(config)] += 1
 
-    def plan(self, view: View) -> Plan:
-        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        return self._asha.plan(view)
+    def untried(self) -> list[Config]:
+        """Those that have been tried least; none if there is no table."""
+        rounds = min((self._tried[key] // n for key, n in self._there.items()), default=0)
+        left = {key for key, n in self._there.items() if self._tried[key] < n * (rounds + 1)}
+        return [row for row, key in self._rows if key in left]
+
+
+Key = tuple[tuple[str, Value], ...]
+
+
+def _key(config: Config) -> Key:
+    """The same for equal configurations."""
+    return tuple(sorted(config.items()))
+
+
+def _fits(config: Config, space: Space) -> bool:
+    """Whether it is a configuration of this space."""
+    return all(p.name in config and _may_be(p, config[p.name]) for p in space.parameters)
+
+
+def _may_be(parameter: Parameter, value: Value) -> bool:
+    return value in parameter.choices if parameter.choices else isinstance(value, int | float)
+
+
+_BY_RUNGS = asha(FromModel)
+
+
+def _outline(problem: Problem) -> Outline | Impossible:
+    """As ASHA's. Raises `NeedsPackageError` if Optuna is missing."""
+    _require_optuna()
+    return _BY_RUNGS.outline(problem)
+
+
+BOHB = Policy(_outline, _BY_RUNGS.plan)
+"""ASHA with the model as its source. Raises `NeedsPackageError` if Optuna is missing."""

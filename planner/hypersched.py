@@ -2,10 +2,14 @@
 
 The one rule: once what is left would not do for a trial that starts now, nobody starts or resumes, and freed GPUs go to those that run.
 
-Rungs and pausing are ASHA's, in one bracket. What a paper that knows its training loop measures is estimated here from when reports came:
+Rungs and pausing are ASHA's, in one bracket. What a paper that knows its training loop measures is
+estimated here from when reports came, in the latest runs:
 
 seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had; the median
 startup              from being given GPUs to the first report, less the median time of one report on so many; the 90th percentile
+
+What is remembered is when runs began and on how many GPUs; the rest is in the reports. Where a restart
+from an older checkpoint has taken some back, those may count that the view has now instead.
 
 When nobody may start and the last running trial stands at a rung, the best of those that wait goes on: the GPUs are there until the end.
 """
@@ -15,14 +19,14 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from planner.asha import AtRandom, Search, fixed_outline, places
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.model import Allocation, Impossible, NewTrial, Outline, Plan, Problem, ReportView, TrialView, View
+from planner.asha import AtRandom, Search, Setting, policy, setting
+from planner.beside import items, real, text, whole
+from planner.memory import Json
+from planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
 from planner.ranking import rank
 from planner.rungs import rung_reports
 from planner.scaling import Scaling
@@ -33,79 +37,161 @@ WORTH = 1.1
 RESULTS_BETWEEN = 5
 """A trial is given more GPUs at most once in so many reports."""
 
-
 REMEMBERED = 1000
-"""So many of the latest reports and startups tell how long they take."""
+"""So many of the latest runs that have made a report tell how long things take."""
+
+RUN, TRAINED = "run ", "trained "
+"""Before a slot's number: the key of the run in it; before a trial's id: of how long it has run."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """A trial's time on one number of GPUs.
 
+    number     later runs have larger ones
     before_s   how long it had run before
-    last       its latest report in this time; None: there is none yet
     grows_at   it may be given more GPUs when it has made so many reports
+    ended_at   so many reports it had made when this ended; None: it has not
+    """
+
+    number: int
+    trial: str
+    gpus: int
+    since_s: float
+    before_s: float = 0.0
+    grows_at: int = 0
+    ended_at: int | None = None
+
+    @property
+    def remembered(self) -> Json:
+        """As JSON."""
+        return [
+            self.number,
+            self.trial,
+            self.gpus,
+            self.since_s,
+            self.before_s,
+            self.grows_at,
+            self.ended_at,
+        ]
+
+
+def read_run(remembered: Json) -> Run:
+    """From JSON. Raises `ValueError` if it is no run."""
+    number, trial, gpus, since_s, before_s, grows_at, ended_at = items(remembered, 7)
+    return Run(
+        whole(number, 1),
+        text(trial),
+        whole(gpus, 1),
+        real(since_s),
+        real(before_s),
+        whole(grows_at, 0),
+        None if ended_at is None else whole(ended_at, 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take, seconds.
+
+    report_s   median seconds per report on one GPU; None as long as nothing is known
+    startup_s  the 90th percentile; 0 as long as nothing is known
+    """
+
+    report_s: float | None = None
+    startup_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a run has told so far.
+
+    last       its latest report
+    first_s    how long its first one took
+    reports_s  seconds per report on one GPU, for each of the others
+    counts     it has made a report, and is one of the latest that have
     """
 
     gpus: int
-    since_s: float
-    before_s: float
     last: ReportView | None = None
-    grows_at: int = 0
+    first_s: float = 0.0
+    reports_s: list[float] = field(default_factory=list)
+    counts: bool = False
 
 
-class Recent:
-    """The latest values of something, in order of size."""
-
-    def __init__(self) -> None:
-        self._latest: deque[float] = deque()
-        self._ordered: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Forgets the oldest one, if there are enough."""
-        if len(self._latest) == REMEMBERED:
-            del self._ordered[bisect_left(self._ordered, self._latest.popleft())]
-        self._latest.append(value)
-        insort(self._ordered, value)
-
-    def at(self, share: float) -> float | None:
-        """The value that this share of all do not exceed."""
-        return self._ordered[math.ceil(share * len(self._ordered)) - 1] if self._ordered else None
-
-
-class Pace:
-    """How long things have taken so far, seconds."""
+class Stopwatch:
+    """What runs tell of how long things take, in order of size."""
 
     def __init__(self, scaling: Scaling) -> None:
         self._scaling = scaling
-        self._reports_s = Recent()
-        self._startups_s = Recent()
-        self._first: list[tuple[float, int]] = []
-
-    @property
-    def report_s(self) -> float | None:
-        """Median seconds per report on one GPU; None as long as nothing is known."""
-        return self._reports_s.at(0.5)
-
-    @property
-    def startup_s(self) -> float:
-        """The 90th percentile; 0 as long as nothing is known."""
-        return self._startups_s.at(0.9) or 0.0
+        self._seen: dict[int, Seen] = {}
+        self._counting: list[int] = []
+        self._reports_s: list[float] = []
+        self._firsts_s: dict[int, list[float]] = {}
 
     def observe(self, run: Run, trial: TrialView) -> None:
         """Take note of the reports that a run has made since it was last looked at. A trial that restarted by itself begins anew."""
-        seen_s = run.since_s if run.last is None else run.last.at_s
-        for report in reversed([*_since(trial, seen_s)]):
-            if run.last is None:
-                self._first.append((report.at_s - run.since_s, run.gpus))
-            elif report.epoch > run.last.epoch:
-                each_s = (report.at_s - run.last.at_s) / (report.epoch - run.last.epoch)
-                self._reports_s.add(each_s * self._scaling.speed(run.gpus))
-            run.last = report
-        report_s = self.report_s
-        while self._first and report_s is not None:
-            waited_s, gpus = self._first.pop(0)
-            self._startups_s.add(max(0.0, waited_s - report_s / self._scaling.speed(gpus)))
+        seen = self._seen.get(run.number)
+        if seen is None:
+            seen = self._seen[run.number] = Seen(run.gpus)
+        seen_s = run.since_s if seen.last is None else seen.last.at_s
+        for report in reversed(_since(trial, seen_s)):
+            if run.ended_at is not None and report.epoch > run.ended_at:
+                break
+            self._note(run, seen, report)
+
+    def counts(self, run: Run) -> bool:
+        """Whether it tells how long things take."""
+        seen = self._seen.get(run.number)
+        return seen is not None and seen.counts
+
+    def trim(self) -> list[int]:
+        """Runs count no more when so many later ones have made a report; their numbers."""
+        gone = []
+        while len(self._counting) > REMEMBERED:
+            gone.append(heapq.heappop(self._counting))
+            self._leave_out(self._seen[gone[-1]])
+        return gone
+
+    def forget(self, run: Run) -> None:
+        """A run that has ended and does not count."""
+        self._seen.pop(run.number, None)
+
+    def _note(self, run: Run, seen: Seen, report: ReportView) -> None:
+        if seen.last is None:
+            seen.first_s, seen.counts = report.at_s - run.since_s, True
+            insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
+            heapq.heappush(self._counting, run.number)
+        elif seen.counts and report.epoch > seen.last.epoch:
+            each_s = (report.at_s - seen.last.at_s) / (report.epoch - seen.last.epoch)
+            seen.reports_s.append(each_s * self._scaling.speed(run.gpus))
+            insort(self._reports_s, seen.reports_s[-1])
+        seen.last = report
+
+    def _leave_out(self, seen: Seen) -> None:
+        for report_s in seen.reports_s:
+            del self._reports_s[bisect_left(self._reports_s, report_s)]
+        firsts_s = self._firsts_s[seen.gpus]
+        del firsts_s[bisect_left(firsts_s, seen.first_s)]
+        seen.counts, seen.reports_s = False, []
+
+    def pace(self) -> Pace:
+        """As all of them say."""
+        count = len(self._reports_s)
+        if not count:
+            return Pace()
+        report_s = self._reports_s[math.ceil(0.5 * count) - 1]
+        return Pace(report_s, max(0.0, self._startup_s(report_s)))
+
+    def _startup_s(self, report_s: float) -> float:
+        """Only the longest of each number of GPUs can be the one that nine in ten do not exceed."""
+        count = sum(len(firsts_s) for firsts_s in self._firsts_s.values())
+        longer = count - math.ceil(0.9 * count) + 1
+        longest: list[float] = []
+        for gpus, firsts_s in self._firsts_s.items():
+            each_s = report_s / self._scaling.speed(gpus)
+            longest += [first_s - each_s for first_s in firsts_s[-longer:]]
+        return sorted(longest)[-longer]
 
 
 def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
@@ -175,113 +261,220 @@ def _best_first(names: Collection[str], view: View) -> list[str]:
     return [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
 
 
-class HyperSched:
-    """ASHA while there is time; then those that run share all GPUs."""
+class Schedule:
+    """ASHA's search, who has been running on how many GPUs since when, and how long things take.
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._cluster = fixed_cluster(problem)
-        self._rungs = rung_reports(problem.params)
-        gpus = 0 if isinstance(self._cluster, Impossible) else self._cluster.gpus
-        self._places = places(gpus, problem.params.p_min, problem.gpus_per_instance)
-        self._search = Search(problem, (self._rungs,), self._places, AtRandom(problem))
-        most = gpus if problem.params.p_max is None else min(gpus, problem.params.p_max)
-        self._sizes = tuple(takewhile(lambda p: p <= most, (problem.params.p_min << doubled for doubled in range(32))))
-        self._pace = Pace(problem.scaling)
-        self._runs: dict[str, Run] = {}
+    It remembers what the search does, the longest time that a trial has run which runs no more, and
+    `Run`s, each in a slot: those under way, and those that tell how long things take. What is in
+    other slots counts no more; the smallest of these is used next.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.search = Search(setting, AtRandom(setting.problem))
+        self.pace = Pace()
+        self._setting = setting
+        self._watch = Stopwatch(setting.problem.scaling)
+        self._present: dict[str, Run] = {}
+        self._ended: dict[int, Run] = {}
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+        self._newest = 0
         self._trained_s: dict[str, float] = {}
         self._longest_s = 0.0
+        self._changes: dict[str, Json] = {}
 
-    def outline(self) -> Outline | Impossible:
-        """One stage on the whole cluster. Without a number of trials, those are counted that start at once."""
-        if isinstance(self._cluster, Impossible):
-            return self._cluster
-        return fixed_outline(self._problem, self._cluster, (self._rungs,), self._places, self._sizes)
+    def restore(self, values: Mapping[str, Json], view: View) -> None:
+        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
+        self._longest_s = real(values.get("longest_s", 0.0))
+        slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
+        numbers = {run.number for run in slots.values()}
+        if len(numbers) < len(slots):
+            raise ValueError(slots)
+        self._newest = max(numbers, default=0)
+        self._slots = {run.number: slot for slot, run in slots.items()}
+        self._present = {run.trial: run for run in slots.values() if run.ended_at is None}
+        self._ended = {run.number: run for run in slots.values() if run.ended_at is not None}
+        self.search.restore(values, view)
+        self._look(slots.values(), view)
+        for run in [run for run in self._ended.values() if not self._watch.counts(run)]:
+            self._forget(run)
 
-    def plan(self, view: View) -> Plan:
-        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        cluster = self._cluster
-        if isinstance(cluster, Impossible):
-            raise ValueError(cluster.reason)
-        if cluster.over(view.now_s):
-            return Plan(done=True)
-        for name, run in self._runs.items():
-            self._pace.observe(run, view.trials[name])
-        left_s = cluster.end_s - max(view.now_s, cluster.start_s)
-        new = self._next(view, left_s)
-        self._end_runs(view.now_s)
-        judged = self._search.take_compared(view)
-        if not self._search.running:
-            return Plan(new=new, done=True, compared=judged)
-        return Plan(tuple(self._allocations(view, cluster, left_s)), new, ask_at_s=cluster.ask_at_s, compared=judged)
+    def take_up(self, view: View) -> None:
+        """Without what was remembered: how long trials have run is how long they have reported."""
+        began = (trial.history for trial in view.trials.values() if trial.history)
+        self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
+        self.search.take_up(view)
 
-    def _next(self, view: View, left_s: float) -> tuple[NewTrial, ...]:
-        """Who runs on, resumes or starts."""
-        arrivals = self._search.settle(view)
-        eta = self._problem.params.eta
-        if worth_starting(left_s, self._longest(view.now_s), self._pace, self._rungs[-1], eta):
-            return self._search.fill(view)
-        self._search.carry_on(view, arrivals)
-        while self._idle(left_s) and self._search.go_on_with_the_best(view):
-            pass
-        return () if self._search.running else self._search.fill(view)
+    def take_changes(self) -> dict[str, Json]:
+        """What is to be remembered otherwise than before this was last asked."""
+        changes, self._changes = self._changes, {}
+        return changes | self.search.take_changes()
 
-    def _idle(self, left_s: float) -> bool:
-        """Whether there is nobody that GPUs could go to; where whole instances are paid, also if there are more than running trials can use."""
-        running = self._search.running
-        if not running or not self._problem.whole:
-            return not running
-        report_s = self._pace.report_s
-        if isinstance(self._cluster, Impossible) or report_s is None or left_s < self._pace.startup_s + report_s:
-            return False
-        usable = sum(self._usable(name, left_s) for name in running)
-        return len(running) < self._places and usable + self._problem.params.p_min <= self._cluster.gpus
+    def look(self, view: View) -> None:
+        """Take note of the reports of those that run."""
+        self._look(self._present.values(), view)
+        self.pace = self._watch.pace()
 
-    def _usable(self, name: str, left_s: float) -> int:
-        """The most GPUs that are worth giving to a running trial."""
-        run = self._runs.get(name)
-        if run is None:
-            return self._sizes[0]
-        gpus = run.gpus
-        return max([gpus, *(size for size in self._sizes if size > gpus and self._worth(run, size, left_s))])
+    def run_of(self, name: str) -> Run | None:
+        """The trial's present run."""
+        return self._present.get(name)
 
-    def _longest(self, now_s: float) -> float:
+    def longest_s(self, now_s: float) -> float:
         """Seconds that the longest trial has run in all."""
-        return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in self._runs.values())])
+        runs = self._present.values()
+        return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
-    def _end_runs(self, now_s: float) -> None:
-        for name in [name for name in self._runs if name not in self._search.running]:
-            self._end_run(name, now_s)
+    def worth(self, run: Run, gpus: int, left_s: float) -> bool:
+        """Whether a trial that runs should be started again on more GPUs."""
+        speed = self._setting.problem.scaling.speed
+        on_more = speed(gpus) * (left_s - self.pace.startup_s)
+        return on_more > WORTH * speed(run.gpus) * left_s
 
-    def _end_run(self, name: str, now_s: float) -> None:
-        run = self._runs.pop(name)
-        self._trained_s[name] = run.before_s + max(0.0, now_s - run.since_s)
-        self._longest_s = max(self._longest_s, self._trained_s[name])
-
-    def _allocations(self, view: View, cluster: FixedCluster, left_s: float) -> Sequence[Allocation]:
-        """Everyone that runs, best first; on `p_min` GPUs, doubled: not every batch can be split over three."""
-        order = _best_first(self._search.running, view)
-        p_max = cluster.gpus if self._problem.params.p_max is None else self._problem.params.p_max
-        dealt = deal(len(order), cluster.gpus, self._problem.params.p_min, p_max, self._problem.gpus_per_instance)
-        now_s = max(view.now_s, cluster.start_s)
-        halved = (max((size for size in self._sizes if size <= gpus), default=gpus) for gpus in dealt)
-        return [self._allocate(view, name, gpus, now_s, left_s) for name, gpus in zip(order, halved, strict=True)]
-
-    def _allocate(self, view: View, name: str, gpus: int, now_s: float, left_s: float) -> Allocation:
-        """A trial that starts gets what it is dealt; another keeps what it has, unless it has to give some back or more is worth it."""
-        reports = view.trials[name].reports if name in view.trials else 0
-        until = self._search.running[name].until
-        run = self._runs.get(name)
+    def usable(self, name: str, left_s: float) -> int:
+        """The most GPUs that are worth giving to a running trial."""
+        run, allowed = self.run_of(name), self._setting.sizes
         if run is None:
-            run = self._runs[name] = Run(gpus, now_s, self._trained_s.get(name, 0.0))
-        elif gpus > run.gpus and reports < run.grows_at and self._worth(run, gpus, left_s):
-            until = min(until, run.grows_at)
-        elif gpus < run.gpus or (gpus > run.gpus and self._worth(run, gpus, left_s)):
-            self._end_run(name, now_s)
-            grows_at = reports + RESULTS_BETWEEN
-            run = self._runs[name] = Run(gpus, now_s, self._trained_s[name], grows_at=grows_at)
-        return Allocation(name, run.gpus, until=until)
+            return allowed[0]
+        larger = (size for size in allowed if size > run.gpus and self.worth(run, size, left_s))
+        return max([run.gpus, *larger])
 
-    def _worth(self, run: Run, gpus: int, left_s: float) -> bool:
-        speed = self._problem.scaling.speed
-        return speed(gpus) * (left_s - self._pace.startup_s) > WORTH * speed(run.gpus) * left_s
+    def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> Run:
+        """A trial is given GPUs."""
+        self._newest += 1
+        run = Run(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
+        self._slots[run.number] = heapq.heappop(self._free) if self._free else len(self._slots)
+        self._present[name] = run
+        self._remember(run)
+        return run
+
+    def end(self, name: str, now_s: float, view: View) -> None:
+        """A trial has its GPUs no more."""
+        before, trial = self._present.pop(name), view.trials.get(name)
+        run = replace(before, ended_at=0 if trial is None else trial.reports)
+        trained_s = run.before_s + max(0.0, now_s - run.since_s)
+        self._trained_s[name] = trained_s
+        self._changes[TRAINED + name] = trained_s
+        self._remember_longest(trained_s)
+        self._ended[run.number] = run
+        self._remember(run)
+        if not self._watch.counts(run):
+            self._forget(run)
+
+    def end_idle(self, now_s: float, view: View) -> None:
+        """Who is on the way to no rung has its GPUs no more."""
+        running = self.search.running
+        for name in [name for name in self._present if name not in running]:
+            self.end(name, now_s, view)
+
+    def _look(self, runs: Iterable[Run], view: View) -> None:
+        for run in runs:
+            trial = view.trials.get(run.trial)
+            if trial is not None:
+                self._watch.observe(run, trial)
+        for number in self._watch.trim():
+            if number in self._ended:
+                self._forget(self._ended[number])
+
+    def _forget(self, run: Run) -> None:
+        self._watch.forget(run)
+        del self._ended[run.number]
+        heapq.heappush(self._free, self._slots.pop(run.number))
+
+    def _remember(self, run: Run) -> None:
+        self._changes[f"{RUN}{self._slots[run.number]}"] = run.remembered
+
+    def _remember_longest(self, longest_s: float) -> None:
+        if longest_s > self._longest_s:
+            self._longest_s = longest_s
+            self._changes["longest_s"] = longest_s
+
+
+def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
+    """What is remembered under keys that begin so, by the rest of the key."""
+    return [(key.removeprefix(prefix), value) for key, value in values.items() if key.startswith(prefix)]
+
+
+def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
+    """What a trial may have: p_min, doubled while it is allowed."""
+    params = problem.params
+    most = gpus if params.p_max is None else min(gpus, params.p_max)
+    return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
+
+
+def _decide(setting: Setting, schedule: Schedule, view: View) -> Plan:
+    """ASHA while there is time; then those that run share all GPUs."""
+    cluster = setting.sure_cluster
+    schedule.look(view)
+    left_s = cluster.end_s - max(view.now_s, cluster.start_s)
+    new = _next(setting, schedule, view, left_s)
+    schedule.end_idle(view.now_s, view)
+    judged = schedule.search.take_compared(view)
+    if not schedule.search.running:
+        return Plan(new=new, done=True, compared=judged)
+    allocations = tuple(_allocations(setting, schedule, view, left_s))
+    return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
+
+
+def _next(setting: Setting, schedule: Schedule, view: View, left_s: float) -> tuple[NewTrial, ...]:
+    """Who runs on, resumes or starts."""
+    search, most = schedule.search, setting.brackets[0][-1]
+    arrivals = search.settle(view)
+    longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
+    if worth_starting(left_s, longest_s, schedule.pace, most, eta):
+        return search.fill(view)
+    search.carry_on(view, arrivals)
+    while _idle(setting, schedule, left_s) and search.go_on_with_the_best(view):
+        pass
+    return () if search.running else search.fill(view)
+
+
+def _idle(setting: Setting, schedule: Schedule, left_s: float) -> bool:
+    """Whether there is nobody that GPUs could go to.
+
+    Where whole instances are paid, also if there are more than running trials can use.
+    """
+    running, pace, problem = schedule.search.running, schedule.pace, setting.problem
+    if not running or not problem.whole:
+        return not running
+    if pace.report_s is None or left_s < pace.startup_s + pace.report_s:
+        return False
+    usable = sum(schedule.usable(name, left_s) for name in running)
+    fits = usable + problem.params.p_min <= setting.sure_cluster.gpus
+    return fits and len(running) < setting.places
+
+
+def _allocations(setting: Setting, schedule: Schedule, view: View, left_s: float) -> list[Allocation]:
+    """Everyone that runs, best first; on `p_min` GPUs, doubled.
+
+    Not every batch can be split over three.
+    """
+    cluster, problem = setting.sure_cluster, setting.problem
+    order = _best_first(schedule.search.running, view)
+    p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
+    dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)
+    now_s = max(view.now_s, cluster.start_s)
+    halved = [max((p for p in setting.sizes if p <= gpus), default=gpus) for gpus in dealt]
+    return [_allocate(schedule, view, name, gpus, now_s, left_s) for name, gpus in zip(order, halved, strict=True)]
+
+
+def _allocate(schedule: Schedule, view: View, name: str, gpus: int, now_s: float, left_s: float) -> Allocation:
+    """A trial that starts gets what it is dealt.
+
+    Another keeps what it has, unless it has to give some back or more is worth it.
+    """
+    reports = view.trials[name].reports if name in view.trials else 0
+    until = schedule.search.running[name].until
+    run = schedule.run_of(name)
+    if run is None:
+        run = schedule.begin(name, gpus, now_s)
+    elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):
+        until = min(until, run.grows_at)
+    elif gpus < run.gpus or (gpus > run.gpus and schedule.worth(run, gpus, left_s)):
+        schedule.end(name, now_s, view)
+        run = schedule.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
+    return Allocation(name, run.gpus, until=until)
+
+
+HYPERSCHED = policy(lambda problem: setting(problem, (rung_reports(problem.params),), _sizes), Schedule, _decide)
+"""Configurations are drawn at random, in one bracket."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from planner.scaling import LINEAR, Scaling
 from planner.space import Config, Space
@@ -137,6 +137,10 @@ class TrialView(Protocol):
         """Its name; ids sort in the order in which trials were asked for."""
 
     @property
+    def config(self) -> Config:
+        """What it tries."""
+
+    @property
     def status(self) -> TrialStatus:
         """Whether it may run on."""
 
@@ -178,8 +182,7 @@ class View:
         return View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}}) if new else self
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """A trial that should be running now, on how many GPUs; `until`: ask again when it has made so many reports."""
 
     trial: str

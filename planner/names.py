@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The ids of a run's trials: `prefix`, then `offset` plus the trial's number in `width` digits."""
+
+    prefix: str
+    offset: int
+    width: int
+
+    def of(self, number: int) -> str:
+        """The id of the trial that was asked for as number `number` (from 1)."""
+        return f"{self.prefix}{self.offset + number:0{self.width}d}"
+
+
+def names(width: int = 4) -> Names:
+    """`width`: digits of the largest number."""
+    return Names("t", 0, max(4, width))
+
+
+def names_after(last: str, number: int, more: int) -> Names:
+    """Ids that sort after `last`, which has number `number`, for so many more trials."""
+    found = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
+    prefix, digits = found.groups() if found else (last, "")
+    width = max(1, len(digits))
+    before = int(digits or 0)
+    while before + more >= 10**width:
+        before, width = before * 10, width + 1
+    return Names(prefix, before - number, width)
+
 
 def trial_name(number: int, width: int = 4) -> str:
     """The id of the trial that was asked for as number `number` (from 1); `width`: digits of the largest number."""
-    return f"t{number:0{max(4, width)}d}"
+    return names(width).of(number)
 
 
 def same_trial(name: str, said: str) -> bool:

@@ -4,17 +4,23 @@ The one rule: a trial goes on from a rung only while it is among the best 1/eta 
 
 Arriving and going on cost O(log n), however many trials there have been. What a trial is worth at a rung is the metric that it had
 there, also if it has trained on since.
+
+What is remembered of a trial is its `Place`: everything here can be made again from places and a view.
+How a trial stood is then read from the reports that the view has now. They are those that it arrived
+with, unless a restart from an older checkpoint has taken some back since: then it stands as they say.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.model import Compared, Mode, PolicyParams, TrialView, View
+from planner.beside import items, whole
+from planner.memory import Json
+from planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
 from planner.ranking import Standing, metric_at, standing
 
 MAX_REPORTS = 256
@@ -58,6 +64,11 @@ class Rung:
         if waits:
             heapq.heappush(self._waiting, place)
 
+    def arrive_all(self, arrived: Sequence[Standing], waiting: Sequence[Standing]) -> None:
+        """Everyone at once on a rung where nobody is yet; `waiting`: those of them that can go on."""
+        self._arrived = sorted(arrived)
+        self._waiting = sorted(waiting)
+
     def among_the_best(self, place: Standing, eta: Fraction) -> bool:
         """Whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
@@ -82,14 +93,51 @@ class Rung:
         self._gone.add(trial)
 
 
+PAUSED, LOST = 0, -1
+"""In place of a job's number: it is on the way to no rung; it failed on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trial is in its bracket.
+
+    stood  it has come to so many rungs
+    job    the number of its job, or why it has none
+    """
+
+    bracket: int
+    stood: int
+    job: int
+
+    @property
+    def remembered(self) -> Json:
+        """As JSON."""
+        return [self.bracket, self.stood, self.job]
+
+
+def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> Place:
+    """From JSON. Raises `ValueError` if there is no such place in these brackets."""
+    bracket, stood, job = items(remembered, 3)
+    rungs = brackets[whole(bracket, 0, len(brackets) - 1)]
+    job = whole(job, LOST)
+    most = len(rungs) if job == PAUSED else len(rungs) - 1
+    return Place(whole(bracket, 0), whole(stood, 0, most), job)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A trial on its way to a rung of its bracket, where it will have made `until` reports."""
+    """A trial on its way to a rung of its bracket, where it will have made `until` reports.
+
+    number      later jobs have larger ones
+    allocation  on as few GPUs as a trial may have; made once, for it is asked for again and again
+    """
 
     trial: str
     bracket: int
     rung: int
     until: int
+    number: int
+    allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +149,20 @@ class Arrival:
 
 
 class Ladders:
-    """The rungs of every bracket, and who is on the way to which. Never looks at a trial that is neither running nor about to."""
+    """The rungs of every bracket, and who is on the way to which.
 
-    def __init__(self, brackets: Sequence[Sequence[int]], eta: float) -> None:
+    Never looks at a trial that is neither running nor about to.
+
+    running  in the order of their numbers
+    places   where trials are whose place is another than was last remembered
+    """
+
+    def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
         self.running: dict[str, Job] = {}
-        self._eta = Fraction(eta)
+        self.places: dict[str, Place] = {}
+        self._idle: list[str] = []
+        self._eta = Fraction(params.eta)
+        self._p_min = params.p_min
         self._brackets = tuple(tuple(Rung(reports) for reports in bracket) for bracket in brackets)
         rungs = [(bracket, rung) for bracket, made in enumerate(self._brackets) for rung in range(len(made) - 1)]
         self._highest_first = sorted(rungs, key=lambda at: -self._brackets[at[0]][at[1] + 1].reports)
@@ -113,9 +170,33 @@ class Ladders:
         self._lost: list[str] = []
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
+    def restore(self, places: Mapping[str, Place], view: View) -> None:
+        """As they are remembered; for `take_news`, everyone who stands on a rung has just come there."""
+        here = {name: at for name, at in places.items() if name in view.trials}
+        for bracket, rungs in enumerate(self._brackets):
+            inside = {name: at for name, at in here.items() if at.bracket == bracket}
+            for number in range(len(rungs)):
+                inside = {name: at for name, at in inside.items() if at.stood > number}
+                self._fill(bracket, number, inside, view)
+        self._lost = [name for name, at in places.items() if at.job == LOST]
+        on_the_way = sorted((at.job, name) for name, at in places.items() if at.job > PAUSED)
+        for number, name in on_the_way:
+            self.running[name] = self._job(name, places[name].bracket, places[name].stood, number)
+        idle = (name for name, at in here.items() if at.stood == 0 and at.job == PAUSED)
+        self._idle = sorted(idle, reverse=True)
+
     def enter(self, trial: str, bracket: int) -> None:
         """A new trial is on its way to the lowest rung of a bracket."""
-        self.running[trial] = Job(trial, bracket, 0, self._brackets[bracket][0].reports)
+        self._start(trial, bracket, 0)
+
+    def enter_idle(self, view: View) -> bool:
+        """A trial that was taken up before it had come to any rung goes on. False: there is none."""
+        while self._idle:
+            name = self._idle.pop()
+            if view.trials[name].status == "live":
+                self._start(name, 0, 0)
+                return True
+        return False
 
     def settle(self, view: View) -> None:
         """Whoever has come to a rung stands there now; a failed trial stands nowhere."""
@@ -173,9 +254,28 @@ class Ladders:
                     return True
         return False
 
-    def _send(self, name: str, bracket: int, number: int, view: View) -> None:
-        job = Job(name, bracket, number, self._brackets[bracket][number].reports)
+    def _fill(self, bracket: int, number: int, places: Mapping[str, Place], view: View) -> None:
+        rung = self._brackets[bracket][number]
+        metrics = {name: metric_at(view.trials[name], rung.reports) for name in places}
+        at = {name: standing(name, metric, view.mode) for name, metric in metrics.items()}
+        waiting = [name for name in places if _waits(places[name], number, view.trials[name])]
+        rung.arrive_all(list(at.values()), [at[name] for name in waiting])
+        for name, metric in metrics.items():
+            self._arrivals.append(Arrival(self._job(name, bracket, number, PAUSED), metric))
+
+    def _job(self, name: str, bracket: int, rung: int, number: int) -> Job:
+        until = self._brackets[bracket][rung].reports
+        return Job(name, bracket, rung, until, number, Allocation(name, self._p_min, bracket, until))
+
+    def _start(self, name: str, bracket: int, rung: int) -> Job:
+        latest = next(reversed(self.running.values()), None)
+        job = self._job(name, bracket, rung, 1 if latest is None else latest.number + 1)
         self.running[name] = job
+        self.places[name] = Place(bracket, rung, job.number)
+        return job
+
+    def _send(self, name: str, bracket: int, number: int, view: View) -> None:
+        job = self._start(name, bracket, number)
         trial = view.trials[name]
         before = self._brackets[bracket][number - 1].reports
         self._judged[name, bracket, number - 1] = metric_at(trial, before)
@@ -186,8 +286,15 @@ class Ladders:
         del self.running[job.trial]
         if trial.status in ("failed", "eliminated"):
             self._lost.append(job.trial)
+            self.places[job.trial] = Place(job.bracket, job.rung, LOST)
             return
         metric = metric_at(trial, job.until)
         self._judged[job.trial, job.bracket, job.rung] = metric
         self._brackets[job.bracket][job.rung].arrive(job.trial, metric, mode, waits=trial.status == "live")
+        self.places[job.trial] = Place(job.bracket, job.rung + 1, PAUSED)
         self._arrivals.append(Arrival(job, metric))
+
+
+def _waits(at: Place, number: int, trial: TrialView) -> bool:
+    """Whether it is on this rung that it waits to go on."""
+    return at.job == PAUSED and at.stood == number + 1 and trial.status == "live"

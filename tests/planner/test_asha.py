@@ -11,16 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.stragglers import METHODS, study
-from planner.asha import Asha, brackets_of, next_bracket, places, shares, sizes
+from planner.asha import ASHA, asha, brackets_of, next_bracket, places, shares, sizes
 from planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
 from planner.ranking import metric_at
 from planner.rungs import Rung, rung_reports
 from planner.scaling import BUNDLED, LINEAR
-from tests.planner.policy_world import FakeTrial, World, problem
+from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
     return float(trial.config["lr"]) * (1 - 0.5**epoch)
+
+
+def one_bracket(made: Problem) -> Asked:
+    return Asked(asha(most_brackets=1), made)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +38,7 @@ def test_figure_1(bracket: int, expected: list[tuple[int, int, int]]) -> None:
 
 
 def test_nine_configurations_go_through_figure_1_s_bracket_0() -> None:
-    policy = Asha(problem(1, eta=3, min_reports=1, max_reports=9, trials=9), most_brackets=1)
+    policy = one_bracket(problem(1, eta=3, min_reports=1, max_reports=9, trials=9))
     world = World(policy, 1, by_lr).run()
     assert world.plans[-1].done
     assert sorted((trial.reports for trial in world.trials.values()), reverse=True)[:1] == [9]
@@ -46,7 +50,7 @@ def test_nine_configurations_go_through_figure_1_s_bracket_0() -> None:
 def test_the_order_of_algorithm_2() -> None:
     """One worker, eta 2, rungs 1, 2, 4: after every second arrival at a rung its best goes on, from the highest rung first."""
     metrics = {"t0001": 1.0, "t0002": 3.0, "t0003": 2.0, "t0004": 5.0, "t0005": 0.0, "t0006": 0.0}
-    policy = Asha(problem(1, eta=2, min_reports=1, max_reports=4), most_brackets=1)
+    policy = one_bracket(problem(1, eta=2, min_reports=1, max_reports=4))
     trials: dict[str, FakeTrial] = {}
     order = []
     for _ in range(9):
@@ -70,7 +74,7 @@ def test_the_order_of_algorithm_2() -> None:
 
 def test_a_paused_trial_goes_on_once_its_rung_has_grown() -> None:
     metrics = {"t0001": 9.0, "t0002": 8.0, "t0003": 1.0, "t0004": 1.0}
-    policy = Asha(problem(1, eta=2, min_reports=1, max_reports=2), most_brackets=1)
+    policy = one_bracket(problem(1, eta=2, min_reports=1, max_reports=2))
     trials: dict[str, FakeTrial] = {}
     order = []
     for _ in range(6):
@@ -176,8 +180,9 @@ def test_whatever_happens(seed: int, gpus: int, p_min: int, per_instance: int, n
 
     def run() -> World:
         draws = random.Random(seed)
-        policy = Asha(
-            problem(gpus, 60.0, p_min=p_min, per_instance=per_instance, trials=n, eta=eta, max_reports=32, seed=seed)
+        policy = Asked(
+            ASHA,
+            problem(gpus, 60.0, p_min=p_min, per_instance=per_instance, trials=n, eta=eta, max_reports=32, seed=seed),
         )
         return World(
             policy,
@@ -198,7 +203,7 @@ def test_whatever_happens(seed: int, gpus: int, p_min: int, per_instance: int, n
 
 def test_whoever_goes_on_is_among_the_best_of_all_that_have_arrived() -> None:
     rungs = rung_reports(PolicyParams(max_reports=64, min_reports=1))
-    policy, rng = Asha(problem(8, 200.0, max_reports=64, min_reports=1), most_brackets=1), random.Random(0)
+    policy, rng = one_bracket(problem(8, 200.0, max_reports=64, min_reports=1)), random.Random(0)
     world = World(policy, 8, by_lr, unit_s=lambda trial, until, gpus: rng.uniform(0.5, 1.5)).run()
     aims: dict[str, int] = {}
     promotions = 0
@@ -225,7 +230,7 @@ def best_at(world: World, reports: int, at_s: float) -> list[str]:
 
 
 def test_a_trial_that_overshoots_stands_with_its_metric_at_the_rung() -> None:
-    policy = Asha(problem(1, eta=2, min_reports=1, max_reports=4), most_brackets=1)
+    policy = one_bracket(problem(1, eta=2, min_reports=1, max_reports=4))
     trials: dict[str, FakeTrial] = {}
 
     def ask() -> Plan:
@@ -249,7 +254,7 @@ def test_a_trial_that_overshoots_stands_with_its_metric_at_the_rung() -> None:
 
 
 def test_failed_trials_never_go_on_and_finished_ones_count() -> None:
-    policy = Asha(problem(2, eta=2, min_reports=1, max_reports=4), most_brackets=1)
+    policy = one_bracket(problem(2, eta=2, min_reports=1, max_reports=4))
     trials: dict[str, FakeTrial] = {}
     plan = policy.plan(View(0.0, "max", trials))
     trials |= {new.id: FakeTrial(new.id) for new in plan.new}
@@ -266,20 +271,20 @@ def test_failed_trials_never_go_on_and_finished_ones_count() -> None:
 
 
 def test_a_script_that_always_fails_is_not_started_for_ever() -> None:
-    world = World(Asha(problem(4, 1e6)), 4, by_lr, lives_s=lambda: 0.1).run()
+    world = World(Asked(ASHA, problem(4, 1e6)), 4, by_lr, lives_s=lambda: 0.1).run()
     assert world.plans[-1].done
     assert len(world.trials) <= 12
 
 
 def test_the_run_ends_with_the_number_of_configurations() -> None:
-    world = World(Asha(problem(4, 1e6, trials=50, max_reports=64)), 4, by_lr).run()
+    world = World(Asked(ASHA, problem(4, 1e6, trials=50, max_reports=64)), 4, by_lr).run()
     assert len(world.trials) == 50
     assert world.plans[-1].done
     assert world.now_s < 1e6
 
 
 def test_the_run_ends_with_the_deadline() -> None:
-    world = World(Asha(problem(4, 100.0)), 4, by_lr).run()
+    world = World(Asked(ASHA, problem(4, 100.0)), 4, by_lr).run()
     assert world.now_s == 100.0
     assert world.plans[-1].done
 
@@ -287,11 +292,13 @@ def test_the_run_ends_with_the_deadline() -> None:
 def test_gpus_that_nobody_needs_go_to_those_that_are_left() -> None:
     made = problem(8, 1e6, scaling=BUNDLED["resnet18"], trials=8, max_reports=64, min_reports=16)
     assert sizes(made, 8) == (1, 2, 4), "on 8 GPUs its efficiency is 67 %"
-    world = World(Asha(made), 8, by_lr, unit_s=lambda trial, until, gpus: 1 / BUNDLED["resnet18"].speed(gpus)).run()
+    world = World(
+        Asked(ASHA, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1 / BUNDLED["resnet18"].speed(gpus)
+    ).run()
     held = [[a.gpus for a in plan.allocations] for plan in world.plans if plan.allocations]
     assert held[0] == [1] * 8
     assert held[-1] == [4]
-    endless = World(Asha(problem(8, 200.0, max_reports=64)), 8, by_lr).run()
+    endless = World(Asked(ASHA, problem(8, 200.0, max_reports=64)), 8, by_lr).run()
     assert {a.gpus for plan in endless.plans for a in plan.allocations} == {1}
 
 
@@ -326,7 +333,7 @@ def test_sizes_respect_p_max_and_whole_instances() -> None:
 
 
 def test_the_outline_is_one_stage_on_the_fixed_cluster() -> None:
-    outline = Asha(problem(4, 100.0, trials=100)).outline()
+    outline = Asked(ASHA, problem(4, 100.0, trials=100)).outline()
     assert isinstance(outline, Outline)
     assert [(stage.start_s, stage.end_s, stage.groups) for stage in outline.stages] == [(0.0, 100.0, (Group(1, 4),))]
     assert [bracket.trials for bracket in outline.brackets] == [71, 22, 7]
@@ -336,6 +343,6 @@ def test_the_outline_is_one_stage_on_the_fixed_cluster() -> None:
 
 def test_limits_that_fit_nothing_are_told() -> None:
     impossible = Problem(Limits(10.0, 5.0), problem().space, PolicyParams(t_min_s=60.0))
-    assert isinstance(Asha(impossible).outline(), Impossible)
+    assert isinstance(Asked(ASHA, impossible).outline(), Impossible)
     with pytest.raises(ValueError, match="the shortest round is 60s"):
-        Asha(impossible).plan(View(0.0, "max", {}))
+        Asked(ASHA, impossible).plan(View(0.0, "max", {}))

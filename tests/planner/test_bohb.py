@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.asha import AtRandom, Search
-from planner.bohb import Bohb, Estimator, FromModel, _good, _quietly, nearest
-from planner.model import Outline, View
-from planner.policy import POLICIES
+from planner import bohb
+from planner.asha import ASHA, AtRandom
+from planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
+from planner.model import Allocation, Mode, Outline, View
+from planner.protocol import Policy
 from planner.rungs import Arrival, Job
 from planner.space import Config, Parameter, Space
-from tests.planner.policy_world import FakeTrial, World, problem
+from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 SPACE = Space(
     (
@@ -42,17 +43,34 @@ def learning(trial: FakeTrial, epoch: int) -> float:
 
 
 def arrival(trial: str, metric: float | None, reports: int = 1) -> Arrival:
-    return Arrival(Job(trial, 0, 0, reports), metric)
+    return Arrival(Job(trial, 0, 0, reports, 1, Allocation(trial, 1)), metric)
 
 
-def taught(source: FromModel | AtRandom, trials: int, reports: int = 1) -> list[float]:
-    """Draw and tell one after the other."""
-    scores = []
-    for number in range(trials):
-        name = f"{reports}-{number:04}"
-        scores.append(score(source.draw(name)))
-        source.told([arrival(name, scores[-1], reports)], [], "max")
-    return scores
+class Taught:
+    """Draws one after the other, and tells what became of them."""
+
+    def __init__(self, source: FromModel | AtRandom) -> None:
+        self.source = source
+        self.drawn = 0
+
+    def draw(self, mode: Mode = "max") -> tuple[str, Config]:
+        config = self.source.draw(self.drawn, mode)
+        name = f"t{self.drawn:04}"
+        self.source.drew(name, config)
+        self.drawn += 1
+        return name, config
+
+    def teach(self, trials: int, reports: int = 1) -> list[float]:
+        scores = []
+        for _ in range(trials):
+            name, config = self.draw()
+            scores.append(score(config))
+            self.source.told([arrival(name, scores[-1], reports)], [])
+        return scores
+
+
+def taught(source: FromModel | AtRandom, trials: int) -> list[float]:
+    return Taught(source).teach(trials)
 
 
 def test_the_model_draws_better_ones_than_chance() -> None:
@@ -64,67 +82,107 @@ def test_the_model_draws_better_ones_than_chance() -> None:
 
 
 def test_drawn_configurations_are_values_of_the_space() -> None:
-    source = FromModel(problem(space=SPACE))
-    for number in range(30):
-        config = source.draw(f"t{number:04}")
+    source = Taught(FromModel(problem(space=SPACE)))
+    for _ in range(30):
+        name, config = source.draw()
         assert 1e-4 <= float(config["lr"]) <= 1.0
         assert type(config["layers"]) is int
         assert config["optimizer"] in ("sgd", "adam")
-        source.told([arrival(f"t{number:04}", score(config))], [], "max")
+        source.source.told([arrival(name, score(config))], [])
 
 
 def test_the_model_comes_from_the_highest_rung_that_has_enough_results() -> None:
     source = FromModel(problem(space=SPACE))
-    assert source._best_estimator() is None
-    taught(source, 6, 1)
-    assert source._best_estimator() is source._estimators[1]
-    taught(source, 5, 16)
-    assert source._best_estimator() is source._estimators[1], "d + 3 are needed"
-    taught(source, 1, 64)
-    taught(source, 1, 16)
-    source.draw("t9999")
-    source.told([arrival("t9999", None, 16)], [], "max")
-    assert source._best_estimator() is source._estimators[16]
+    taught = Taught(source)
+    assert source.modelled_at() is None
+    taught.teach(6, 1)
+    assert source.modelled_at() == 1
+    taught.teach(5, 16)
+    assert source.modelled_at() == 1, "d + 3 are needed"
+    source.told([arrival(taught.draw()[0], None, 16)], [])
+    assert source.modelled_at() == 1, "with a metric"
+    taught.teach(1, 64)
+    taught.teach(1, 16)
+    assert source.modelled_at() == 16
 
 
-def test_one_in_three_is_random() -> None:
-    source = FromModel(problem(space=SPACE))
-    taught(source, 20)
-    asked = source._estimators[1]._asked
-    for number in range(90):
-        source.draw(f"x{number:04}")
-    by_model = sum(name.startswith("x") for name in source._estimators[1]._numbers)
-    assert source._estimators[1]._asked - asked == by_model
-    assert 80 <= by_model <= 90, "random ones are known to the model as pending, as soon as it is asked again"
+def test_one_in_three_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Taught(FromModel(problem(space=SPACE)))
+    source.teach(20)
+    asked = []
+    monkeypatch.setattr(
+        bohb, "suggest", lambda space, known, mode, seed: asked.append(seed) or source.source._points["t0000"]
+    )
+    for _ in range(90):
+        source.draw()
+    assert 50 <= len(asked) <= 70
+    assert len(set(asked)) == len(asked), "each draw has a seed of its own"
 
 
 def test_pending_ones_are_known_to_the_model_until_their_first_result() -> None:
     source = FromModel(problem(space=SPACE))
-    taught(source, 6)
-    for number in range(12):
-        source.draw(f"p{number:04}")
-    (estimator,) = source._estimators.values()
-    running = estimator._study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
-    assert len(running) >= 8
-    source.told(
-        [arrival(f"p{number:04}", 0.0, 4) for number in range(6)], [f"p{number:04}" for number in range(6, 12)], "max"
-    )
-    states = [trial.state for trial in estimator._study.get_trials(deepcopy=False)]
-    assert optuna.trial.TrialState.RUNNING not in states
-    assert estimator._numbers == {}
-    assert source._pending == {}
+    taught = Taught(source)
+    taught.teach(6)
+    names = [taught.draw()[0] for _ in range(12)]
+    assert len(source.known(1).pending) == 12
+    source.told([arrival(name, 0.0, 4) for name in names[:6]], names[6:])
+    known = source.known(1)
+    assert not known.pending
+    assert [metric for _, metric in known.results].count(None) == 6, "a failed one counts"
+    assert len(source.known(4).results) == 12
+
+
+def test_who_fails_after_a_result_has_failed_no_configuration() -> None:
+    source = FromModel(problem(space=SPACE))
+    taught = Taught(source)
+    taught.teach(6)
+    source.told([], ["t0003"])
+    assert None not in [metric for _, metric in source.known(1).results]
+
+
+def test_what_is_known_does_not_depend_on_the_order_in_which_it_was_heard() -> None:
+    rng = random.Random(5)
+    configs = {f"t{number:04}": SPACE.sample(rng) for number in range(30)}
+
+    def heard(order: list[str]) -> list[Config]:
+        source = FromModel(problem(space=SPACE))
+        for name in order:
+            source.drew(name, configs[name])
+        source.told([arrival(name, score(configs[name])) for name in order if name < "t0020"], [])
+        source.told([], [name for name in order if name > "t0025"])
+        return [source.draw(number, "max") for number in range(30, 40)]
+
+    order = list(configs)
+    before = heard(order)
+    rng.shuffle(order)
+    assert heard(order) == before
+
+
+def test_a_configuration_of_another_space_is_not_modelled() -> None:
+    source = FromModel(problem(space=SPACE))
+    Taught(source).teach(8)
+    for number, odd in enumerate(
+        ({}, {"lr": "high", "layers": 1, "optimizer": "sgd"}, {"lr": 0.1, "layers": 1, "optimizer": "x"})
+    ):
+        source.drew(f"x{number}", odd)
+        source.told([arrival(f"x{number}", 1.0)], [])
+    source.told([], ["x0"])
+    assert len(source.known(1).results) == 8
 
 
 def test_a_failed_or_diverged_trial_is_worse_than_all_others() -> None:
     space = Space((Parameter("lr", low=0.0, high=1.0),))
-    with _quietly():
-        estimator = Estimator(space, "min", 0)
-        for number in range(30):
-            share = number / 30
-            estimator.tell(f"t{number:04}", {"lr": share}, None if share > 0.3 else 1.0 - share)
-        assert estimator.results == 10
-        found = [float(estimator.suggest(f"x{number}", {})["lr"]) for number in range(10)]
+    shares = [number / 30 for number in range(30)]
+    known = Known([({"lr": share}, None if share > 0.3 else 1.0 - share) for share in shares])
+    found = [float(suggest(space, known, "min", seed)["lr"]) for seed in range(10)]
     assert mean(found) < 0.4
+
+
+def test_a_model_knows_only_so_many_of_the_latest_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bohb, "MODELLED", 10)
+    source = FromModel(problem(space=SPACE))
+    scores = taught(source, 25)
+    assert [metric for _, metric in source.known(1).results] == scores[-10:]
 
 
 @pytest.mark.parametrize(("results", "good"), [(1, 1), (5, 4), (20, 4), (100, 15)])
@@ -162,12 +220,14 @@ def test_a_share_is_the_inverse_of_a_value(seed: int, low: float, factor: float,
 def test_of_a_table_each_row_is_tried_once_before_any_is_tried_twice() -> None:
     rng = random.Random(3)
     table = tuple({"row": number} | dict(SPACE.sample(rng)) for number in range(20))
-    source = FromModel(problem(space=Space(SPACE.parameters, table)))
+    source = Taught(FromModel(problem(space=Space(SPACE.parameters, table))))
     drawn = []
-    for number in range(40):
-        drawn.append(source.draw(f"t{number:04}"))
-        source.told([arrival(f"t{number:04}", score(drawn[-1]))], [], "max")
+    for _ in range(40):
+        name, config = source.draw()
+        drawn.append(config)
+        source.source.told([arrival(name, score(config))], [])
     assert sorted(int(config["row"]) for config in drawn[:20]) == list(range(20))
+    assert sorted(int(config["row"]) for config in drawn[20:]) == list(range(20))
     assert all(config in table for config in drawn)
 
 
@@ -175,18 +235,18 @@ def test_parameters_that_some_rows_of_a_table_lack_are_not_modelled() -> None:
     rng = random.Random(3)
     table = (*(SPACE.sample(rng) for _ in range(20)), {"lr": 0.01, "optimizer": "adam"})
     source = FromModel(problem(space=Space(SPACE.parameters, table)))
-    for number in range(21):
-        config = source.draw(f"t{number:04}")
-        source.told([arrival(f"t{number:04}", float(config["lr"]))], [], "max")
+    drawing = Taught(source)
+    for _ in range(21):
+        name, config = drawing.draw()
+        source.told([arrival(name, float(config["lr"]))], [])
     assert source._points["t0000"].keys() == {"lr", "optimizer"}
 
 
 def test_a_space_without_parameters_is_drawn_from_at_random() -> None:
     space = Space((), tuple({"row": number} for number in range(3)))
-    source = FromModel(problem(space=space))
-    for number in range(6):
-        source.draw(f"t{number:04}")
-        source.told([arrival(f"t{number:04}", 0.0)], [], "max")
+    source = Taught(FromModel(problem(space=space)))
+    for _ in range(6):
+        source.source.told([arrival(source.draw()[0], 0.0)], [])
 
 
 @given(
@@ -200,7 +260,7 @@ def test_whatever_happens(seed: int, gpus: int, n: int | None, mode: str) -> Non
     def run() -> World:
         draws = random.Random(seed)
         return World(
-            Bohb(problem(gpus, 30.0, space=SPACE, trials=n, max_reports=16, seed=seed)),
+            Asked(BOHB, problem(gpus, 30.0, space=SPACE, trials=n, max_reports=16, seed=seed)),
             gpus,
             lambda trial, epoch: None if draws.random() < 0.1 else learning(trial, epoch),
             unit_s=lambda trial, until, gpus: draws.uniform(0.3, 2.0) / gpus,
@@ -217,20 +277,19 @@ def test_whatever_happens(seed: int, gpus: int, n: int | None, mode: str) -> Non
 
 
 def test_it_tries_better_ones_than_asha_on_the_same_cluster() -> None:
-    def later(policy: str, seed: int) -> float:
-        made = POLICIES[policy](problem(4, 120.0, space=SPACE, max_reports=16, seed=seed))
+    def later(policy: Policy, seed: int) -> float:
+        made = Asked(policy, problem(4, 120.0, space=SPACE, max_reports=16, seed=seed))
         drawn = list(World(made, 4, learning).run().trials.values())
         return mean(score(trial.config) for trial in drawn[len(drawn) // 2 :])
 
-    assert mean(later("bohb", seed) for seed in range(4)) > mean(later("asha", seed) for seed in range(4)) + 0.15
+    assert mean(later(BOHB, seed) for seed in range(4)) > mean(later(ASHA, seed) for seed in range(4)) + 0.15
 
 
 def test_only_where_configurations_come_from_differs_from_asha() -> None:
     made = problem(4, 100.0, space=SPACE)
-    outline = Bohb(made).outline()
+    outline = BOHB.outline(made)
     assert isinstance(outline, Outline)
-    assert outline == POLICIES["asha"](made).outline()
-    assert isinstance(Bohb(made)._asha._search, Search)
+    assert outline == ASHA.outline(made)
 
 
 def test_optuna_s_settings_are_as_before() -> None:
@@ -272,7 +331,7 @@ def test_the_registry_does_not_import_optuna() -> None:
 
 
 def test_asking_again_draws_nothing_new() -> None:
-    policy = Bohb(problem(2, space=SPACE))
+    policy = Asked(BOHB, problem(2, space=SPACE))
     plan = policy.plan(View(0.0, "max", {}))
     trials = {new.id: FakeTrial(new.id, new.config) for new in plan.new}
     again = policy.plan(View(0.0, "max", trials))
@@ -283,7 +342,7 @@ def test_rows_that_no_model_knows_are_drawn_at_random() -> None:
     table = tuple({"curve": row} for row in range(50))
     drawn = []
     for seed in (0, 1):
-        source = FromModel(problem(space=Space((), table), seed=seed))
-        drawn.append([source.draw(f"t{number:04}")["curve"] for number in range(10)])
+        source = Taught(FromModel(problem(space=Space((), table), seed=seed)))
+        drawn.append([source.draw()[1]["curve"] for _ in range(10)])
         assert len(set(drawn[-1])) == 10
     assert drawn[0] != drawn[1]

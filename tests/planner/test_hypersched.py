@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import hypersched
-from planner.hypersched import HyperSched, Pace, Recent, Run, deal, worth_starting
+from planner.hypersched import HYPERSCHED, Pace, Run, Stopwatch, deal, worth_starting
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from planner.scaling import BUNDLED, LINEAR, Scaling
-from tests.planner.policy_world import FakeReport, FakeTrial, World, problem
+from tests.planner.policy_world import Asked, FakeReport, FakeTrial, World, problem
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
@@ -22,64 +22,106 @@ def by_lr(trial: FakeTrial, epoch: int) -> float:
     return float(trial.config["lr"]) * (1 - 0.5**epoch)
 
 
+def run_of(trial: FakeTrial, gpus: int = 1, ended_at: int | None = None, number: int = 1) -> Run:
+    return Run(number, trial.id, gpus, 0.0, ended_at=ended_at)
+
+
 def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
     """As seen of one trial on one GPU."""
-    pace, trial = Pace(LINEAR), FakeTrial("t0001")
+    watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
     for epoch in range(1, reports + 1):
         trial.report(epoch, 0.0, first_s + each_s * (epoch - 1))
-    pace.observe(Run(1, 0.0, 0.0), trial)
-    return pace
+    watch.observe(run_of(trial), trial)
+    return watch.pace()
 
 
 def test_startup_is_what_the_first_report_took_longer() -> None:
-    pace = paced(first_s=12.0, each_s=2.0)
-    assert pace.report_s == 2.0
-    assert pace.startup_s == 10.0
-    assert Pace(LINEAR).startup_s == 0.0
-    assert Pace(LINEAR).report_s is None
+    assert paced(first_s=12.0, each_s=2.0) == Pace(2.0, 10.0)
+    assert Stopwatch(LINEAR).pace() == Pace(None, 0.0)
+    assert paced(first_s=12.0, each_s=2.0, reports=1) == Pace(None, 0.0)
 
 
 def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None:
-    pace = Pace(LINEAR)
+    watch = Stopwatch(LINEAR)
     for number in range(1, 11):
         trial = FakeTrial(f"t{number:04}")
         trial.report(1, 0.0, number + 1.0)
         trial.report(2, 0.0, number + 2.0)
-        pace.observe(Run(1, 0.0, 0.0), trial)
-    assert pace.report_s == 1.0
-    assert pace.startup_s == 9.0
+        watch.observe(run_of(trial, number=number), trial)
+    assert watch.pace() == Pace(1.0, 9.0)
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
-def test_the_oldest_are_forgotten(values: list[float]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hypersched, "REMEMBERED", 20)
-        recent = Recent()
-        for value in values:
-            recent.add(value)
-    kept = sorted(values[-20:])
-    assert recent.at(0.5) == kept[(len(kept) + 1) // 2 - 1]
-    assert recent.at(1.0) == kept[-1]
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.floats(0, 100), st.floats(0.1, 10)), min_size=1, max_size=40))
+def test_startups_on_any_number_of_gpus_are_ranked_together(runs: list[tuple[int, float, float]]) -> None:
+    watch = Stopwatch(LINEAR)
+    for number, (gpus, first_s, each_s) in enumerate(runs, 1):
+        trial = FakeTrial(f"t{number:04}")
+        trial.report(1, 0.0, first_s + 1.0)
+        trial.report(2, 0.0, first_s + 1.0 + each_s)
+        watch.observe(run_of(trial, gpus, number=number), trial)
+    pace = watch.pace()
+    assert pace.report_s is not None
+    startups = sorted(first_s + 1.0 - pace.report_s / gpus for gpus, first_s, _ in runs)
+    assert pace.startup_s == max(0.0, startups[-(-len(runs) * 9 // 10) - 1])
+
+
+def test_only_the_latest_runs_that_have_reported_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypersched, "REMEMBERED", 1)
+    watch, trials = Stopwatch(LINEAR), [FakeTrial("t0001"), FakeTrial("t0002")]
+    for number, trial in enumerate(trials, 1):
+        for epoch in (1, 2, 3):
+            trial.report(epoch, 0.0, 5.0 * number + epoch * number)
+        watch.observe(run_of(trial, number=number), trial)
+    watch.observe(run_of(FakeTrial("t0003"), number=3), FakeTrial("t0003"))
+    assert watch.pace() == Pace(1.0, 11.0)
+    assert watch.trim() == [1]
+    assert watch.pace() == Pace(2.0, 10.0)
+    trials[0].report(4, 0.0, 99.0)
+    watch.observe(run_of(trials[0], number=1), trials[0])
+    assert watch.pace() == Pace(2.0, 10.0)
+    assert [watch.counts(run_of(trial, number=n)) for n, trial in enumerate(trials, 1)] == [False, True]
+
+
+def test_slots_of_runs_that_count_no_more_are_used_again() -> None:
+    def slots(remembered: int) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hypersched, "REMEMBERED", remembered)
+            asked = Asked(HYPERSCHED, problem(4, 100.0, max_reports=64, min_reports=1))
+            World(asked, 4, by_lr, start_s=0.5).run(60.0)
+        return sum(key.startswith("run ") for key in asked.memory.values)
+
+    assert slots(10**6) > 40
+    assert slots(10) <= 10 + 4 + 4
 
 
 def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
-    pace, trial, run = Pace(BUNDLED["resnet18"]), FakeTrial("t0001"), Run(4, 0.0, 0.0)
+    watch, trial = Stopwatch(BUNDLED["resnet18"]), FakeTrial("t0001")
+    run = run_of(trial, 4)
     trial.history = [FakeReport(5.0, 3, 0.0), FakeReport(6.0, 4, 0.0)]
-    pace.observe(run, trial)
+    watch.observe(run, trial)
     trial.history.append(FakeReport(8.0, 6, 0.0))
-    pace.observe(run, trial)
-    pace.observe(run, trial)
-    assert pace.report_s == pytest.approx(3.426)
-    assert len(pace._reports_s._latest) == 2
+    watch.observe(run, trial)
+    watch.observe(run, trial)
+    assert watch.pace().report_s == pytest.approx(3.426)
+    assert len(watch._reports_s) == 2
+
+
+def test_reports_that_came_after_a_run_had_ended_are_not_its() -> None:
+    trial = FakeTrial("t0001")
+    trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(2.0, 2, 0.0), FakeReport(90.0, 3, 0.0)]
+    watch = Stopwatch(LINEAR)
+    watch.observe(run_of(trial, ended_at=2), trial)
+    assert watch._reports_s == [1.0]
 
 
 def test_a_restart_from_an_older_checkpoint_is_no_time_per_report() -> None:
-    pace, trial, run = Pace(LINEAR), FakeTrial("t0001"), Run(1, 0.0, 0.0)
+    watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
+    run = run_of(trial)
     trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(2.0, 2, 0.0), FakeReport(3.0, 3, 0.0)]
-    pace.observe(run, trial)
+    watch.observe(run, trial)
     trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(50.0, 2, 0.0), FakeReport(51.0, 3, 0.0)]
-    pace.observe(run, trial)
-    assert pace.report_s == 1.0
+    watch.observe(run, trial)
+    assert watch.pace().report_s == 1.0
 
 
 @pytest.mark.parametrize(("left_s", "worth"), [(80.0, True), (79.9, False)])
@@ -128,7 +170,7 @@ def test_what_is_dealt_fits_and_leaves_nothing_that_somebody_could_take(
 
 def test_as_the_deadline_nears_nobody_starts_and_the_best_gets_all_gpus() -> None:
     made = problem(8, 300.0, per_instance=8, max_reports=1000, min_reports=4)
-    world = World(HyperSched(made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0 / gpus, start_s=1.0).run()
+    world = World(Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0 / gpus, start_s=1.0).run()
     begun = {name: at_s for at_s, name, _ in reversed(world.started)}
     assert max(begun.values()) < 270.0
     last = world.plans[-2].allocations
@@ -140,7 +182,7 @@ def test_as_the_deadline_nears_nobody_starts_and_the_best_gets_all_gpus() -> Non
 
 def test_gpus_that_bring_nothing_are_not_taken() -> None:
     made = problem(8, 300.0, scaling=FLAT, max_reports=1000, min_reports=4)
-    world = World(HyperSched(made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0, start_s=1.0).run()
+    world = World(Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0, start_s=1.0).run()
     held = [{a.trial: a.gpus for a in plan.allocations} for plan in world.plans]
     assert max(gpus for now in held for gpus in now.values()) > 1
     assert all(now[name] <= before[name] for before, now in pairwise(held) for name in before.keys() & now.keys())
@@ -149,7 +191,7 @@ def test_gpus_that_bring_nothing_are_not_taken() -> None:
 def test_a_trial_is_given_more_only_once_in_five_reports() -> None:
     draws = random.Random(1)
     made = problem(8, 200.0, max_reports=1000, min_reports=4)
-    world = World(HyperSched(made), 8, lambda t, e: draws.random(), start_s=0.2).run()
+    world = World(Asked(HYPERSCHED, made), 8, lambda t, e: draws.random(), start_s=0.2).run()
     changed: dict[str, tuple[int, int]] = {}
     grown = 0
     reports = dict.fromkeys(world.trials, 0)
@@ -187,7 +229,7 @@ def test_whatever_happens(
     def run() -> World:
         draws = random.Random(seed)
         return World(
-            HyperSched(problem(gpus, 60.0, scaling=BUNDLED["resnet50"], per_instance=per_instance, **params)),
+            Asked(HYPERSCHED, problem(gpus, 60.0, scaling=BUNDLED["resnet50"], per_instance=per_instance, **params)),
             gpus,
             lambda trial, epoch: None if draws.random() < 0.1 else by_lr(trial, epoch),
             unit_s=lambda trial, until, gpus: draws.uniform(0.3, 2.0) / gpus,
@@ -206,7 +248,7 @@ def test_whatever_happens(
 
 
 def test_the_outline_is_one_stage_on_the_fixed_cluster() -> None:
-    outline = HyperSched(problem(4, 100.0)).outline()
+    outline = Asked(HYPERSCHED, problem(4, 100.0)).outline()
     assert isinstance(outline, Outline)
     assert outline.gpu_s == 400.0
     assert outline.trials == 4
@@ -214,6 +256,6 @@ def test_the_outline_is_one_stage_on_the_fixed_cluster() -> None:
 
 def test_limits_that_fit_nothing_are_told() -> None:
     impossible = Problem(Limits(10.0, 5.0), problem().space, PolicyParams(t_min_s=60.0))
-    assert isinstance(HyperSched(impossible).outline(), Impossible)
+    assert isinstance(Asked(HYPERSCHED, impossible).outline(), Impossible)
     with pytest.raises(ValueError, match="the shortest round is 60s"):
-        HyperSched(impossible).plan(View(0.0, "max", {}))
+        Asked(HYPERSCHED, impossible).plan(View(0.0, "max", {}))
