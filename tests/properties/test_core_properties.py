@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from planner.model import Impossible
-from planner.policy import POLICIES, make_policy
+from planner.policy import POLICIES, outline_of
 from planner.profile import NONE, Latency
 from planner.space import Config
 from seerd.core.codec import encode_commands
@@ -63,7 +63,7 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         replace(made.cluster, boot_s=rng.choice([0.0, 6.0])) if rented else replace(made.cluster, max_instances=hosts)
     )
     facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
-    if isinstance(make_policy(problem).outline(), Impossible):
+    if isinstance(outline_of(problem), Impossible):
         return some_facts(rng, seed, make, policies)
     return facts
 

@@ -1,0 +1,28 @@
+"""What a search policy is.
+
+The one rule: a policy is two functions. What it remembers from one question to the next is a
+value that it is given back; nothing else of it lasts, so any process, and any later version, can
+ask the next question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.memory import Memory
+from planner.model import Impossible, Outline, Plan, Problem, View
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A search policy.
+
+    outline  the whole run as it would go ideally
+    plan     what is wanted now, and what to remember for the next question. Asking again before
+             anything changed, with the new memory, gives the same allocations and nothing new.
+             Raises `ValueError` if the limits fit nothing, which `outline` tells before
+    """
+
+    outline: Callable[[Problem], Outline | Impossible]
+    plan: Callable[[Problem, Memory, View], tuple[Plan, Memory]]
