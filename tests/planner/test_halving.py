@@ -250,6 +250,44 @@ class TestWhoDoesNotReport:
         assert asked(policy, trials) == [second]
 
 
+class TestTakenUpWithoutMemory:
+    def test_all_that_run_are_on_the_way_to_the_rung_that_none_has_missed(self) -> None:
+        """Hyperband's second bracket, trials 10 to 14: two have missed rung 3, so all five are on it."""
+        made = problem(gpus=9, eta=3, max_reports=9)
+        trials = {f"t{n:04}": FakeTrial(f"t{n:04}") for n in range(1, 15)}
+        for number, trial in enumerate(list(trials.values())[:12]):
+            trial.report(3, float(number))
+        policy = Asked(HYPERBAND, made)
+        assert asked(policy, trials) == ["t0013", "t0014"]
+        trials["t0013"].report(3, 100.0)
+        trials["t0014"].report(3, -100.0)
+        assert asked(policy, trials) == ["t0013"]
+        trials["t0013"].report(9, 100.0)
+        assert asked(policy, trials) == ["t0015", "t0016", "t0017"]
+
+    def test_whoever_the_rung_has_no_place_for_is_out(self) -> None:
+        """Four trials for one report, then two for three."""
+        policy = Asked(SHA, problem(gpus=4, eta=2, trials=4, min_reports=1, max_reports=3))
+        trials = {f"t{n:04}": FakeTrial(f"t{n:04}") for n in range(1, 5)}
+        for number, trial in enumerate(trials.values()):
+            trial.report(1, float(number))
+        plan = policy.plan(View(0.0, "max", trials))
+        assert [allocation.trial for allocation in plan.allocations] == ["t0004", "t0003"]
+        assert plan.eliminated == ("t0002", "t0001")
+        assert plan.note
+
+
+def test_a_trial_is_through_with_a_rung_also_if_its_reports_are_taken_back() -> None:
+    policy = Asked(SHA, problem(gpus=2, eta=2, trials=4, min_reports=2, max_reports=5))
+    trials: dict[str, FakeTrial] = {}
+    assert asked(policy, trials) == ["t0001", "t0002"]
+    trials["t0001"].report(1, 0.3)
+    trials["t0001"].report(2, 0.4)
+    assert asked(policy, trials) == ["t0002", "t0003"]
+    trials["t0001"].history.pop()
+    assert asked(policy, trials) == ["t0002", "t0003"]
+
+
 @given(
     which=st.sampled_from([SHA, HYPERBAND]),
     gpus=st.integers(1, 20),

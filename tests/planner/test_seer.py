@@ -169,3 +169,22 @@ def test_groups_say_how_many_run() -> None:
     outline = Asked(SEER, problem(30, 480)).outline()
     assert isinstance(outline, Outline)
     assert outline.stages[1].groups == (Group(1, 8), Group(2, 4), Group(4, 3))
+
+
+def test_taken_up_without_its_memory_the_best_have_the_places_of_the_clock_s_stage() -> None:
+    """The second stage has four places for one GPU and two for two; who is out or has failed stays so."""
+    outline = Asked(SEER, problem(10, 80, eta=2)).outline()
+    assert isinstance(outline, Outline)
+    trials = {f"t{n:04d}": FakeTrial(f"t{n:04d}", reports=1, metric=float(n)) for n in range(1, 13)}
+    trials["t0012"].status, trials["t0011"].status = "eliminated", "failed"
+    policy = Asked(SEER, problem(10, 80, eta=2))
+    plan = policy.plan(View(outline.stages[1].start_s, "max", trials))
+    assert [(a.trial, a.gpus) for a in plan.allocations] == [
+        ("t0010", 2),
+        ("t0009", 2),
+        *((f"t{n:04d}", 1) for n in (8, 7, 6, 5)),
+    ]
+    assert plan.eliminated == ("t0004", "t0003", "t0002", "t0001")
+    assert {one.trial for one in plan.compared} == {f"t{n:04d}" for n in range(1, 11)}
+    assert plan.note
+    assert not plan.new
