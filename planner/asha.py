@@ -16,7 +16,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from planner.beside import FROM_THE_REPORTS_ALONE, VERSION, Beside, items, text, whole
+from planner.beside import VERSION, Beside, items, text, whole
 from planner.draws import draws
 from planner.fixed import FixedCluster, fixed_cluster
 from planner.memo import per_problem
@@ -37,6 +37,7 @@ from planner.model import (
 )
 from planner.names import Names, names, names_after
 from planner.protocol import Policy
+from planner.recall import FORGOTTEN
 from planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
 from planner.space import Config
 
@@ -364,7 +365,7 @@ def asked(
         if index is None:
             index, known = recalled(lambda: make(setting), memory, view)
             forgotten = {} if known else dict.fromkeys(memory.values)
-            note = "" if known or not view.trials else FROM_THE_REPORTS_ALONE
+            note = "" if known or not view.trials else FORGOTTEN
         found = decide(setting, index, view)
         after = memory.after(forgotten | index.take_changes())
         beside.keep(setting.problem, after, index)

@@ -15,10 +15,6 @@ from planner.model import Problem
 VERSION = 1
 """Of what the policies by rungs remember, under the key "version"."""
 
-FROM_THE_REPORTS_ALONE = (
-    "what the policy remembered of this run is not known to this version: " + "it goes on from the reports alone"
-)
-
 KEPT = 8
 """So many runs can be asked about in turn without making anything again."""
 

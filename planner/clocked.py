@@ -5,10 +5,13 @@ The one rule: when a round of a track ends, its best trials go on to the next on
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 
+from planner.draws import draws
+from planner.memo import per_problem
+from planner.memory import Json, Memory
 from planner.model import (
     Allocation,
     Bracket,
@@ -22,9 +25,14 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import trial_name
+from planner.names import in_order, trial_name
+from planner.protocol import Policy
 from planner.ranking import compared, rank
+from planner.recall import FORGOTTEN, Values, holding, names, recall, whole
 from planner.space import Config
+
+VERSION = 1
+"""Of what is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,109 +58,213 @@ class Track:
         return Bracket(self.rounds[0].gpus, self.rounds[0].trials, gpu_s)
 
 
-Sampler = Callable[[Problem, random.Random, int], Iterable[Config]]
+Sampler = Callable[[Problem, int], Iterable[Config]]
 """So many configurations."""
 
 
-def at_random(problem: Problem, rng: random.Random, count: int) -> Iterable[Config]:
+def at_random(problem: Problem, most: int) -> Iterable[Config]:
     """Independent draws from the space."""
-    return (problem.space.sample(rng) for _ in range(count))
+    drawn = draws(problem)
+    return (drawn[number] for number in range(most))
 
 
-class Clocked:
-    """A policy made of tracks."""
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """What follows from the problem alone.
 
-    def __init__(self, problem: Problem, tracks: Sequence[Track] | Impossible, sampler: Sampler = at_random) -> None:
-        self._problem = problem
-        self._tracks = tracks
-        self._sampler = sampler
-        self._members: list[list[str]] = []
-        self._round: list[int] = []
-        self._compared: list[Compared] = []
-        self._ends: list[float] = []
-        if not isinstance(tracks, Impossible):
-            self._ends = sorted({r.end_s for track in tracks for r in track.rounds})
+    firsts    with which trials each track begins: their ids go through the tracks one by one
+    ends      every moment at which a round ends, ascending
+    begins_s  when the first track does: who is asked for earlier runs from then on
+    open_end  the last round goes on as long as the limits allow, see `Problem.whole`
+    """
 
-    def outline(self) -> Outline | Impossible:
-        """The stages between any two moments at which something changes."""
-        if isinstance(self._tracks, Impossible):
-            return self._tracks
-        stages = tuple(_stages(self._tracks))
-        return Outline(
-            brackets=tuple(track.bracket for track in self._tracks),
-            stages=stages,
-            first_round_s=stages[0].end_s - stages[0].start_s,
-            adjusted=self._problem.adjusted,
-        )
+    tracks: tuple[Track, ...]
+    firsts: tuple[list[str], ...]
+    ends: tuple[float, ...]
+    begins_s: float
+    open_end: bool
 
-    def plan(self, view: View) -> Plan:
-        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        if isinstance(self._tracks, Impossible):
-            raise ValueError(self._tracks.reason)
-        new = self._begin(self._tracks) if not self._members else ()
-        view = view.with_new(new)
-        out: list[str] = []
-        self._compared = []
-        for number, track in enumerate(self._tracks):
-            out += self._advance(number, track, view)
-        running = tuple(a for a in self._allocations(self._tracks, view) if view.trials[a.trial].status == "live")
-        stage = sum(self._over(end, view.now_s) for end in self._ends)
-        if stage == len(self._ends):
-            return Plan(new=new, eliminated=tuple(out), stage=stage - 1, done=True, compared=tuple(self._compared))
-        done = not running and not self._more(view.now_s)
-        last = self._problem.whole and stage == len(self._ends) - 1
-        ask_at_s = None if last else self._ends[stage]
-        plan = Plan(running, new, tuple(out), stage, ask_at_s, ask_on_end=False, done=done)
-        return replace(plan, compared=tuple(self._compared))
+    def over(self, end_s: float, now_s: float) -> bool:
+        """Whether a round that ends then has ended."""
+        return now_s >= end_s and not (self.open_end and end_s == self.ends[-1])
 
-    def _over(self, end_s: float, now_s: float) -> bool:
-        """Whether a round has ended; the last one goes on as long as the limits allow where whole instances are paid."""
-        return now_s >= end_s and not (self._problem.whole and end_s == self._ends[-1])
+    def stage(self, now_s: float) -> int:
+        """How many of the ends are past."""
+        return sum(self.over(end_s, now_s) for end_s in self.ends)
 
-    def _begin(self, tracks: Sequence[Track]) -> tuple[NewTrial, ...]:
-        rng = random.Random(self._problem.params.seed)
-        count = sum(track.rounds[0].trials for track in tracks)
-        configs = self._sampler(self._problem, rng, count)
-        new = tuple(NewTrial(trial_name(i, len(str(count))), config) for i, config in enumerate(configs, 1))
-        names = iter(trial.id for trial in new)
-        self._members = [[next(names) for _ in range(track.rounds[0].trials)] for track in tracks]
-        self._round = [0] * len(tracks)
-        return new
 
-    def _advance(self, number: int, track: Track, view: View) -> list[str]:
-        """Rounds that have ended: who is out."""
-        out: list[str] = []
-        while self._round[number] < len(track.rounds) and self._over(
-            track.rounds[self._round[number]].end_s, view.now_s
-        ):
-            self._round[number] += 1
-            if self._round[number] == len(track.rounds):
-                break
-            ranked = rank((view.trials[name] for name in self._members[number]), view.mode)
-            ordered = [trial.id for trial in ranked]
-            places = track.rounds[self._round[number]].trials
-            self._compared += compared(ranked, places, number)
-            self._members[number] = ordered[:places]
-            out += ordered[places:]
-        return out
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Who is in a track, best first, since its round number `round` began.
 
-    def _allocations(self, tracks: Sequence[Track], view: View) -> Iterator[Allocation]:
-        """Larger trials first, as they are the more promising ones."""
-        now = [(r.gpus, number) for number, r in self._present(tracks, view.now_s)]
-        for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
-            for name in self._members[number]:
-                yield Allocation(name, gpus, number)
+    At first in the order of the ids.
+    """
 
-    def _present(self, tracks: Sequence[Track], now_s: float) -> Iterator[tuple[int, Round]]:
-        for number, track in enumerate(tracks):
-            present = self._round[number]
-            first = min(other.rounds[0].start_s for other in tracks)
-            if present < len(track.rounds) and max(now_s, first) >= track.rounds[present].start_s:
-                yield number, track.rounds[present]
+    round: int
+    members: list[str]
 
-    def _more(self, now_s: float) -> bool:
-        """Whether a track is still to begin."""
-        return not isinstance(self._tracks, Impossible) and any(t.rounds[0].start_s > now_s for t in self._tracks)
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The field of each track, and what has happened since the question before."""
+
+    fields: tuple[Field, ...]
+    new: tuple[NewTrial, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    note: str = ""
+
+
+Tracks = Callable[[Problem], Sequence[Track] | Impossible]
+
+
+def clocked(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
+    """The policy that is made of these tracks."""
+
+    @per_problem
+    def timetable(problem: Problem) -> Timetable | Impossible:
+        made = tracks(problem)
+        return made if isinstance(made, Impossible) else _timetable(problem, made)
+
+    def outline(problem: Problem) -> Outline | Impossible:
+        table = timetable(problem)
+        return table if isinstance(table, Impossible) else _outline(problem, table)
+
+    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        table = timetable(problem)
+        if isinstance(table, Impossible):
+            raise ValueError(table.reason)
+        known = recall(memory, VERSION, lambda values: _read(table, values))
+        if known is not None:
+            return _answer(table, memory, _Step(known), view)
+        step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
+        return _answer(table, memory, step, view.with_new(step.new))
+
+    return Policy(outline, plan)
+
+
+def _timetable(problem: Problem, tracks: Sequence[Track]) -> Timetable:
+    sizes = [track.rounds[0].trials for track in tracks]
+    ids = (trial_name(number, len(str(sum(sizes)))) for number in count(1))
+    return Timetable(
+        tuple(tracks),
+        tuple(list(islice(ids, size)) for size in sizes),
+        tuple(sorted({r.end_s for track in tracks for r in track.rounds})),
+        min(track.rounds[0].start_s for track in tracks),
+        problem.whole,
+    )
+
+
+def _outline(problem: Problem, table: Timetable) -> Outline:
+    """The stages between any two moments at which something changes."""
+    stages = tuple(_stages(table.tracks))
+    return Outline(
+        brackets=tuple(track.bracket for track in table.tracks),
+        stages=stages,
+        first_round_s=stages[0].end_s - stages[0].start_s,
+        adjusted=problem.adjusted,
+    )
+
+
+def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
+    """A track of which nothing is remembered has its first trials."""
+    return tuple(_field(values, n, first) for n, first in enumerate(table.firsts))
+
+
+def _field(values: Values, n: int, first: list[str]) -> Field:
+    if f"round {n}" not in values:
+        return Field(0, first)
+    return Field(whole(values, f"round {n}"), names(values, f"members {n}"))
+
+
+def _written(table: Timetable, fields: Sequence[Field]) -> Values:
+    values: dict[str, Json] = {"version": VERSION}
+    for n, (field, first) in enumerate(zip(fields, table.firsts, strict=True)):
+        if field != Field(0, first):
+            values |= {f"round {n}": field.round, f"members {n}": [*field.members]}
+    return values
+
+
+def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Step:
+    ids = [name for first in table.firsts for name in first]
+    configs = sampler(problem, len(ids))
+    new = tuple(NewTrial(name, config) for name, config in zip(ids, configs, strict=True))
+    return _Step(tuple(Field(0, first) for first in table.firsts), new)
+
+
+def _taken_up(table: Timetable, view: View) -> _Step:
+    """The ids tell the tracks, the clock their rounds; the best that may run have the places."""
+    ids = iter(in_order(view.trials))
+    members = [_live(islice(ids, len(first)), view) for first in table.firsts]
+    fields = (Field(0, names) for names in members)
+    step = _Step(tuple(fields), eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
+    for number, track in enumerate(table.tracks):
+        if present := sum(table.over(r.end_s, view.now_s) for r in track.rounds[:-1]):
+            step = _cut(step, number, track, present, view)
+    return step
+
+
+def _live(names: Iterable[str], view: View) -> list[str]:
+    return [name for name in names if view.trials[name].status == "live"]
+
+
+def _answer(table: Timetable, memory: Memory, step: _Step, view: View) -> tuple[Plan, Memory]:
+    """Who runs now, and who is in which track."""
+    for number, track in enumerate(table.tracks):
+        step = _advance(table, step, number, track, view)
+    return _wanted(table, step, view), holding(memory, _written(table, step.fields))
+
+
+def _advance(table: Timetable, step: _Step, number: int, track: Track, view: View) -> _Step:
+    """Rounds of a track that have ended: who is out. After the last one nobody is."""
+    present = step.fields[number].round
+    while present + 1 < len(track.rounds) and table.over(track.rounds[present].end_s, view.now_s):
+        present += 1
+        step = _cut(step, number, track, present, view)
+    return step
+
+
+def _cut(step: _Step, number: int, track: Track, present: int, view: View) -> _Step:
+    """The best of a track are its field in this round, the others are out."""
+    ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
+    ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
+    kept = Field(present, ordered[:places])
+    return replace(
+        step,
+        fields=(*step.fields[:number], kept, *step.fields[number + 1 :]),
+        eliminated=(*step.eliminated, *ordered[places:]),
+        compared=(*step.compared, *compared(ranked, places, number)),
+    )
+
+
+def _wanted(table: Timetable, step: _Step, view: View) -> Plan:
+    stage, last = table.stage(view.now_s), len(table.ends) - 1
+    plan = Plan((), step.new, step.eliminated, min(stage, last), done=stage > last)
+    plan = replace(plan, compared=step.compared, note=step.note)
+    if plan.done:
+        return plan
+    wanted = _allocations(table, step, view.now_s)
+    running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
+    more = any(track.rounds[0].start_s > view.now_s for track in table.tracks)
+    ask_at_s = None if table.open_end and stage == last else table.ends[stage]
+    done = not running and not more
+    return replace(plan, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=done)
+
+
+def _allocations(table: Timetable, step: _Step, now_s: float) -> Iterator[Allocation]:
+    """Larger trials first, as they are the more promising ones."""
+    now = [(r.gpus, number) for number, r in _present(table, step, now_s)]
+    for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
+        for name in step.fields[number].members:
+            yield Allocation(name, gpus, number)
+
+
+def _present(table: Timetable, step: _Step, now_s: float) -> Iterator[tuple[int, Round]]:
+    """The round that each track is in, if it has begun and is not over."""
+    for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
+        present = track.rounds[field.round]
+        if max(now_s, table.begins_s) >= present.start_s and not table.over(present.end_s, now_s):
+            yield number, present
 
 
 def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:

@@ -1,6 +1,7 @@
 """Configurations drawn at random, by number: draw 17 of a seed is the same whoever asks for it, and whenever.
 
-The one rule: a draw is a function of the space, the seed and its number; what is kept here only saves the time of drawing the earlier ones again.
+The one rule: a draw is a function of the space, the seed and its number; what is kept here only
+saves the time of drawing the earlier ones again.
 """
 
 from __future__ import annotations

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from planner.clocked import Clocked, Round, Track
+from planner.clocked import Round, Track, clocked
 from planner.fixed import at_least, whole_instances
 from planner.model import Impossible, Problem
 
 P_MAX = 4
 """The paper's, where the spec has none."""
-
-
-def elastic_grid(problem: Problem) -> Clocked:
-    """The policy."""
-    return Clocked(problem, _tracks(problem))
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
@@ -37,3 +32,6 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     start, half = problem.start_s, float(half_s)
     look = Round(start, start + half, trials, params.p_min)
     return [Track((look, Round(start + half, start + 2 * half, 1, p_max)))]
+
+
+E_GRID = clocked(_tracks)

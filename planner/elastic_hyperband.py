@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from planner.clocked import Clocked, Round, Track
+from planner.clocked import Round, Track, clocked
 from planner.fixed import at_least
 from planner.hyperband import most_brackets, rungs_of
 from planner.model import Impossible, Limits, PolicyParams, Problem
-
-
-def elastic_hyperband(problem: Problem) -> Clocked:
-    """The policy."""
-    return Clocked(problem, _tracks(problem))
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
@@ -70,3 +65,6 @@ def _units(rungs: list[tuple[int, Fraction]]) -> Fraction:
     """Units of resource that a bracket takes."""
     untils = [Fraction(0), *(until for _, until in rungs)]
     return sum((n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)), Fraction(0))
+
+
+E_HYPERBAND = clocked(_tracks)

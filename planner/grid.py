@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 
-from planner.clocked import Clocked, Round, Track
+from planner.clocked import Round, Track, clocked
 from planner.fixed import fixed_cluster
 from planner.model import Impossible, Problem
 from planner.space import Config
@@ -19,17 +19,13 @@ VALUES = 5
 MOST_POINTS = 100_000
 
 
-def grid_search(problem: Problem) -> Clocked:
-    """The policy."""
-    return Clocked(problem, _tracks(problem), _points)
-
-
 def _grid(problem: Problem) -> list[Config]:
     return list(islice(problem.space.grid(VALUES), MOST_POINTS))
 
 
-def _points(problem: Problem, rng: random.Random, count: int) -> Iterable[Config]:
+def _points(problem: Problem, count: int) -> Iterable[Config]:
     points = _grid(problem)
+    rng = random.Random(problem.params.seed)
     return points if len(points) == count else rng.sample(points, count)
 
 
@@ -46,3 +42,6 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     starts = [cluster.start_s, *ends[:-1]]
     counts = [points // waves + (i < points % waves) for i in range(waves)]
     return [Track((Round(s, e, n, params.p_min),)) for s, e, n in zip(starts, ends, counts, strict=True) if n]
+
+
+GRID = clocked(_tracks, _points)

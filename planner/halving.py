@@ -6,13 +6,14 @@ On GPUs that never change in number unless `policy.stage_gpus` (chosen by `plann
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
+from planner.draws import draws
 from planner.fixed import FixedCluster, fixed_cluster
+from planner.memo import per_problem
+from planner.memory import Json, Memory
 from planner.model import (
     Allocation,
     Bracket,
@@ -27,10 +28,17 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import trial_name
-from planner.ranking import Standing, metric_at, standing_at
+from planner.names import highest, in_order, trial_name
+from planner.protocol import Policy
+from planner.ranking import Standing, metric_at, standing, standing_at
+from planner.recall import FORGOTTEN, Values, differing, holding, names, recall, whole
 from planner.rungs import MAX_REPORTS, RUNGS
 from planner.stages import halving_rungs, share
+
+VERSION = 1
+"""Of what is remembered."""
+ALIVE = ("live", "finished")
+"""Who may have a place in the next rung, whether there is something left to train or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,156 +65,297 @@ def _trials(most: int, least: int, eta: Fraction) -> int:
     return int(trials)
 
 
-class Halving:
-    """Brackets of rungs, one after the other."""
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What follows from the problem alone.
 
-    def __init__(self, problem: Problem, brackets: Iterator[list[Rung]], cluster: FixedCluster | Impossible) -> None:
-        self._problem = problem
-        self._cluster = cluster
-        self._brackets = brackets
-        self._first = next(brackets)
-        self._rungs: list[Rung] = []
-        self._rung = -1
-        self._asked = 0
-        self._rng = random.Random(problem.params.seed)
-        self._waiting: deque[str] = deque()
-        self._running: dict[str, None] = {}
-        self._standings: list[Standing] = []
+    first    the rungs of the first bracket
+    bracket  the rungs of a bracket by its number, from 0; None: there is no such bracket
+    """
+
+    problem: Problem
+    cluster: FixedCluster | Impossible
+    first: list[Rung]
+    bracket: Callable[[int], list[Rung] | None]
+
+    def share(self, rung: Rung) -> tuple[int, int]:
+        """(trials side by side, GPUs of each) on the GPUs of a rung."""
+        params, size = self.problem.params, self.problem.gpus_per_instance
+        gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
+        return max(1, min(rung.trials, rung.gpus // gpus)), gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """What is remembered of the present rung.
+
+    Beside it, under the id of each member that is through with it, whether it has come there (True)
+    or failed on the way (False): a later restart may take back the reports that would tell.
+
+    bracket  its number, from 0; before the first -1
+    rung     which of the bracket's, from 0; without a bracket -1
+    asked    so many configurations have been asked for in all
+    begun    so many of the members have begun
+    members  whose rung it is, in the order in which they begin
+    """
+
+    bracket: int = -1
+    rung: int = -1
+    asked: int = 0
+    begun: int = 0
+    members: list[str] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """Whether there are no more brackets."""
+        return self.bracket >= 0 > self.rung
+
+
+def halving(course_of: Callable[[Problem], Course]) -> Policy:
+    """The policy that takes this course."""
+    course = per_problem(course_of)
+
+    def outline(problem: Problem) -> Outline | Impossible:
+        return _outline(course(problem))
+
+    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        made = course(problem)
+        if isinstance(made.cluster, Impossible):
+            raise ValueError(made.cluster.reason)
+        known = recall(memory, VERSION, _read)
+        turn = _Turn(made, view, known or Climb(), memory if known else Memory())
+        if known is None and view.trials:
+            turn.take_up()
+        answer = turn.answer(made.cluster)
+        return answer, turn.remembered() if known else holding(memory, turn.remembered().values)
+
+    return Policy(outline, plan)
+
+
+def _read(values: Values) -> Climb:
+    bracket, rung = whole(values, "bracket"), whole(values, "rung")
+    asked, begun = whole(values, "asked"), whole(values, "begun")
+    return Climb(bracket, rung, asked, begun, names(values, "members"))
+
+
+def _written(climb: Climb) -> Values:
+    return {"version": VERSION, **{f.name: getattr(climb, f.name) for f in fields(climb)}}
+
+
+class _Turn:
+    """One question: from what is remembered to the answer, and no longer."""
+
+    def __init__(self, course: Course, view: View, climb: Climb, memory: Memory) -> None:
+        self._course = course
+        self._view = view
+        self._climb = climb
+        self._memory = memory
+        self._rungs = self._bracket(climb.bracket)
+        self._through: dict[str, Json] = {}
+        self._new: list[NewTrial] = []
+        self._out: list[str] = []
         self._compared: list[Compared] = []
+        self._note = ""
 
-    def outline(self) -> Outline | Impossible:
-        """The first bracket's rungs as stages, each as long as was planned, or with the share of the time that its reports have."""
-        if isinstance(self._cluster, Impossible):
-            return self._cluster
-        brackets = (Bracket(_share(self._problem, self._first[0])[1], self._first[0].trials, self._gpu_s()),)
-        stages = tuple(self._stages(self._cluster))
-        return Outline(brackets, stages, stages[0].end_s - stages[0].start_s, adjusted=self._problem.adjusted)
-
-    def plan(self, view: View) -> Plan:
+    def answer(self, cluster: FixedCluster) -> Plan:
         """Who runs now."""
-        if isinstance(self._cluster, Impossible):
-            raise ValueError(self._cluster.reason)
-        stage = max(0, min(self._rung, len(self._first) - 1))
-        if self._cluster.over(view.now_s):
-            return Plan(stage=stage, done=True)
-        self._compared = []
-        self._collect(view)
-        new, out = self._advance(view)
-        if self._rung < 0:
-            return Plan(new=new, eliminated=out, stage=stage, done=True, compared=tuple(self._compared))
-        rung = self._rungs[self._rung]
-        gpus = _share(self._problem, rung)[1]
-        running = tuple(Allocation(name, gpus, 0, rung.until) for name in self._running)
-        stage = min(self._rung, len(self._first) - 1)
-        plan = Plan(running, new, out, stage, self._cluster.ask_at_s, hold_gpus=self._next_gpus())
-        return replace(plan, compared=tuple(self._compared))
+        stage = self._stage()
+        running = [] if cluster.over(self._view.now_s) else self._advance()
+        plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
+        new, out, judged = tuple(self._new), tuple(self._out), tuple(self._compared)
+        return replace(plan, new=new, eliminated=out, compared=judged, note=self._note)
+
+    def remembered(self) -> Memory:
+        """The memory after this question."""
+        climb = differing(self._memory, _written(self._climb))
+        return self._memory.after({**climb, **self._through})
+
+    def take_up(self) -> None:
+        """The ids tell the bracket, and the reports of those that may run the rung that all are on.
+
+        If there are more than it has places for, the rest are out.
+        """
+        ids = in_order(self._view.trials)
+        number, before = _last_bracket(self._course, len(ids))
+        self._rungs, self._note = self._bracket(number), FORGOTTEN
+        live = [name for name in ids[before:] if self._view.trials[name].status == "live"]
+        reports = min((self._view.trials[name].reports for name in live), default=0)
+        rung = sum(reports >= other.until for other in self._rungs[:-1])
+        climb = Climb(number, rung, max(len(ids), highest(ids)), 0, live)
+        self._climb = climb if rung == 0 else self._best(climb)
+
+    def _best(self, climb: Climb) -> Climb:
+        """Those that the rung has places for, as the rung before says."""
+        self._climb = replace(climb, rung=climb.rung - 1)
+        ordered, places = self._ordered(), self._rungs[climb.rung].trials
+        if len(ordered) > places:
+            self._compare(ordered, places)
+            self._out += ordered[places:]
+        return replace(climb, members=ordered[:places])
+
+    def _wanted(self, running: list[str], cluster: FixedCluster) -> Plan:
+        rung = self._rungs[self._climb.rung]
+        gpus = self._course.share(rung)[1]
+        wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
+        gpus = self._next_gpus()
+        return Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=gpus)
+
+    def _bracket(self, number: int) -> list[Rung]:
+        return (self._course.bracket(number) if number >= 0 else None) or []
+
+    def _stage(self) -> int:
+        return max(0, min(self._climb.rung, len(self._course.first) - 1))
 
     def _next_gpus(self) -> int:
         """GPUs of the next rung: its instances are there already, and must not be rented a second time."""
-        if self._rung + 1 == len(self._rungs):
+        if self._climb.rung + 1 == len(self._rungs):
             return 0
-        beside, gpus = _share(self._problem, self._rungs[self._rung + 1])
+        beside, gpus = self._course.share(self._rungs[self._climb.rung + 1])
         return beside * gpus
 
-    def _collect(self, view: View) -> None:
-        """Take out who has reached the rung, or never will, and let others begin; those may be through already."""
-        if self._rung < 0:
-            return
-        rung = self._rungs[self._rung]
-        beside = _share(self._problem, rung)[0]
-        self._running = {name: None for name in self._running if not self._through(name, rung.until, view)}
-        while self._waiting and len(self._running) < beside:
-            name = self._waiting.popleft()
-            if not self._through(name, rung.until, view):
-                self._running[name] = None
+    def _advance(self) -> list[str]:
+        """Who is on the way, to the next rung if this one has ended, or in the next bracket."""
+        running = self._collect()
+        while not running and not self._climb.over:
+            ordered, rung = self._ordered(), self._climb.rung + 1
+            alive = [name for name in ordered if self._view.trials[name].status in ALIVE]
+            places = self._rungs[rung].trials if rung < len(self._rungs) and alive else 0
+            self._compare(ordered, places)
+            self._forget()
+            if places:
+                self._go_on(alive[:places], ordered)
+            else:
+                self._next_bracket()
+            running = self._collect()
+        return running
 
-    def _through(self, name: str, until: int, view: View) -> bool:
-        """Whether a trial has done its part of a rung; how it stood then is written down."""
-        trial = view.trials.get(name)
+    def _collect(self) -> list[str]:
+        """Who is running: others begin for those who have reached the rung, or never will.
+
+        Those may be through already.
+        """
+        climb = self._climb
+        if climb.rung < 0:
+            return []
+        rung = self._rungs[climb.rung]
+        beside, begun = self._course.share(rung)[0], climb.begun
+        began = [name for name in climb.members[:begun] if name not in self._memory.values]
+        running = [name for name in began if not self._passes(name, rung.until)]
+        while begun < len(climb.members) and len(running) < beside:
+            name = climb.members[begun]
+            begun += 1
+            if not self._passes(name, rung.until):
+                running.append(name)
+        self._climb = replace(climb, begun=begun)
+        return running
+
+    def _came(self, name: str) -> Json:
+        """Whether a member has come to the rung; None: it is not through with it."""
+        return self._through[name] if name in self._through else self._memory.values.get(name)
+
+    def _passes(self, name: str, until: int) -> bool:
+        """Whether a trial has done its part of a rung, which is remembered."""
+        trial = self._view.trials.get(name)
         if trial is None or (trial.reports < until and trial.status == "live"):
             return False
-        self._standings.append(standing_at(trial, until, view.mode))
+        self._through[name] = trial.status != "failed"
         return True
 
-    def _advance(self, view: View) -> tuple[tuple[NewTrial, ...], tuple[str, ...]]:
-        """The next rung if this one has ended, the next bracket after the last one."""
-        new: tuple[NewTrial, ...] = ()
-        out: list[str] = []
-        while not self._running:
-            ordered = [name for _, _, name in sorted(self._standings)]
-            alive = [name for name in ordered if view.trials[name].status in ("live", "finished")]
-            self._standings = []
-            self._rung += 1
-            if self._rung == len(self._rungs) or (self._rung and not alive):
-                kept: list[str] = []
-                self._compare(ordered, 0, view)
-                new += self._next_bracket()
-                self._waiting.extend(trial.id for trial in new)
-            else:
-                kept = alive[: self._rungs[self._rung].trials]
-                self._compare(ordered, self._rungs[self._rung].trials, view)
-                self._waiting.extend(kept)
-            if self._rung < 0:
-                break
-            out += [name for name in ordered if name not in kept] if kept else []
-            self._collect(view)
-        return new, tuple(out)
+    def _ordered(self) -> list[str]:
+        """The members, best first, by what they had at the rung."""
+        if not self._climb.members:
+            return []
+        until = self._rungs[self._climb.rung].until
+        standings = sorted(self._standing(name, until) for name in self._climb.members)
+        return [name for _, _, name in standings]
 
-    def _compare(self, ordered: list[str], best: int, view: View) -> None:
+    def _standing(self, name: str, until: int) -> Standing:
+        """Who came to the rung stands there, also if it has failed since."""
+        trial, mode = self._view.trials[name], self._view.mode
+        if self._came(name) and trial.history:
+            return standing(name, metric_at(trial, until), mode)
+        return standing_at(trial, until, mode)
+
+    def _compare(self, ordered: list[str], best: int) -> None:
         """Write down how the trials of the rung that has ended stand, for people."""
-        until = self._rungs[self._rung - 1].until if ordered else 0
+        final = self._climb.rung + 1 == len(self._rungs)
         for place, name in enumerate(ordered, 1):
-            trial = view.trials[name]
-            reports = min(until, trial.reports)
+            trial, until = self._view.trials[name], self._rungs[self._climb.rung].until
             metric = metric_at(trial, until) if trial.history else None
-            final = self._rung == len(self._rungs)
+            reports = min(until, trial.reports)
             self._compared.append(Compared(name, metric, reports, place, len(ordered), best, final=final))
 
-    def _next_bracket(self) -> tuple[NewTrial, ...]:
-        rungs = self._first if not self._asked else next(self._brackets, None)
-        if rungs is None:
-            self._rung = -1
-            return ()
-        self._rungs, self._rung = rungs, 0
-        first = self._asked + 1
-        self._asked += rungs[0].trials
-        return tuple(
-            NewTrial(trial_name(i), self._problem.space.sample(self._rng)) for i in range(first, self._asked + 1)
-        )
+    def _forget(self) -> None:
+        """Who was through with the rung that has ended."""
+        for name in self._climb.members:
+            self._through.pop(name, None)
+            if name in self._memory.values:
+                self._through[name] = None
 
-    def _gpu_s(self) -> float:
-        return (
-            sum(stage.gpu_s for stage in self._stages(self._cluster))
-            if isinstance(self._cluster, FixedCluster)
-            else 0.0
-        )
+    def _go_on(self, kept: list[str], ordered: list[str]) -> None:
+        """These are the members of the next rung; the others are out."""
+        self._climb = replace(self._climb, rung=self._climb.rung + 1, begun=0, members=kept)
+        stay = frozenset(kept)
+        self._out += [name for name in ordered if name not in stay]
 
-    def _stages(self, cluster: FixedCluster) -> Iterator[Stage]:
-        start = cluster.start_s
-        for rung, lasts_s in zip(self._first, self._problem.params.stage_s or self._parts_s(cluster), strict=True):
-            beside, gpus = _share(self._problem, rung)
-            yield Stage(start, start + lasts_s, (Group(gpus, min(beside, rung.trials)),))
-            start += lasts_s
-
-    def _parts_s(self, cluster: FixedCluster) -> list[float]:
-        work, before = [], 0
-        for rung in self._first:
-            beside, gpus = _share(self._problem, rung)
-            waves = -(-rung.trials // beside)
-            work.append((rung.until - before) * waves / self._problem.scaling.speed(gpus))
-            before = rung.until
-        return [(cluster.end_s - cluster.start_s) * part / sum(work) for part in work]
+    def _next_bracket(self) -> None:
+        number, asked = self._climb.bracket + 1, self._climb.asked
+        self._rungs = self._bracket(number)
+        if not self._rungs:
+            self._climb = Climb(number, -1, asked)
+            return
+        drawn, end = draws(self._course.problem), asked + self._rungs[0].trials
+        new = [NewTrial(trial_name(i + 1), drawn[i]) for i in range(asked, end)]
+        self._new += new
+        self._climb = Climb(number, 0, end, 0, [trial.id for trial in new])
 
 
-def _share(problem: Problem, rung: Rung) -> tuple[int, int]:
-    """(trials side by side, GPUs of each) on the GPUs of a rung."""
-    params, size = problem.params, problem.gpus_per_instance
-    gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
-    return max(1, min(rung.trials, rung.gpus // gpus)), gpus
+def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
+    """(number, trials before it) of the bracket that the last of so many trials belongs to."""
+    number, before = 0, 0
+    rungs, after = course.first, course.bracket(1)
+    while after is not None and before + rungs[0].trials < trials:
+        before += rungs[0].trials
+        number += 1
+        rungs, after = after, course.bracket(number + 1)
+    return number, before
 
 
-def sha(problem: Problem) -> Halving:
-    """SHA: one bracket."""
+def _outline(course: Course) -> Outline | Impossible:
+    """The first bracket's rungs as stages.
+
+    Each is as long as was planned, or has the share of the time that its reports have.
+    """
+    if isinstance(course.cluster, Impossible):
+        return course.cluster
+    stages = tuple(_stages(course, course.cluster))
+    gpu_s, gpus = sum(stage.gpu_s for stage in stages), course.share(course.first[0])[1]
+    bracket = Bracket(gpus, course.first[0].trials, gpu_s)
+    first_round_s = stages[0].end_s - stages[0].start_s
+    return Outline((bracket,), stages, first_round_s, adjusted=course.problem.adjusted)
+
+
+def _stages(course: Course, cluster: FixedCluster) -> Iterator[Stage]:
+    start = cluster.start_s
+    lengths = course.problem.params.stage_s or _parts_s(course, cluster)
+    for rung, lasts_s in zip(course.first, lengths, strict=True):
+        beside, gpus = course.share(rung)
+        yield Stage(start, start + lasts_s, (Group(gpus, min(beside, rung.trials)),))
+        start += lasts_s
+
+
+def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
+    work, before = [], 0
+    for rung in course.first:
+        beside, gpus = course.share(rung)
+        waves = -(-rung.trials // beside)
+        work.append((rung.until - before) * waves / course.problem.scaling.speed(gpus))
+        before = rung.until
+    return [(cluster.end_s - cluster.start_s) * part / sum(work) for part in work]
+
+
+def _sha(problem: Problem) -> Course:
+    """One bracket."""
     cluster = fixed_cluster(problem)
     rungs = sha_rungs(problem.params)
     same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
@@ -216,4 +365,7 @@ def sha(problem: Problem) -> Halving:
     bracket = [Rung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)]
     if problem.params.stage_gpus is not None:
         cluster = FixedCluster(max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s)
-    return Halving(problem, iter([bracket]), cluster)
+    return Course(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
+
+
+SHA = halving(_sha)

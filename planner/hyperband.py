@@ -6,11 +6,10 @@ The one rule: the brackets run one after the other on a cluster of one size, aga
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 
 from planner.fixed import FixedCluster, fixed_cluster
-from planner.halving import Halving, Rung
+from planner.halving import Course, Rung, halving
 from planner.model import Problem
 from planner.rungs import MAX_REPORTS
 
@@ -29,20 +28,19 @@ def rungs_of(most: int, bracket: int, resource: Fraction, eta: Fraction) -> list
     return [(int(trials / eta**i), resource / eta ** (bracket - i)) for i in range(bracket + 1)]
 
 
-def hyperband(problem: Problem) -> Halving:
-    """The policy."""
-    cluster = fixed_cluster(problem)
-    gpus = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
-    return Halving(problem, _brackets(problem, gpus), cluster)
-
-
-def _brackets(problem: Problem, gpus: int) -> Iterator[list[Rung]]:
+def course(problem: Problem) -> Course:
     """R in units of `min_reports`."""
-    params = problem.params
+    cluster, params = fixed_cluster(problem), problem.params
+    gpus = cluster.gpus if isinstance(cluster, FixedCluster) else params.p_min
     eta, least = Fraction(params.eta), params.min_reports or 1
     resource = max(Fraction(1), Fraction(params.max_reports or MAX_REPORTS, least))
     most = most_brackets(resource, eta)
-    while True:
-        for bracket in range(most, -1, -1):
-            rungs = rungs_of(most, bracket, resource * least, eta)
-            yield [Rung(trials, max(1, round(until)), gpus) for trials, until in rungs]
+
+    def bracket(number: int) -> list[Rung]:
+        rungs = rungs_of(most, most - number % (most + 1), resource * least, eta)
+        return [Rung(trials, max(1, round(until)), gpus) for trials, until in rungs]
+
+    return Course(problem, cluster, bracket(0), bracket)
+
+
+HYPERBAND = halving(course)

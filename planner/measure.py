@@ -8,6 +8,10 @@ shows what saving, restoring and starting take; only if its script comes to its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from planner.memory import Memory
 from planner.model import (
     Allocation,
     Bracket,
@@ -21,6 +25,12 @@ from planner.model import (
     Stage,
     View,
 )
+from planner.names import highest, in_order, trial_name
+from planner.protocol import Policy
+from planner.recall import FORGOTTEN, Values, holding, number, recall, text, whole
+
+VERSION = 1
+"""Of what is remembered."""
 
 SETTLING = 2
 """The first reports of a step tell little: one has the warm-up in it, one the first checkpoint, and the trial's last one before it
@@ -37,89 +47,132 @@ SHORTEST_S = 10.0
 """A step that has less would hardly start."""
 
 
-class Measure:
-    """One trial, step by step."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is remembered: which step began when, with which trial, and when its time is up.
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._gpus = steps(problem)
-        self._step = -1
-        self._trial = ""
-        self._since_s = 0.0
-        self._ends_s = 0.0
+    step  from 0; the number of steps when all are over
+    """
 
-    def outline(self) -> Outline | Impossible:
-        """The steps as if each took its whole share of the time."""
-        if impossible := self._impossible():
-            return impossible
-        each_s = self._problem.planned.deadline_s * USED / len(self._gpus)
-        return Outline(
-            brackets=tuple(Bracket(gpus, int(gpus == self._gpus[0]), gpus * each_s) for gpus in self._gpus),
-            stages=tuple(Stage(i * each_s, (i + 1) * each_s, (Group(p, 1),)) for i, p in enumerate(self._gpus)),
-            first_round_s=each_s,
-        )
+    step: int
+    trial: str
+    since_s: float
+    ends_s: float
 
-    def plan(self, view: View) -> Plan:
-        """The present step, or the next one. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        if impossible := self._impossible():
-            raise ValueError(impossible.reason)
-        new: tuple[NewTrial, ...] = ()
-        if self._step < 0 or (self._step < len(self._gpus) and self._over(view)):
-            new = self._next(view)
-        if self._step == len(self._gpus):
-            return Plan(stage=len(self._gpus) - 1, done=True)
-        until, ask_at_s = (SETTLING + STEADY, self._ends_s) if new else self._look_again(view)
-        wanted = Allocation(self._trial, self._gpus[self._step], self._step, until)
-        return Plan((wanted,), new, stage=self._step, ask_at_s=ask_at_s)
 
-    def _impossible(self) -> Impossible | None:
-        limits, p_min = self._problem.planned, self._problem.params.p_min
-        if not self._gpus:
-            reason = f"a trial needs {p_min} GPUs (p_min), and there may be {limits.max_gpus}"
-        elif limits.deadline_s < SHORTEST_S * (len(self._gpus) + 1):
-            reason = f"measuring on {_listed(self._gpus)} takes longer than {limits.deadline_s:g}s"
-        elif limits.budget_gpu_s < SHORTEST_S * p_min:
-            reason = f"the first step alone needs more than {limits.budget_gpu_s / 60:g} GPU-min"
-        else:
-            return None
-        return Impossible(reason, SHORTEST_S * (len(self._gpus) + 1), SHORTEST_S * (sum(self._gpus) or p_min))
+Begun = tuple[Progress, tuple[NewTrial, ...]]
+"""What to remember of a step that begins, and who is asked for with it."""
 
-    def _over(self, view: View) -> bool:
-        """Whether enough has been seen of this step, or as much as there is time for."""
-        if view.trials[self._trial].status != "live":
-            return True
-        made = self._made(view)
-        if len(made) >= SETTLING + STEADY and view.now_s >= made[SETTLING].at_s + STEADY_S:
-            return True
-        return len(made) >= FEWEST and view.now_s >= self._ends_s
 
-    def _look_again(self, view: View) -> tuple[int | None, float | None]:
-        """After how many reports, and when, this step may be over."""
-        made = self._made(view)
-        if len(made) >= SETTLING + STEADY:
-            return None, min(self._ends_s, made[SETTLING].at_s + STEADY_S)
-        late = view.now_s >= self._ends_s
-        missing = (FEWEST if late else SETTLING + STEADY) - len(made)
-        return view.trials[self._trial].reports + missing, None if late else self._ends_s
+def outline(problem: Problem) -> Outline | Impossible:
+    """The steps as if each took its whole share of the time."""
+    gpus = steps(problem)
+    if impossible := _impossible(problem, gpus):
+        return impossible
+    each_s = problem.planned.deadline_s * USED / len(gpus)
+    return Outline(
+        brackets=tuple(Bracket(p, int(p == gpus[0]), p * each_s) for p in gpus),
+        stages=tuple(_stage(step, p, each_s) for step, p in enumerate(gpus)),
+        first_round_s=each_s,
+    )
 
-    def _made(self, view: View) -> list[ReportView]:
-        """Reports of this step. Their numbers would not tell: after a crash a trial counts again from its last checkpoint."""
-        return [report for report in view.trials[self._trial].history if report.at_s > self._since_s]
 
-    def _next(self, view: View) -> tuple[NewTrial, ...]:
-        """Begin the next step, with another trial if there is none that can go on."""
-        trial = view.trials.get(self._trial)
-        failed = trial is not None and trial.status == "failed"
-        self._step = len(self._gpus) if failed else self._step + 1
-        if self._step == len(self._gpus):
-            return ()
-        self._since_s = view.now_s
-        left_s = self._problem.planned.deadline_s * USED - view.now_s
-        self._ends_s = view.now_s + max(0.0, left_s) / (len(self._gpus) - self._step)
-        if trial is not None and trial.status == "live":
-            return ()
-        self._trial = f"t{len(view.trials) + 1:04d}"
-        return (NewTrial(self._trial, self._problem.space.defaults()),)
+def _stage(step: int, gpus: int, each_s: float) -> Stage:
+    return Stage(step * each_s, (step + 1) * each_s, (Group(gpus, 1),))
+
+
+def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """The present step, or the next one.
+
+    Raises `ValueError` if the limits fit nothing, which `outline` tells before.
+    """
+    gpus = steps(problem)
+    if impossible := _impossible(problem, gpus):
+        raise ValueError(impossible.reason)
+    known = recall(memory, VERSION, _read)
+    now = known or _unbegun(view)
+    new: tuple[NewTrial, ...] = ()
+    if now.step < 0 or (now.step < len(gpus) and _over(now, view)):
+        now, new = _next(problem, gpus, now, view)
+    wanted = _wanted(gpus, now, new, view)
+    noted = replace(wanted, note=FORGOTTEN if known is None and view.trials else "")
+    return noted, holding(memory, {"version": VERSION, **asdict(now)})
+
+
+def _read(values: Values) -> Progress:
+    since_s, ends_s = number(values, "since_s"), number(values, "ends_s")
+    return Progress(whole(values, "step"), text(values, "trial"), since_s, ends_s)
+
+
+def _unbegun(view: View) -> Progress:
+    """Before the first step. If there are trials, it is the last of them that goes on."""
+    return Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
+
+
+def _wanted(gpus: Sequence[int], now: Progress, new: tuple[NewTrial, ...], view: View) -> Plan:
+    if now.step == len(gpus):
+        return Plan(stage=len(gpus) - 1, done=True)
+    until, ask_at_s = (SETTLING + STEADY, now.ends_s) if new else _look_again(now, view)
+    wanted = Allocation(now.trial, gpus[now.step], now.step, until)
+    return Plan((wanted,), new, stage=now.step, ask_at_s=ask_at_s)
+
+
+def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
+    limits, p_min = problem.planned, problem.params.p_min
+    if not gpus:
+        reason = f"a trial needs {p_min} GPUs (p_min), and there may be {limits.max_gpus}"
+    elif limits.deadline_s < SHORTEST_S * (len(gpus) + 1):
+        reason = f"measuring on {_listed(gpus)} takes longer than {limits.deadline_s:g}s"
+    elif limits.budget_gpu_s < SHORTEST_S * p_min:
+        reason = f"the first step alone needs more than {limits.budget_gpu_s / 60:g} GPU-min"
+    else:
+        return None
+    return Impossible(reason, SHORTEST_S * (len(gpus) + 1), SHORTEST_S * (sum(gpus) or p_min))
+
+
+def _over(now: Progress, view: View) -> bool:
+    """Whether enough has been seen of this step, or as much as there is time for."""
+    if view.trials[now.trial].status != "live":
+        return True
+    made = _made(now, view)
+    if len(made) >= SETTLING + STEADY and view.now_s >= made[SETTLING].at_s + STEADY_S:
+        return True
+    return len(made) >= FEWEST and view.now_s >= now.ends_s
+
+
+def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
+    """After how many reports, and when, this step may be over."""
+    made = _made(now, view)
+    if len(made) >= SETTLING + STEADY:
+        return None, min(now.ends_s, made[SETTLING].at_s + STEADY_S)
+    late = view.now_s >= now.ends_s
+    missing = (FEWEST if late else SETTLING + STEADY) - len(made)
+    return view.trials[now.trial].reports + missing, None if late else now.ends_s
+
+
+def _made(now: Progress, view: View) -> list[ReportView]:
+    """Reports of this step.
+
+    Their numbers would not tell: after a crash a trial counts again from its last checkpoint.
+    """
+    return [report for report in view.trials[now.trial].history if report.at_s > now.since_s]
+
+
+def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> Begun:
+    """Begin the next step, with another trial if there is none that can go on.
+
+    Where one fails there is no next step.
+    """
+    trial = view.trials.get(now.trial)
+    step = now.step + 1
+    if (trial is not None and trial.status == "failed") or step == len(gpus):
+        return replace(now, step=len(gpus)), ()
+    left_s = problem.planned.deadline_s * USED - view.now_s
+    ends_s = view.now_s + max(0.0, left_s) / (len(gpus) - step)
+    if trial is not None and trial.status == "live":
+        return Progress(step, now.trial, view.now_s, ends_s), ()
+    new = NewTrial(trial_name(highest(view.trials) + 1), problem.space.defaults())
+    return Progress(step, new.id, view.now_s, ends_s), (new,)
 
 
 def steps(problem: Problem) -> tuple[int, ...]:
@@ -136,3 +189,6 @@ def steps(problem: Problem) -> tuple[int, ...]:
 
 def _listed(gpus: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, gpus))} GPU{'s' * (gpus[-1] > 1)}"
+
+
+MEASURE = Policy(outline, plan)

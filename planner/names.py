@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -38,6 +39,22 @@ def names_after(last: str, number: int, more: int) -> Names:
 def trial_name(number: int, width: int = 4) -> str:
     """The id of the trial that was asked for as number `number` (from 1); `width`: digits of the largest number."""
     return names(width).of(number)
+
+
+def trial_number(name: str) -> int:
+    """As what number the trial of this id was asked for; 0 if the id does not say."""
+    digits = name.removeprefix("t")
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """As they were asked for, also if their ids differ in width."""
+    return sorted(names, key=lambda name: (trial_number(name), name))
+
+
+def highest(names: Iterable[str]) -> int:
+    """The number after which ids are free."""
+    return max((trial_number(name) for name in names), default=0)
 
 
 def same_trial(name: str, said: str) -> bool:

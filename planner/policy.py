@@ -1,66 +1,66 @@
-"""What a search policy is, and the registry of their names.
+"""The registry of search policies by their names.
 
-The one rule: a policy is two functions. What it remembers from one question to the next is a value that it is given back; nothing else of it
-lasts, so any process, and any later version, can ask the next question.
+The one rule: who asks a policy has a problem in hand and comes through here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from planner.asha import Asha
-from planner.elastic_grid import elastic_grid
-from planner.elastic_hyperband import elastic_hyperband
-from planner.grid import grid_search
-from planner.halving import sha
-from planner.hyperband import hyperband
-from planner.hypersched import HyperSched
-from planner.measure import Measure
+from planner.asha import ASHA
+from planner.elastic_grid import E_GRID
+from planner.elastic_hyperband import E_HYPERBAND
+from planner.grid import GRID
+from planner.halving import SHA
+from planner.hyperband import HYPERBAND
+from planner.hypersched import HYPERSCHED
+from planner.measure import MEASURE
+from planner.memory import Memory
 from planner.model import Impossible, Outline, Plan, Problem, View
-from planner.random_search import random_search
-from planner.seer import Seer
+from planner.protocol import Policy
+from planner.random_search import RANDOM
+from planner.seer import SEER
+
+__all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A search policy.
-
-    outline  the whole run as it would go ideally
-    plan     what is wanted now, and what to remember for the next question. Asking again before anything changed, with the new memory,
-             gives the same allocations and nothing new. Raises `ValueError` if the limits fit nothing, which `outline` tells before
-    """
-
-    outline: Callable[[Problem], Outline | Impossible]
-    plan: Callable[[Problem, Memory, View], tuple[Plan, Memory]]
-
-
-def _bohb(problem: Problem) -> Policy:
+def _bohb() -> Policy:
     """Imported when it is asked for: with it comes Optuna, which is an extra."""
-    from planner.bohb import Bohb
+    from planner.bohb import BOHB
 
-    return Bohb(problem)
+    return BOHB
 
 
-POLICIES: dict[str, Callable[[Problem], Policy]] = {
-    "seer": Seer,
-    "random": random_search,
-    "grid": grid_search,
-    "sha": sha,
-    "hyperband": hyperband,
-    "e-hyperband": elastic_hyperband,
-    "e-grid": elastic_grid,
-    "asha": Asha,
-    "hypersched": HyperSched,
-    "bohb": _bohb,
+POLICIES: dict[str, Policy] = {
+    "seer": SEER,
+    "random": RANDOM,
+    "grid": GRID,
+    "sha": SHA,
+    "hyperband": HYPERBAND,
+    "e-hyperband": E_HYPERBAND,
+    "e-grid": E_GRID,
+    "asha": ASHA,
+    "hypersched": HYPERSCHED,
+    "bohb": Policy(
+        lambda problem: _bohb().outline(problem),
+        lambda problem, memory, view: _bohb().plan(problem, memory, view),
+    ),
 }
 """Every policy by its name in the spec."""
 
-INTERNAL: dict[str, Callable[[Problem], Policy]] = {"profile": Measure}
+INTERNAL: dict[str, Policy] = {"profile": MEASURE}
 """Policies of commands of their own, which a spec cannot name."""
 
 
-def make_policy(problem: Problem) -> Policy:
+def policy_of(problem: Problem) -> Policy:
     """The policy that the problem's parameters name."""
     name = problem.params.name
-    return (POLICIES.get(name) or INTERNAL[name])(problem)
+    return POLICIES.get(name) or INTERNAL[name]
+
+
+def outline_of(problem: Problem) -> Outline | Impossible:
+    """The whole run as that policy would have it, or why it cannot."""
+    return policy_of(problem).outline(problem)
+
+
+def plan_of(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """What that policy wants now, and what to remember for the next question."""
+    return policy_of(problem).plan(problem, memory, view)

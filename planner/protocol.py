@@ -1,7 +1,8 @@
 """What a search policy is.
 
-The one rule: a policy is two functions. What it remembers from one question to the next is a value that it is given back; nothing else of it
-lasts, so any process, and any later version, can ask the next question.
+The one rule: a policy is two functions. What it remembers from one question to the next is a
+value that it is given back; nothing else of it lasts, so any process, and any later version, can
+ask the next question.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ class Policy:
     """A search policy.
 
     outline  the whole run as it would go ideally
-    plan     what is wanted now, and what to remember for the next question. Asking again before anything changed, with the new memory,
-             gives the same allocations and nothing new. Raises `ValueError` if the limits fit nothing, which `outline` tells before
+    plan     what is wanted now, and what to remember for the next question. Asking again before
+             anything changed, with the new memory, gives the same allocations and nothing new.
+             Raises `ValueError` if the limits fit nothing, which `outline` tells before
     """
 
     outline: Callable[[Problem], Outline | Impossible]

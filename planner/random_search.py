@@ -6,14 +6,9 @@ more, each on an equal share of them.
 
 from __future__ import annotations
 
-from planner.clocked import Clocked, Round, Track
+from planner.clocked import Round, Track, clocked
 from planner.fixed import fixed_cluster, whole_instances
 from planner.model import Impossible, Problem
-
-
-def random_search(problem: Problem) -> Clocked:
-    """The policy."""
-    return Clocked(problem, _tracks(problem))
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
@@ -24,3 +19,6 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     gpus = cluster.gpus // trials if params.p_max is None else min(cluster.gpus // trials, params.p_max)
     gpus = max(params.p_min, whole_instances(gpus, problem.gpus_per_instance))
     return [Track((Round(cluster.start_s, cluster.end_s, trials, gpus),))]
+
+
+RANDOM = clocked(_tracks)

@@ -11,12 +11,14 @@ t1 first_round   B0 `unit`, the budget of the smallest bracket      P, N  GPUs p
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, islice
 
+from planner.draws import draws
+from planner.memo import per_problem
+from planner.memory import Memory
 from planner.model import (
     Allocation,
     Bracket,
@@ -33,8 +35,12 @@ from planner.model import (
     View,
 )
 from planner.names import trial_name
+from planner.protocol import Policy
 from planner.ranking import compared, rank
+from planner.recall import FORGOTTEN, Values, holding, names, recall, whole
 
+VERSION = 1
+"""Of what is remembered."""
 MOST_ROUNDS = 64
 WORTH_ROUNDS = Fraction(9, 10)
 """Another round may leave so much of the budget that others would use, see `_lengthened`."""
@@ -80,6 +86,7 @@ class Schedule:
         return tuple(accumulate(rounds, initial=self.start))[1:]
 
 
+@per_problem
 def schedule(problem: Problem) -> Schedule | Impossible:
     """Algorithms 2 and 3, and the first round lengthened until `max_gpus` is respected."""
     limits, params = _clamped(problem)
@@ -277,102 +284,145 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.4g}"
 
 
-class Seer:
-    """Algorithm 1. The view's clock says which stage it is; what a bracket's members are is remembered from plan to plan.
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """What is remembered: in which order trials were dealt to the brackets of a stage.
 
-    Where whole instances are paid, the last stage has no wall: what rounding has left is used as long as the limits allow.
+    stage  from 0; the number of rounds when the last one is over
+    order  everyone who was left, best first; at first in the order of the ids
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._schedule = schedule(problem)
-        self._stage = -1
-        self._members: list[list[str]] = []
-        self._order: list[str] = []
-        self._compared: list[Compared] = []
+    stage: int
+    order: list[str]
 
-    def outline(self) -> Outline | Impossible:
-        """The stages as they would be if nothing failed."""
-        made = self._schedule
-        if isinstance(made, Impossible):
-            return made
-        return Outline(
-            brackets=tuple(
-                Bracket(p, n, float(b)) for p, n, b in zip(made.gpus, made.trials, made.budgets, strict=True)
-            ),
-            stages=tuple(_stages(made)),
-            first_round_s=float(made.first_round),
-            r_star=float(made.r_star),
-            adjusted=made.adjusted,
-        )
 
-    def plan(self, view: View) -> Plan:
-        """Who runs now. Raises `ValueError` if the limits fit nothing, which `outline` tells before."""
-        made = self._schedule
-        if isinstance(made, Impossible):
-            raise ValueError(made.reason)
-        new = self._begin(made) if self._stage < 0 else ()
-        view = view.with_new(new)
-        eliminated: list[str] = []
-        self._compared = []
-        walls = made.rounds - 1 if self._problem.whole else made.rounds
-        while self._stage < walls and view.now_s >= float(made.ends[self._stage]):
-            eliminated += self._next_stage(made, view)
-        running = tuple(a for a in self._allocations(made) if view.trials[a.trial].status == "live")
-        stage = min(self._stage, made.rounds - 1)
-        if self._stage == made.rounds or not running:
-            return Plan(new=new, eliminated=tuple(eliminated), stage=stage, done=True, compared=tuple(self._compared))
-        ask_at_s = float(made.ends[stage]) if stage < walls else None
-        plan = Plan(running, new, tuple(eliminated), stage, ask_at_s, ask_on_end=False)
-        return replace(plan, compared=tuple(self._compared))
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How far one question has come, and what has happened on the way."""
 
-    def _begin(self, made: Schedule) -> tuple[NewTrial, ...]:
-        """Lines 1 and 2: sample all trials; their order is that of their ids."""
-        self._stage = 0
-        rng = random.Random(self._problem.params.seed)
-        count = sum(made.trials)
-        new = tuple(
-            NewTrial(trial_name(number, len(str(count))), self._problem.space.sample(rng))
-            for number in range(1, count + 1)
-        )
-        self._order = [trial.id for trial in new]
-        self._deal(made)
-        return new
+    dealt: Dealt
+    new: tuple[NewTrial, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    note: str = ""
 
-    def _next_stage(self, made: Schedule, view: View) -> list[str]:
-        """Lines 9 and 11: each bracket keeps its best; all that are left are ordered together and dealt out again."""
-        kept: list[str] = []
-        out: list[str] = []
-        for bracket, members in enumerate(self._members):
-            ranked = rank((view.trials[name] for name in members), view.mode)
-            ordered = [trial.id for trial in ranked]
-            places = made.members(bracket, self._stage + 1)
-            if self._stage + 1 < made.rounds:
-                self._compared += compared(ranked, places, bracket)
-            failed = {name for name in ordered if view.trials[name].status == "failed"}
-            kept += [name for name in ordered[:places] if name not in failed]
-            out += [name for place, name in enumerate(ordered) if place >= places or name in failed]
-        self._stage += 1
-        if self._stage == made.rounds:
-            return []
-        self._order = [trial.id for trial in rank((view.trials[name] for name in kept), view.mode)]
-        self._deal(made)
-        return out
 
-    def _deal(self, made: Schedule) -> None:
-        """The best trials go to the bracket with the most GPUs per trial."""
-        waiting = iter(self._order)
-        dealt: dict[int, list[str]] = {}
-        for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
-            places = made.members(bracket, self._stage)
-            dealt[bracket] = [name for _, name in zip(range(places), waiting, strict=False)]
-        self._members = [dealt[bracket] for bracket in range(len(made.gpus))]
+def outline(problem: Problem) -> Outline | Impossible:
+    """The stages as they would be if nothing failed."""
+    made = schedule(problem)
+    if isinstance(made, Impossible):
+        return made
+    return Outline(
+        brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
+        stages=tuple(_stages(made)),
+        first_round_s=float(made.first_round),
+        r_star=float(made.r_star),
+        adjusted=made.adjusted,
+    )
 
-    def _allocations(self, made: Schedule) -> Iterator[Allocation]:
-        bracket_of = {name: i for i, members in enumerate(self._members) for name in members}
-        for name in self._order:
-            if name in bracket_of:
-                yield Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
+
+def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Algorithm 1: who runs now. The view's clock says which stage it is.
+
+    Where whole instances are paid, the last stage has no wall: what rounding has left is used as
+    long as the limits allow.
+    """
+    made = schedule(problem)
+    if isinstance(made, Impossible):
+        raise ValueError(made.reason)
+    walls = made.rounds - 1 if problem.whole else made.rounds
+    step = _before(problem, made, walls, memory, view)
+    view = view.with_new(step.new)
+    while step.dealt.stage < walls and view.now_s >= float(made.ends[step.dealt.stage]):
+        step = _next_stage(made, step, view)
+    return _wanted(made, walls, step, view), holding(memory, _written(step.dealt))
+
+
+def _before(problem: Problem, made: Schedule, walls: int, memory: Memory, view: View) -> _Step:
+    """Where this question begins."""
+    known = recall(memory, VERSION, _read)
+    if known is not None:
+        return _Step(known)
+    return _taken_up(made, walls, view) if view.trials else _begun(problem, made)
+
+
+def _read(values: Values) -> Dealt:
+    return Dealt(whole(values, "stage"), names(values, "order"))
+
+
+def _written(dealt: Dealt) -> Values:
+    return {"version": VERSION, "stage": dealt.stage, "order": [*dealt.order]}
+
+
+def _begun(problem: Problem, made: Schedule) -> _Step:
+    """Lines 1 and 2: sample all trials; their order is that of their ids."""
+    count = sum(made.trials)
+    drawn, width = draws(problem), len(str(count))
+    new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
+    return _Step(Dealt(0, [trial.id for trial in new]), new)
+
+
+def _taken_up(made: Schedule, walls: int, view: View) -> _Step:
+    """The stage is the clock's; the best that may run have its places, the others are out."""
+    stage = sum(view.now_s >= float(end) for end in made.ends[:walls])
+    ranked = rank((trial for trial in view.trials.values() if trial.status == "live"), view.mode)
+    ordered = [trial.id for trial in ranked]
+    places = sum(made.members(bracket, stage) for bracket in range(len(made.gpus)))
+    if stage == made.rounds or len(ordered) <= places:
+        return _Step(Dealt(stage, ordered), note=FORGOTTEN)
+    out, judged = tuple(ordered[places:]), tuple(compared(ranked, places, 0))
+    return _Step(Dealt(stage, ordered[:places]), eliminated=out, compared=judged, note=FORGOTTEN)
+
+
+def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
+    """Lines 9 and 11: each bracket keeps its best; all that are left are ordered together.
+
+    They are dealt out again in that order.
+    """
+    stage = step.dealt.stage + 1
+    if stage == made.rounds:
+        return replace(step, dealt=Dealt(stage, step.dealt.order))
+    kept: list[str] = []
+    out: list[str] = []
+    judged: list[Compared] = []
+    for bracket, members in enumerate(_deal(made, step.dealt)):
+        ranked = rank((view.trials[name] for name in members), view.mode)
+        places = made.members(bracket, stage)
+        judged += compared(ranked, places, bracket)
+        stay = {trial.id: None for trial in ranked[:places] if trial.status != "failed"}
+        kept += stay
+        out += [trial.id for trial in ranked if trial.id not in stay]
+    order = [trial.id for trial in rank((view.trials[name] for name in kept), view.mode)]
+    eliminated, seen = (*step.eliminated, *out), (*step.compared, *judged)
+    return replace(step, dealt=Dealt(stage, order), eliminated=eliminated, compared=seen)
+
+
+def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
+    """The best trials go to the bracket with the most GPUs per trial."""
+    waiting = iter(dealt.order)
+    found: dict[int, list[str]] = {}
+    for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
+        found[bracket] = list(islice(waiting, made.members(bracket, dealt.stage)))
+    return [found[bracket] for bracket in range(len(made.gpus))]
+
+
+def _wanted(made: Schedule, walls: int, step: _Step, view: View) -> Plan:
+    stage = min(step.dealt.stage, made.rounds - 1)
+    done = Plan((), step.new, step.eliminated, stage, done=True, compared=step.compared)
+    done = replace(done, note=step.note)
+    wanted = _allocations(made, step.dealt)
+    running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
+    if step.dealt.stage == made.rounds or not running:
+        return done
+    ask_at_s = float(made.ends[stage]) if stage < walls else None
+    return replace(done, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=False)
+
+
+def _allocations(made: Schedule, dealt: Dealt) -> Iterator[Allocation]:
+    bracket_of = {name: i for i, members in enumerate(_deal(made, dealt)) for name in members}
+    for name in dealt.order:
+        if name in bracket_of:
+            yield Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
 
 
 def _stages(made: Schedule) -> Iterator[Stage]:
@@ -381,3 +431,6 @@ def _stages(made: Schedule) -> Iterator[Stage]:
         groups = tuple(Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number))
         yield Stage(float(start), float(end), groups)
         start = end
+
+
+SEER = Policy(outline, plan)

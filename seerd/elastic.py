@@ -14,7 +14,7 @@ from typing import Literal
 from planner.forecast import Forecast, lane_time
 from planner.halving import sha_rungs
 from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import make_policy
+from planner.policy import outline_of
 from planner.profile import Profile
 from planner.rubberband import ElasticPlan, cheapest, fastest
 from planner.stages import WorkStage, lanes
@@ -174,7 +174,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         start_s=start_s,
         adjusted=() if found.exact else ("another allocation may be a little better: the search was cut short",),
     )
-    outline = make_policy(problem).outline()
+    outline = outline_of(problem)
     assert not isinstance(outline, Impossible), outline.reason
     planned = Planned(problem, outline, cluster, forecast)
     return replace(planned, warnings=tuple(warnings(planned, profile)))

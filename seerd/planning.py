@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from planner.forecast import Forecast, Spread, forecast_outline
 from planner.honest import SAMPLES, Terms, honest
 from planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
-from planner.policy import POLICIES, make_policy
+from planner.policy import POLICIES, outline_of
 from planner.profile import Profile
 from planner.stages import instances_for
 from seerd.core.closing import closing_s
@@ -131,7 +131,7 @@ def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
 
 def _outline(problem: Problem) -> Outline | Impossible:
     try:
-        return make_policy(problem).outline()
+        return outline_of(problem)
     except NeedsPackageError as error:
         raise UsageError(str(error)) from error
 

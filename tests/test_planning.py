@@ -13,7 +13,7 @@ from rich.console import Console
 
 from planner.clouds import EC2, JOB, assumed
 from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
-from planner.policy import POLICIES, make_policy
+from planner.policy import POLICIES, outline_of
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 from seerd.errors import LimitsError, UsageError
@@ -98,7 +98,7 @@ def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do
 @settings(max_examples=40, deadline=None)
 def test_ideal_is_the_published_plan_to_the_letter(case: tuple[Problem, ClusterFacts, Profile]) -> None:
     made, cluster, profile = case
-    published = make_policy(made).outline()
+    published = outline_of(made)
     if isinstance(published, Impossible):
         with pytest.raises(LimitsError) as raised:
             plan_for(made, cluster, profile, ideal=True)
@@ -211,6 +211,6 @@ def test_what_fits_nothing_costs_little_time_to_say() -> None:
 
 def test_an_outline_is_what_the_policy_of_the_adjusted_problem_will_do() -> None:
     planned = plan_for(problem(30, 480, per_instance=4), rented(4), assumed(rented=True))
-    again = make_policy(planned.problem).outline()
+    again = outline_of(planned.problem)
     assert isinstance(again, Outline)
     assert again == planned.outline

@@ -38,14 +38,17 @@ def aim_all(state: State) -> None:
 def derive(state: State) -> None:
     """Make anew what is not recorded, for a daemon that takes a run up: whoever runs where it should stays, the others wait for room."""
     agenda, aims = state.agenda, Aims()
-    state.aims, state.agenda = aims, Agenda(
-        because=agenda.because,
-        ask=agenda.ask if state.plan.asked else "resumed",
-        woken=agenda.woken,
-        ended=dict.fromkeys(agenda.ended, 0),
-        replace=agenda.replace,
-        refit=True,
-        touched=dict.fromkeys(state.trials),
+    state.aims, state.agenda = (
+        aims,
+        Agenda(
+            because=agenda.because,
+            ask=agenda.ask if state.plan.asked else "resumed",
+            woken=agenda.woken,
+            ended=dict.fromkeys(agenda.ended, 0),
+            replace=agenda.replace,
+            refit=True,
+            touched=dict.fromkeys(state.trials),
+        ),
     )
     for instance in state.fleet.instances.values():
         instance.claims.clear()

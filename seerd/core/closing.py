@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.model import ClusterFacts
 from seerd.core.rules import RULES, Rules
 
+
 def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
     """How long trials may take to save and exit, given the slowest unit of work or save: never more than a tenth of the deadline."""
     if cluster.instant:

@@ -77,7 +77,11 @@ def wants_to_ask(state: State) -> bool:
 
 def promises(state: State) -> Iterator[Promised]:
     """What agents may rely on, if it is not what they were told last."""
-    if state.phase is RunPhase.RUNNING and not state.facts.cluster.instant and (told := promise(state)) != state.promised:
+    if (
+        state.phase is RunPhase.RUNNING
+        and not state.facts.cluster.instant
+        and (told := promise(state)) != state.promised
+    ):
         yield told
 
 

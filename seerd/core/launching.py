@@ -14,6 +14,7 @@ from seerd.core.limits import affordable_launch, time_left
 from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
 
+
 def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
     """When to ask again. Launches that were asked for together (`batch`) are refused together: that counts once."""
     fleet, rules = state.fleet, state.rules
@@ -49,7 +50,9 @@ def launches(state: State) -> int:
         return 0
     more, cluster = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live, state.facts.cluster
     if cluster.billing == "held" and cluster.max_instances is not None:
-        return min(more, cluster.max_instances - state.fleet.present)  # the same machines again, once they have been left
+        return min(
+            more, cluster.max_instances - state.fleet.present
+        )  # the same machines again, once they have been left
     return more
 
 

@@ -12,6 +12,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Promised
 
+
 def grace_s(state: State) -> float:
     """How long a trial may take to save and exit: twice the slowest unit of work and save seen so far, plus two seconds.
 

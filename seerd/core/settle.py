@@ -13,7 +13,7 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import gone_by
 from seerd.core.state import Agenda, State
 from seerd.core.triage import newly_slow
-from seerd.core.verdicts import AnyVerdict, Failed, FailCause, Gone, Kept, Since
+from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since
 
 
 def settle(state: State) -> Iterator[AnyVerdict]:

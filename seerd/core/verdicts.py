@@ -15,7 +15,9 @@ from seerd.core.plans import Put
 FailCause = Literal["crashes", "losses", "silent"]
 """crashes: it has ended by its own fault too often; losses: by its machines' too often; silent: its script has ended without a report."""
 
-CloseCause = Literal["plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial", "policy", "unknown"]
+CloseCause = Literal[
+    "plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial", "policy", "unknown"
+]
 """plan: the policy wants nothing more; last-stage: the plan was in its last one when the deadline came near, or was carried out when the
 budget ended; deadline, budget: that limit came near before; person: asked for it; no-instance: none could be had; no-trial: none is left, and
 none has reported; policy: it gave no plan that could be used, again and again; unknown: format 1 does not say.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import make_policy
+from planner.policy import outline_of
 from planner.profile import NONE, Profile
 from planner.scaling import Scaling
 from planner.space import Config
@@ -84,7 +84,7 @@ def problem_of(setting: Setting, params: PolicyParams) -> Problem:
 def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False) -> Outcome | Impossible:
     """One run of a problem's policy. `checked`: with the invariants after every event."""
     problem = replace(problem, params=replace(problem.params, seed=seed))
-    outline = make_policy(problem).outline()
+    outline = outline_of(problem)
     if isinstance(outline, Impossible):
         return outline
     facts = RunFacts(

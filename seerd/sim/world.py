@@ -39,9 +39,9 @@ from seerd.core.events import (
 )
 from seerd.core.invariants import violations
 from seerd.core.limits import lease_s
+from seerd.core.plans import Order
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
-from seerd.core.plans import Order
 from seerd.core.step import commands_of, follow, step, unfinished
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import Fleet

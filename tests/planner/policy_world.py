@@ -11,8 +11,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.model import Allocation, Limits, Mode, Plan, PolicyParams, Problem, View
-from planner.policy import Policy
+from planner.memory import Memory
+from planner.model import (
+    Allocation,
+    Impossible,
+    Limits,
+    Mode,
+    Outline,
+    Plan,
+    PolicyParams,
+    Problem,
+    View,
+)
+from planner.protocol import Policy
 from planner.scaling import LINEAR, Scaling
 from planner.space import Config, Parameter, Space
 
@@ -62,6 +73,22 @@ def problem(
 
 
 @dataclass
+class Asked:
+    """A policy that is asked about one problem again and again, with what it remembers."""
+
+    policy: Policy
+    problem: Problem
+    memory: Memory = field(default_factory=Memory)
+
+    def outline(self) -> Outline | Impossible:
+        return self.policy.outline(self.problem)
+
+    def plan(self, view: View) -> Plan:
+        plan, self.memory = self.policy.plan(self.problem, self.memory, view)
+        return plan
+
+
+@dataclass
 class World:
     """Trials report every `unit_s(trial, until, gpus)` seconds after `start_s`; with `leaps` only when a plan asked to be called.
 
@@ -70,7 +97,7 @@ class World:
     late      whether the policy is asked only at some later report than it wanted to be
     """
 
-    policy: Policy
+    policy: Asked
     gpus: int
     metric: Callable[[FakeTrial, int], float | None]
     unit_s: Callable[[str, int, int], float] = lambda trial, until, gpus: 1.0 / gpus

@@ -11,17 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.clocked import Clocked
-from planner.elastic_grid import elastic_grid
-from planner.elastic_hyperband import elastic_hyperband
-from planner.grid import grid_search
+from planner.elastic_grid import E_GRID
+from planner.elastic_hyperband import E_HYPERBAND
+from planner.grid import GRID
 from planner.hyperband import rungs_of
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem
-from planner.random_search import random_search
+from planner.random_search import RANDOM
 from planner.space import Parameter, Space
-from tests.planner.policy_world import FakeTrial, World
+from tests.planner.policy_world import Asked, FakeTrial, World
 
-POLICIES = {"random": random_search, "grid": grid_search, "e-grid": elastic_grid, "e-hyperband": elastic_hyperband}
+POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 SIX_POINTS = Space((Parameter("lr", (0.1, 0.2, 0.3)), Parameter("depth", (2, 4))))
 
@@ -42,9 +41,13 @@ def problem(
     return Problem(limits, space, PolicyParams(name=name, t_min_s=t_min_s, **params), gpus_per_instance=per_instance)  # type: ignore[arg-type]
 
 
+def policy_of(problem: Problem) -> Asked:
+    return Asked(POLICIES[problem.params.name], problem)
+
+
 def planned(*args: object, **kwargs: object) -> Outline:
     made = problem(*args, **kwargs)  # type: ignore[arg-type]
-    outline = POLICIES[made.params.name](made).outline()
+    outline = policy_of(made).outline()
     assert isinstance(outline, Outline)
     return outline
 
@@ -78,7 +81,7 @@ class TestRandom:
 
     def test_nobody_is_stopped(self) -> None:
         made = problem("random", 10, 40, trials=4)
-        world = World(random_search(made), 4, by_lr, unit_s=lambda trial, until, gpus: 60.0).run()
+        world = World(policy_of(made), 4, by_lr, unit_s=lambda trial, until, gpus: 60.0).run()
         assert [plan.eliminated for plan in world.plans] == [()] * len(world.plans)
         assert world.now_s == 600
 
@@ -90,7 +93,7 @@ class TestGrid:
         assert shape(outline) == [(5, [(3, 1)]), (5, [(3, 1)])]
 
     def test_every_point_is_tried_once(self) -> None:
-        world = World(grid_search(problem("grid", 10, 40, space=SIX_POINTS)), 4, by_lr).run()
+        world = World(policy_of(problem("grid", 10, 40, space=SIX_POINTS)), 4, by_lr).run()
         assert [trial.config for trial in world.trials.values()] == list(SIX_POINTS.grid(5))
         assert sorted(name for _, name, _ in world.started) == sorted(world.trials)
 
@@ -101,7 +104,7 @@ class TestGrid:
         drawn = [
             [
                 t.config
-                for t in World(grid_search(replace(made, params=replace(made.params, seed=s))), 4, by_lr)
+                for t in World(policy_of(replace(made, params=replace(made.params, seed=s))), 4, by_lr)
                 .run()
                 .trials.values()
             ]
@@ -133,7 +136,7 @@ class TestElasticGrid:
         assert shape(planned("e-grid", 60, 20)) == [(4, [(1, 1)]), (4, [(1, 4)])]
 
     def test_the_best_at_half_time_goes_on_alone(self) -> None:
-        world = World(elastic_grid(problem("e-grid", 15, 60)), 4, by_lr, unit_s=lambda trial, until, gpus: 30.0).run()
+        world = World(policy_of(problem("e-grid", 15, 60)), 4, by_lr, unit_s=lambda trial, until, gpus: 30.0).run()
         best = max(world.trials.values(), key=lambda trial: float(trial.config["lr"]))
         assert [(a.trial, a.gpus) for a in world.plans[1].allocations] == [(best.id, 4)]
         assert set(world.plans[1].eliminated) == world.trials.keys() - {best.id}
@@ -186,10 +189,6 @@ def problems(draw: st.DrawFn, most_trials: float = 1e4) -> Problem:
     start_s = draw(st.sampled_from([0.0, 97.3]))
     limits = Limits(deadline, budget, draw(st.one_of(st.none(), st.integers(1, 200))))
     return Problem(limits, space, params, gpus_per_instance=draw(st.sampled_from([1, 4, 8])), start_s=start_s)
-
-
-def policy_of(problem: Problem) -> Clocked:
-    return POLICIES[problem.params.name](problem)
 
 
 @given(problems())

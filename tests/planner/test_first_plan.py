@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.memory import Memory
 from planner.model import Limits, PolicyParams, Problem, View
-from planner.policy import POLICIES, make_policy
+from planner.policy import POLICIES, plan_of
 from planner.space import Parameter, Space
 
 DEADLINE_S = 60.0
@@ -18,7 +19,8 @@ SPACE = Space((Parameter("lr", low=0.1, high=0.9),))
 @given(at_s=st.floats(0.0, 1.5 * DEADLINE_S))
 def test_it_wants_only_trials_that_are_new_and_not_out(name: str, at_s: float) -> None:
     params = PolicyParams(name=name, eta=2, nu=2, p_max=2, t_min_s=5.0, seed=3, min_reports=1, max_reports=8)
-    plan = make_policy(Problem(Limits(DEADLINE_S, 600.0, 8), SPACE, params)).plan(View(at_s, "max", {}))
+    made = Problem(Limits(DEADLINE_S, 600.0, 8), SPACE, params)
+    plan, _ = plan_of(made, Memory(), View(at_s, "max", {}))
     new = [trial.id for trial in plan.new]
     wanted = [allocation.trial for allocation in plan.allocations]
     assert len(set(new)) == len(new)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from planner.halving import Halving, sha, sha_rungs
-from planner.hyperband import _brackets, hyperband, rungs_of
+from planner.halving import SHA, sha_rungs
+from planner.hyperband import HYPERBAND, course, rungs_of
 from planner.model import Impossible, Limits, Outline, PolicyParams, View
+from planner.protocol import Policy
 from planner.rubberband import sha_stages
 from planner.stages import halving_rungs
-from tests.planner.policy_world import FakeTrial, World, problem
+from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
@@ -86,18 +87,18 @@ class TestFigure1:
     def test_brackets_of_hyperband(self) -> None:
         """n = 9, ceil(3/2 * 3) = 5 and 3, again and again."""
         made = problem(gpus=4, eta=3, max_reports=9)
-        rungs = [[(r.trials, r.until) for r in bracket] for bracket in itertools.islice(_brackets(made, 4), 4)]
+        rungs = [[(r.trials, r.until) for r in bracket] for bracket in map(course(made).bracket, range(4))]
         assert rungs == [[(9, 1), (3, 3), (1, 9)], [(5, 3), (1, 9)], [(3, 9)], [(9, 1), (3, 3), (1, 9)]]
 
     def test_r_counts_in_smallest_resources(self) -> None:
         made = problem(gpus=4, eta=3, max_reports=18, min_reports=2)
-        first = next(_brackets(made, 4))
+        first = course(made).first
         assert [(r.trials, r.until) for r in first] == [(9, 2), (3, 6), (1, 18)]
 
 
 def run_sha(gpus: int = 4, **kwargs: object) -> World:
     made = problem(gpus=gpus, eta=3, trials=9, min_reports=1, max_reports=13, **kwargs)  # type: ignore[arg-type]
-    return World(sha(made), gpus, by_lr).run()
+    return World(Asked(SHA, made), gpus, by_lr).run()
 
 
 class TestSha:
@@ -126,27 +127,27 @@ class TestSha:
 
     def test_stage_gpus_are_those_of_each_rung(self) -> None:
         made = problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6, 4))
-        world = World(sha(made), 9, by_lr).run()
+        world = World(Asked(SHA, made), 9, by_lr).run()
         gpus = {a.until: a.gpus for plan in world.plans for a in plan.allocations}
         assert gpus == {1: 1, 4: 2, 13: 4}
-        outline = sha(made).outline()
+        outline = SHA.outline(made)
         assert isinstance(outline, Outline)
         assert [stage.gpus for stage in outline.stages] == [9, 6, 4]
 
     def test_there_must_be_one_number_for_each_stage(self) -> None:
         with pytest.raises(ValueError, match="2 stages have GPUs, and there are 3"):
-            sha(problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6)))
+            SHA.outline(problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6)))
 
     def test_the_outline_shares_the_time_by_work(self) -> None:
         """Nine GPUs: 1 report on 1 GPU, 3 on 3, 9 on 8."""
-        outline = sha(problem(gpus=9, deadline_s=3125.0, eta=3, trials=9, min_reports=1, max_reports=13)).outline()
+        outline = SHA.outline(problem(gpus=9, deadline_s=3125.0, eta=3, trials=9, min_reports=1, max_reports=13))
         assert isinstance(outline, Outline)
         assert [s.end_s for s in outline.stages] == pytest.approx([1000.0, 2000.0, 3125.0])
         assert [(g.trials, g.gpus_per_trial) for s in outline.stages for g in s.groups] == [(9, 1), (3, 3), (1, 8)]
 
     def test_the_deadline_ends_it(self) -> None:
         made = problem(gpus=4, deadline_s=2.5, eta=3, trials=9, min_reports=1, max_reports=13)
-        world = World(sha(made), 4, by_lr).run()
+        world = World(Asked(SHA, made), 4, by_lr).run()
         assert world.now_s == 2.5
         assert world.plans[-1].done
 
@@ -154,7 +155,7 @@ class TestSha:
 class TestHyperband:
     def test_brackets_follow_each_other_until_the_deadline(self) -> None:
         """9 + 5 + 3 trials are one round; on one GPU it takes 21 + 20 + 27 reports less what was made before."""
-        world = World(hyperband(problem(gpus=1, deadline_s=200.0, eta=3, max_reports=9)), 1, by_lr).run()
+        world = World(Asked(HYPERBAND, problem(gpus=1, deadline_s=200.0, eta=3, max_reports=9)), 1, by_lr).run()
         assert world.now_s == 200.0
         assert world.plans[-1].done
         sizes = [len(plan.new) for plan in world.plans if plan.new]
@@ -163,12 +164,12 @@ class TestHyperband:
         assert len(sizes) > 6
 
     def test_trials_of_different_brackets_never_run_together(self) -> None:
-        world = World(hyperband(problem(gpus=4, deadline_s=60.0, eta=3, max_reports=9)), 4, by_lr).run()
+        world = World(Asked(HYPERBAND, problem(gpus=4, deadline_s=60.0, eta=3, max_reports=9)), 4, by_lr).run()
         born = {new.id: number for number, plan in enumerate(world.plans) for new in plan.new}
         assert all(len({born[a.trial] for a in plan.allocations}) <= 1 for plan in world.plans)
 
 
-def asked(policy: Halving, trials: dict[str, FakeTrial]) -> list[str]:
+def asked(policy: Asked, trials: dict[str, FakeTrial]) -> list[str]:
     """Who should run now; new trials come into the world."""
     plan = policy.plan(View(0.0, "max", trials))
     trials.update({new.id: FakeTrial(new.id, new.config) for new in plan.new})
@@ -176,9 +177,9 @@ def asked(policy: Halving, trials: dict[str, FakeTrial]) -> list[str]:
 
 
 class TestWhoDoesNotReport:
-    def small(self) -> tuple[Halving, dict[str, FakeTrial]]:
+    def small(self) -> tuple[Asked, dict[str, FakeTrial]]:
         """Four trials for one report, then two for three."""
-        policy = sha(problem(gpus=4, eta=2, trials=4, min_reports=1, max_reports=3))
+        policy = Asked(SHA, problem(gpus=4, eta=2, trials=4, min_reports=1, max_reports=3))
         trials: dict[str, FakeTrial] = {}
         assert len(asked(policy, trials)) == 4
         return policy, trials
@@ -225,7 +226,7 @@ class TestWhoDoesNotReport:
         assert policy.plan(View(0.0, "max", trials)).done
 
     def test_hyperband_goes_on_with_its_next_bracket(self) -> None:
-        policy = hyperband(problem(gpus=9, eta=3, max_reports=9))
+        policy = Asked(HYPERBAND, problem(gpus=9, eta=3, max_reports=9))
         trials: dict[str, FakeTrial] = {}
         assert len(asked(policy, trials)) == 9
         for trial in trials.values():
@@ -249,8 +250,46 @@ class TestWhoDoesNotReport:
         assert asked(policy, trials) == [second]
 
 
+class TestTakenUpWithoutMemory:
+    def test_all_that_run_are_on_the_way_to_the_rung_that_none_has_missed(self) -> None:
+        """Hyperband's second bracket, trials 10 to 14: two have missed rung 3, so all five are on it."""
+        made = problem(gpus=9, eta=3, max_reports=9)
+        trials = {f"t{n:04}": FakeTrial(f"t{n:04}") for n in range(1, 15)}
+        for number, trial in enumerate(list(trials.values())[:12]):
+            trial.report(3, float(number))
+        policy = Asked(HYPERBAND, made)
+        assert asked(policy, trials) == ["t0013", "t0014"]
+        trials["t0013"].report(3, 100.0)
+        trials["t0014"].report(3, -100.0)
+        assert asked(policy, trials) == ["t0013"]
+        trials["t0013"].report(9, 100.0)
+        assert asked(policy, trials) == ["t0015", "t0016", "t0017"]
+
+    def test_whoever_the_rung_has_no_place_for_is_out(self) -> None:
+        """Four trials for one report, then two for three."""
+        policy = Asked(SHA, problem(gpus=4, eta=2, trials=4, min_reports=1, max_reports=3))
+        trials = {f"t{n:04}": FakeTrial(f"t{n:04}") for n in range(1, 5)}
+        for number, trial in enumerate(trials.values()):
+            trial.report(1, float(number))
+        plan = policy.plan(View(0.0, "max", trials))
+        assert [allocation.trial for allocation in plan.allocations] == ["t0004", "t0003"]
+        assert plan.eliminated == ("t0002", "t0001")
+        assert plan.note
+
+
+def test_a_trial_is_through_with_a_rung_also_if_its_reports_are_taken_back() -> None:
+    policy = Asked(SHA, problem(gpus=2, eta=2, trials=4, min_reports=2, max_reports=5))
+    trials: dict[str, FakeTrial] = {}
+    assert asked(policy, trials) == ["t0001", "t0002"]
+    trials["t0001"].report(1, 0.3)
+    trials["t0001"].report(2, 0.4)
+    assert asked(policy, trials) == ["t0002", "t0003"]
+    trials["t0001"].history.pop()
+    assert asked(policy, trials) == ["t0002", "t0003"]
+
+
 @given(
-    which=st.sampled_from([sha, hyperband]),
+    which=st.sampled_from([SHA, HYPERBAND]),
     gpus=st.integers(1, 20),
     per_instance=st.sampled_from([1, 4, 8]),
     eta=st.sampled_from([1.5, 2.0, 3.0, 4.0]),
@@ -261,7 +300,7 @@ class TestWhoDoesNotReport:
 )
 @settings(max_examples=40, deadline=None)
 def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
-    which: type[Halving],
+    which: Policy,
     gpus: int,
     per_instance: int,
     eta: float,
@@ -275,7 +314,7 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
         gpus, 60.0, per_instance=per_instance, eta=eta, trials=trials, max_reports=most, p_max=p_max, min_reports=1
     )
     world = World(
-        which(made),
+        Asked(which, made),
         gpus,
         lambda trial, epoch: rng.choice([None, rng.random()]),
         lives_s=lambda: rng.expovariate(1 / 30),
@@ -300,8 +339,8 @@ def test_limits_are_kept_and_impossible_is_said_exactly_when_nothing_fits(
     budget: float, deadline: float, most: int | None, p_min: int
 ) -> None:
     made = replace(problem(eta=3, trials=9, p_min=p_min), limits=Limits(deadline, budget, most))
-    for policy in (sha, hyperband):
-        outline = policy(made).outline()
+    for policy in (SHA, HYPERBAND):
+        outline = policy.outline(made)
         few = most is not None and most < p_min
         if isinstance(outline, Outline):
             assert outline.gpu_s <= budget * (1 + 1e-9)
@@ -312,4 +351,4 @@ def test_limits_are_kept_and_impossible_is_said_exactly_when_nothing_fits(
         assume(not few)
         assert isinstance(outline, Impossible)
         enough = Limits(max(deadline, outline.min_deadline_s), max(budget, outline.min_budget_gpu_s), most)
-        assert isinstance(policy(replace(made, limits=enough)).outline(), Outline)
+        assert isinstance(policy.outline(replace(made, limits=enough)), Outline)

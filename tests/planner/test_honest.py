@@ -13,7 +13,7 @@ from planner.fixed import whole_instances
 from planner.forecast import Forecast, Spread, forecast_outline
 from planner.honest import SAMPLES, Terms, fits, honest
 from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
-from planner.policy import make_policy
+from planner.policy import outline_of
 from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 
@@ -31,10 +31,6 @@ def problem(
     size = params.pop("per_instance", 4)
     limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus, cost_usd)
     return Problem(limits, LR, PolicyParams(**params), gpus_per_instance=size)  # type: ignore[arg-type]
-
-
-def outline_of(problem: Problem) -> Outline | Impossible:
-    return make_policy(problem).outline()
 
 
 def found(problem: Problem, cluster: ClusterFacts, profile: Profile, closing_s: float = 0.0) -> Problem:

@@ -9,7 +9,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from planner.measure import Measure, steps
+from planner.measure import MEASURE, steps
+from planner.memory import Memory
 from planner.model import Impossible, Limits, PolicyParams, Problem, View
 from planner.policy import POLICIES
 from planner.space import Parameter, Space
@@ -166,7 +167,7 @@ def test_steps_double_as_far_as_may_be() -> None:
 
 
 def test_the_outline_is_one_trial_step_by_step() -> None:
-    outline = Measure(problem(p_max=4)).outline()
+    outline = MEASURE.outline(problem(p_max=4))
     assert not isinstance(outline, Impossible)
     assert outline.trials == 1
     assert [bracket.gpus_per_trial for bracket in outline.brackets] == [1, 2, 4]
@@ -176,16 +177,16 @@ def test_the_outline_is_one_trial_step_by_step() -> None:
 
 @pytest.mark.parametrize("bad", [problem(p_min=9), problem(deadline_s=20.0)])
 def test_what_cannot_be_measured_is_said(bad: Problem) -> None:
-    assert isinstance(Measure(bad).outline(), Impossible)
+    assert isinstance(MEASURE.outline(bad), Impossible)
     with pytest.raises(ValueError):
-        Measure(bad).plan(View(0.0, "max", {}))
+        MEASURE.plan(bad, Memory(), View(0.0, "max", {}))
 
 
 def test_the_smallest_limits_that_are_told_are_enough() -> None:
-    impossible = Measure(problem(deadline_s=20.0)).outline()
+    impossible = MEASURE.outline(problem(deadline_s=20.0))
     assert isinstance(impossible, Impossible)
     limits = Limits(impossible.min_deadline_s, impossible.min_budget_gpu_s, 8)
-    assert not isinstance(Measure(replace(problem(), limits=limits)).outline(), Impossible)
+    assert not isinstance(MEASURE.outline(replace(problem(), limits=limits)), Impossible)
 
 
 def test_a_spec_cannot_name_it() -> None:

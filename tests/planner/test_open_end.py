@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner.elastic_hyperband import elastic_hyperband
+from planner.elastic_hyperband import E_HYPERBAND
 from planner.fixed import FixedCluster, fixed_cluster
-from planner.hypersched import HyperSched
+from planner.hypersched import HYPERSCHED
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
-from planner.policy import make_policy
+from planner.policy import policy_of
 from planner.seer import Schedule, schedule
 from planner.space import Parameter, Space
-from tests.planner.policy_world import FakeTrial, World
+from tests.planner.policy_world import Asked, FakeTrial, World
 from tests.planner.policy_world import problem as fixed_problem
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
@@ -27,9 +27,13 @@ def problem(
     return Problem(limits, LR, PolicyParams(name=name, p_max=4), gpus_per_instance=size, whole=whole)
 
 
+def asked(made: Problem) -> Asked:
+    return Asked(policy_of(made), made)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_last_stage_goes_on_after_its_wall(name: str) -> None:
-    policy = make_policy(problem(name, 60, 480))
+    policy = asked(problem(name, 60, 480))
     outline = policy.outline()
     assert isinstance(outline, Outline)
     trials: dict[str, FakeTrial] = {}
@@ -45,7 +49,7 @@ def test_the_last_stage_goes_on_after_its_wall(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_published_everything_ends_at_the_last_wall(name: str) -> None:
-    policy = make_policy(problem(name, 60, 480, whole=False))
+    policy = asked(problem(name, 60, 480, whole=False))
     outline = policy.outline()
     assert isinstance(outline, Outline)
     plan = policy.plan(View(0.0, "max", {}))
@@ -101,7 +105,7 @@ def test_rounds_that_use_the_budget_stay_as_many_as_published() -> None:
 
 def test_a_bracket_that_is_too_dear_leaves_its_time_to_the_others() -> None:
     """Two brackets with R = 16 take 60 units, three take 124: with 100, the two go on to R = 26.7."""
-    outlines = [elastic_hyperband(problem("e-hyperband", 60, 100, whole=whole)).outline() for whole in (False, True)]
+    outlines = [E_HYPERBAND.outline(problem("e-hyperband", 60, 100, whole=whole)) for whole in (False, True)]
     published, used = outlines
     assert isinstance(published, Outline)
     assert isinstance(used, Outline)
@@ -116,7 +120,10 @@ def test_gpus_that_no_running_trial_can_use_go_to_the_best_that_waits() -> None:
     def last_gpus(*, whole: bool) -> int:
         made = fixed_problem(8, 300.0, per_instance=1, max_reports=1000, min_reports=4, p_max=1)
         world = World(
-            HyperSched(replace(made, whole=whole)), 8, lambda trial, epoch: float(trial.config["lr"]), start_s=1.0
+            Asked(HYPERSCHED, replace(made, whole=whole)),
+            8,
+            lambda trial, epoch: float(trial.config["lr"]),
+            start_s=1.0,
         ).run(until_s=285.0)
         return sum(allocation.gpus for allocation in world.plans[-1].allocations)
 

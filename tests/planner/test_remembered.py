@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.asha import ASHA, asha
-from planner.beside import FROM_THE_REPORTS_ALONE, Beside
+from planner.beside import Beside
+from planner.recall import FORGOTTEN
 from planner.bohb import BOHB
 from planner.hypersched import HYPERSCHED
 from planner.memory import Json, Memory
@@ -164,7 +165,7 @@ def test_a_run_of_which_nothing_is_remembered_goes_on_from_its_reports(policy: P
     trials["t0009"].status = "failed"
     plan = taken_up(trials, policy)
     untils = {allocation.trial: allocation.until for allocation in plan.allocations}
-    assert plan.note == FROM_THE_REPORTS_ALONE
+    assert plan.note == FORGOTTEN
     assert untils["t0005"] == 4, "the best quarter of the lowest rung, where seven have been"
     assert untils["t0001"] == 1, "it has come to no rung yet"
     assert [new.id for new in plan.new] == ["t0010", "t0011"]
@@ -222,7 +223,7 @@ def test_a_memory_of_another_kind_is_none(policy: Policy, values: dict[str, Json
     plan, memory = policy.plan(made, Memory(values), View(5.0, "max", trials))
     fresh, expected = policy.plan(made, Memory(), View(5.0, "max", trials))
     assert plan == fresh
-    assert plan.note == FROM_THE_REPORTS_ALONE
+    assert plan.note == FORGOTTEN
     assert memory.values == expected.values, "what was not understood is forgotten"
     assert {key for key, value in memory.changes.items() if value is None} == values.keys() - expected.values.keys()
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
-from planner.seer import Schedule, Seer, schedule
+from planner.seer import SEER, Schedule, schedule
 from planner.space import Parameter, Space
+from tests.planner.policy_world import Asked
 
 
 @dataclass
@@ -56,7 +57,7 @@ def test_the_paper_s_vectors(deadline, budget, params, r_star, rounds, first, un
 
 
 def test_the_stages_of_figure_1c() -> None:
-    outline = Seer(problem(10, 80, eta=2)).outline()
+    outline = Asked(SEER, problem(10, 80, eta=2)).outline()
     assert isinstance(outline, Outline)
     assert [stage.gpus for stage in outline.stages] == [16, 8, 4]
     lengths = [(stage.end_s - stage.start_s) / 60 for stage in outline.stages]
@@ -101,7 +102,7 @@ def test_a_budget_that_the_gpus_cannot_use_is_said() -> None:
     assert "120 of the 480 GPU-min" in found.adjusted[0]
 
 
-def walk(policy: Seer, metrics: dict[str, float | None], outline: Outline) -> list[dict[int, set[str]]]:
+def walk(policy: Asked, metrics: dict[str, float | None], outline: Outline) -> list[dict[int, set[str]]]:
     """Who runs on how many GPUs in each stage when trials report these metrics."""
     plan = policy.plan(View(0.0, "max", {}))
     trials = {new.id: FakeTrial(new.id) for new in plan.new}
@@ -119,7 +120,7 @@ def walk(policy: Seer, metrics: dict[str, float | None], outline: Outline) -> li
 
 
 def test_the_best_of_all_brackets_get_the_most_gpus() -> None:
-    policy = Seer(problem(10, 80, eta=2))
+    policy = Asked(SEER, problem(10, 80, eta=2))
     outline = policy.outline()
     assert isinstance(outline, Outline)
     metrics = {f"t{n:04d}": n / 100 for n in range(1, 13)}
@@ -130,7 +131,7 @@ def test_the_best_of_all_brackets_get_the_most_gpus() -> None:
 
 
 def test_nan_ranks_below_no_report_and_failed_below_that() -> None:
-    policy = Seer(problem(10, 80, eta=2))
+    policy = Asked(SEER, problem(10, 80, eta=2))
     outline = policy.outline()
     assert isinstance(outline, Outline)
     plan = policy.plan(View(0.0, "max", {}))
@@ -146,7 +147,7 @@ def test_nan_ranks_below_no_report_and_failed_below_that() -> None:
 
 
 def test_a_run_is_repeatable_and_several_boundaries_may_have_passed() -> None:
-    first, second = Seer(problem(10, 80, eta=2)), Seer(problem(10, 80, eta=2))
+    first, second = Asked(SEER, problem(10, 80, eta=2)), Asked(SEER, problem(10, 80, eta=2))
     assert first.plan(View(0.0, "max", {})) == second.plan(View(0.0, "max", {}))
     trials = {f"t{n:04d}": FakeTrial(f"t{n:04d}", reports=1, metric=float(n)) for n in range(1, 13)}
     late = first.plan(View(300.0, "max", trials))
@@ -156,7 +157,7 @@ def test_a_run_is_repeatable_and_several_boundaries_may_have_passed() -> None:
 
 
 def test_asking_again_within_a_stage_changes_nothing() -> None:
-    policy = Seer(problem(10, 80, eta=2))
+    policy = Asked(SEER, problem(10, 80, eta=2))
     plan = policy.plan(View(0.0, "max", {}))
     trials = {new.id: FakeTrial(new.id) for new in plan.new}
     again = policy.plan(View(10.0, "max", trials))
@@ -165,6 +166,25 @@ def test_asking_again_within_a_stage_changes_nothing() -> None:
 
 
 def test_groups_say_how_many_run() -> None:
-    outline = Seer(problem(30, 480)).outline()
+    outline = Asked(SEER, problem(30, 480)).outline()
     assert isinstance(outline, Outline)
     assert outline.stages[1].groups == (Group(1, 8), Group(2, 4), Group(4, 3))
+
+
+def test_taken_up_without_its_memory_the_best_have_the_places_of_the_clock_s_stage() -> None:
+    """The second stage has four places for one GPU and two for two; who is out or has failed stays so."""
+    outline = Asked(SEER, problem(10, 80, eta=2)).outline()
+    assert isinstance(outline, Outline)
+    trials = {f"t{n:04d}": FakeTrial(f"t{n:04d}", reports=1, metric=float(n)) for n in range(1, 13)}
+    trials["t0012"].status, trials["t0011"].status = "eliminated", "failed"
+    policy = Asked(SEER, problem(10, 80, eta=2))
+    plan = policy.plan(View(outline.stages[1].start_s, "max", trials))
+    assert [(a.trial, a.gpus) for a in plan.allocations] == [
+        ("t0010", 2),
+        ("t0009", 2),
+        *((f"t{n:04d}", 1) for n in (8, 7, 6, 5)),
+    ]
+    assert plan.eliminated == ("t0004", "t0003", "t0002", "t0001")
+    assert {one.trial for one in plan.compared} == {f"t{n:04d}" for n in range(1, 11)}
+    assert plan.note
+    assert not plan.new

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
-from planner.seer import Schedule, Seer, schedule
+from planner.seer import SEER, Schedule, schedule
 from planner.space import Space
+from tests.planner.policy_world import Asked
 
 
 @dataclass
@@ -44,7 +45,7 @@ def problems(draw: st.DrawFn, most_ratio: float = 1e5) -> Problem:
 @given(problems())
 @settings(max_examples=400, deadline=None)
 def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
-    outline = Seer(problem).outline()
+    outline = Asked(SEER, problem).outline()
     if isinstance(outline, Impossible):
         limits, params = problem.limits, problem.params
         few = limits.max_gpus is not None and limits.max_gpus < params.p_min
@@ -92,7 +93,7 @@ def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> No
 @given(problems(most_ratio=200), st.integers(0, 2**32 - 1).map(random.Random))
 @settings(max_examples=200, deadline=None)
 def test_a_walk_never_leaves_the_outline(problem: Problem, rng: random.Random) -> None:
-    policy = Seer(problem)
+    policy = Asked(SEER, problem)
     outline = policy.outline()
     assume(isinstance(outline, Outline) and outline.trials < 500)
     assert isinstance(outline, Outline)
