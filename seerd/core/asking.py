@@ -84,7 +84,7 @@ class Asking:
 
 def default_plan() -> PlanFunction:
     """Imported when it is asked for: with it come all policies."""
-    from planner.policy import plan_of  # type: ignore[attr-defined]
+    from planner.policy import plan_of
 
     asked: PlanFunction = plan_of
     return asked

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -167,8 +168,9 @@ class _Known:
             kept = 0
         if kept == self.count == len(history) and status == self.status:
             return None
+        config = dict(trial.config) if self.status is None else None
         self.status, self.count, self.last = status, len(history), history[-1] if history else None
-        return News(trial.id, status, kept, _reported(history, kept))
+        return News(trial.id, status, kept, _reported(history, kept), config)
 
 
 def _reported(history: Sequence[ReportView], kept: int) -> list[Reported]:
@@ -267,7 +269,7 @@ class _Child(asyncio.SubprocessProtocol):
                 stdin=pipe,
                 stdout=pipe,
                 stderr=nothing,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
                 start_new_session=True,
             )
             self._write(opening)

@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from planner.model import TrialStatus, View
+from planner.space import Config
 from seerd.core.asking import Asking, PlanFunction, default_plan, why
 from seerd.core.plans import Order, PlanChange
 from seerd.shell.policy_wire import (
@@ -42,6 +43,7 @@ class Seen:
     """A trial as it was when the question was asked: a `planner.model.TrialView`."""
 
     id: str
+    config: Config = field(default_factory=dict)
     status: TrialStatus = "live"
     history: list[Reported] = field(default_factory=list)
 
@@ -58,6 +60,7 @@ class Seen:
     def hear(self, news: News) -> None:
         """Bring it up to date."""
         self.status = news.status
+        self.config = self.config if news.config is None else news.config
         self.history[news.kept :] = news.reports
 
 

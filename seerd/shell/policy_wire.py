@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from planner.model import Mode, Problem, TrialStatus
+from planner.space import Value
 from seerd.core.asking import Answer
 from seerd.core.plans import Put
 
@@ -44,13 +45,15 @@ class Reported(Struct, frozen=True, array_like=True, gc=False):
 class News(Struct, frozen=True, array_like=True):
     """A trial that is new, or not as it was at the question before.
 
-    kept  so many of its reports are as they were; `reports` follow these
+    kept    so many of its reports are as they were; `reports` follow these
+    config  of a trial that is new
     """
 
     trial: str
     status: TrialStatus
     kept: int
     reports: list[Reported]
+    config: dict[str, Value] | None = None
 
 
 class Anew(Struct, frozen=True):

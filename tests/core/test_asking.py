@@ -40,14 +40,6 @@ def test_plans_follow_each_other() -> None:
     assert tuple(order) == (Allocation("t2", 2),)
 
 
-def test_what_is_remembered_is_what_json_makes_of_it() -> None:
-    seen: list[Memory] = []
-    one = asking(remembering({"pair": (1, 2.0), "deep": {"a": [None]}}, seen))
-    assert one.ask(VIEW).memory == {"pair": [1, 2.0], "deep": {"a": [None]}}
-    one.ask(VIEW)
-    assert seen[1] == Memory({"pair": [1, 2.0], "deep": {"a": [None]}})
-
-
 def test_a_memory_that_is_given_back_as_it_was_has_no_changes() -> None:
     memories = [Memory({"a": 1}, {"a": 1})]
     one = asking(lambda problem, memory, view: (Plan(), memories.pop() if memories else memory))
@@ -63,21 +55,12 @@ def test_what_is_set_to_nothing_is_forgotten() -> None:
     assert [memory.values for memory in seen] == [{"a": 1, "b": 2}, {"b": 2}]
 
 
-@pytest.mark.parametrize(
-    ("plan", "told"),
-    [
-        (Plan((Allocation("t1", 1), Allocation("t1", 1))), "ValueError: the plan has a trial twice"),
-        (Plan(new=(NewTrial("t1", {"lr": object()}),)), "TypeError: Encoding objects of type object"),
-        (Plan(stage="first"), "ValidationError: Expected `int`, got `str`"),
-        (Plan(ask_at_s=float("nan"), stage=None), "ValidationError: Expected `int`, got `null`"),
-    ],
-)
-def test_what_cannot_be_written_down_is_no_answer(plan: Plan, told: str) -> None:
+def test_a_plan_with_a_trial_twice_is_no_answer() -> None:
+    plan = Plan((Allocation("t1", 1), Allocation("t1", 1)))
     order = Order([Allocation("t0", 1)])
     one = asking(lambda problem, memory, view: (plan, memory.after({"a": 1})), order)
-    with pytest.raises((ValueError, TypeError)) as caught:
+    with pytest.raises(ValueError, match="trial twice"):
         one.ask(VIEW)
-    assert why(caught.value).startswith(told)
     assert tuple(order) == (Allocation("t0", 1),)
 
 
