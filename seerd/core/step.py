@@ -15,6 +15,8 @@ from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import (
     AnyEvent,
     InstanceLost,
+    InstanceTerminated,
+    OrderRefused,
     PolicyAnswered,
     RunResumed,
     TrialCheckpointed,
@@ -29,6 +31,8 @@ from seerd.core.state import Agenda, State
 
 QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
 """Most events of a run. They leave nothing to decide unless `record` says so, and deciding and reconciling twice gives nothing new."""
+ABOUT_ANY = (InstanceLost, InstanceTerminated, OrderRefused, RunResumed)
+"""They do not name the trials whose attempts end with them. One that had saved has finished then."""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
@@ -95,13 +99,11 @@ def unfinished(state: State) -> list[AnyCommand]:
     return list(state.under_way.values())
 
 
-def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> Iterator[str]:
-    """Trials that may be seen otherwise by a policy after this event than before it."""
-    for what in (event, *decided):
-        trial = getattr(what, "trial", None)
-        if trial is not None:
-            yield trial
-    if isinstance(event, InstanceLost | RunResumed):
-        yield from (saved.trial for saved in event.saved)
+def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | None:
+    """Trials that may be seen otherwise by a policy after this event than before it; None: any."""
+    if isinstance(event, ABOUT_ANY):
+        return None
+    trials = {getattr(what, "trial", None) for what in (event, *decided)} - {None}
     if isinstance(event, PolicyAnswered):
-        yield from event.plan.eliminated
+        trials.update(event.plan.eliminated)
+    return trials

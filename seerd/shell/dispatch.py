@@ -85,7 +85,7 @@ class Dispatch:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._more: set[asyncio.Task[Any]] = set()
         self._kept: dict[str, Sequence[str]] = {}
-        self._changed: set[str] = set()
+        self._changed: set[str] | None = set()
 
     async def open(self) -> None:
         """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at all."""
@@ -119,7 +119,8 @@ class Dispatch:
 
     def heard(self, entry: Entry) -> None:
         """The policy is to know of it when it is asked next."""
-        self._changed.update(trials_of(entry.event, entry.decided))
+        changed = trials_of(entry.event, entry.decided)
+        self._changed = None if self._changed is None or changed is None else self._changed | changed
         if any(isinstance(decision, Declined) for decision in entry.decided):
             self._world.policy.forget()
 
