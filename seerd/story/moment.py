@@ -115,7 +115,11 @@ def _next(state: State) -> list[Json]:
         return []
     due = [("deadline", close_at(state)), ("budget", exhausted_at(state))]
     due += [("plan", state.plan.last.ask_at_s)] if state.plan.last.ask_at_s is not None else []
-    due += [("launch", state.fleet.launch_at)] if state.now < state.fleet.launch_at and state.fleet.live < state.aims.needed else []
+    due += (
+        [("launch", state.fleet.launch_at)]
+        if state.now < state.fleet.launch_at and state.fleet.live < state.aims.needed
+        else []
+    )
     soonest = sorted((seconds, what) for what, seconds in due if math.isfinite(seconds))
     return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in soonest]
 

@@ -120,7 +120,9 @@ def held_back(state: State) -> HeldBack | None:
         why, trials = _no_start(state)
     if why is None:
         return None
-    return HeldBack(event=state.seq, at_s=state.now, why=why, needed=state.aims.needed, had=state.fleet.live, trials=trials)
+    return HeldBack(
+        event=state.seq, at_s=state.now, why=why, needed=state.aims.needed, had=state.fleet.live, trials=trials
+    )
 
 
 def _no_launch(state: State) -> HoldCause | None:
