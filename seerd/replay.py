@@ -13,7 +13,19 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import follow as follow_one
 from seerd.errors import ImpossibleEventError, JournalError
+from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
+
+
+def read(folder: RunFolder) -> State:
+    """The state at the end of a run's journal, whether its daemon lives or not."""
+    return read_with_origin(folder)[0]
+
+
+def read_with_origin(folder: RunFolder) -> tuple[State, float]:
+    """The same, and when the run began, in seconds since 1970."""
+    with Journal.open(folder.journal, read_only=True) as journal:
+        return replay(journal), journal.origin
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
