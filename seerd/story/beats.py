@@ -1,6 +1,8 @@
 """What happened in a run, each with its reason as a typed value.
 
-The one rule: a beat is data, in the units that its keys name; `seerd replay --json` prints it as it is, `words` says it in a sentence.
+The one rule: a beat is data, in the units that its keys name; `seerd replay --json` prints it as it
+is, `words` says it in a sentence. Why anything was decided is what the journal says of it; what each
+cause means is in `seerd.core.commands` and `seerd.core.verdicts`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-from seerd.core.commands import Status
+from seerd.core.commands import (
+    AskCause,
+    LaunchCause,
+    PublishCause,
+    StartCause,
+    Status,
+    StopCause,
+    TerminateCause,
+)
+from seerd.core.events import Notice
+from seerd.core.verdicts import CloseCause, HoldCause
 
 
 class On(Struct, frozen=True, kw_only=True):
@@ -35,20 +47,37 @@ class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 # ------------------------------------------------------------ what the policy wanted
 
-PlanCause = Literal["began", "clock", "reports", "ended", "resumed"]
-"""Why the policy was asked: the run began; a stage was over by the clock; a trial had made the reports that the policy wanted to see; nobody
-was left, or it wants to know of every end; an interrupted run went on.
-"""
-
 
 class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
-    """The policy said who should run. `trial`: whose report or end made it be asked, if it was one's; `stage`: from 1; `new`: new ones."""
+    """An answer of the policy became the plan.
 
-    because: PlanCause
+    because   why it had been asked; `trial`: whose report or end that was, if it was one's
+    stage     from 1; `new`: so many new trials
+    dropped   trials that the answer wanted, and that had ended since the question
+    note      what the policy says of it; empty if nothing
+    """
+
+    because: AskCause
     trial: str | None
     stage: int
     groups: tuple[Sized, ...]
     new: int
+    dropped: tuple[str, ...]
+    note: str
+
+
+class Declined(Beat, frozen=True, kw_only=True, tag="declined"):
+    """The policy gave no plan that could be used, for the `failures`-th time in a row.
+
+    detail    why, in words
+    again_s   when it may be asked again
+    stands    there was a plan before, and it stands
+    """
+
+    detail: str
+    failures: int
+    again_s: float
+    stands: bool
 
 
 Verdict = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
@@ -85,21 +114,16 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
 
 
 class Started(Beat, frozen=True, kw_only=True, tag="started"):
-    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for the first line of training."""
+    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for the
+    first line of training.
+    """
 
     trial: str
     attempt: int
+    why: StartCause
     on: tuple[On, ...]
     checkpoint: str | None
     after_reports: int
-
-
-StopCause = Literal["out", "resized", "moved", "displaced", "reached", "paused", "leaving", "node", "closing", "hard"]
-"""out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer instances are needed; displaced: its GPUs
-are for others, it waits; reached: it has made the `until` reports after which it is compared with others; paused: the plan does not want it to
-run now; leaving: the cloud takes the instance away; node: its attempt has ended on another of its instances; closing: the run is being ended;
-hard: at once, as the person asked.
-"""
 
 
 class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
@@ -146,25 +170,18 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
 
 # ------------------------------------------------------------ instances
 
-AskCause = Literal["plan", "replacement", "again", "room", "resumed"]
-"""plan: the wanted trials need them; replacement: others are gone or about to be; again: they had been refused before; room: there may be more
-now; resumed: a run went on.
-"""
-
 
 class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
-    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them, and there were `had`."""
+    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them (None: the
+    plan is not known), and there were `had`.
+    """
 
-    why: AskCause
+    why: LaunchCause
     instances: tuple[str, ...]
     gpus_each: int
     wanted: tuple[Sized, ...]
-    needed: int
+    needed: int | None
     had: int
-
-
-HoldCause = Literal["budget", "late", "most"]
-"""budget: it could not be paid; late: it would not be ready early enough before the end; most: no more may be there at one moment."""
 
 
 class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
@@ -194,9 +211,13 @@ class Refused(Beat, frozen=True, kw_only=True, tag="refused"):
 
 
 class Noticed(Beat, frozen=True, kw_only=True, tag="noticed"):
-    """The cloud will take an instance away, at `by_s` (None: it does not say when). `sure`: it has said so, it is not only likely."""
+    """The cloud will take an instance away, at `by_s` (None: it does not say when), or it must not be
+    used any more (`notice`), and `detail`. `sure`: the cloud has said so, it is not only likely.
+    """
 
     instance: str
+    notice: Notice
+    detail: str
     sure: bool
     by_s: float | None
     trials: tuple[str, ...]
@@ -211,25 +232,18 @@ class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
     trials: tuple[str, ...]
 
 
-GiveCause = Literal["idle", "leaving", "end"]
-"""idle: fewer are needed now; leaving: the cloud takes it away, and nothing runs there any more; end: the run is over."""
-
-
 class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
-    """Instances were given back: `needed` were needed from then on, and `had` had been there."""
+    """Instances were given back: `needed` were needed from then on (None: the plan is not known), and
+    `had` had been there.
+    """
 
-    why: GiveCause
+    why: TerminateCause
     instances: tuple[str, ...]
-    needed: int
+    needed: int | None
     had: int
 
 
 # ------------------------------------------------------------ the run
-
-CloseCause = Literal["plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial"]
-"""plan: the policy wants nothing more; last-stage: it was in its last one, as planned, when the deadline came near; deadline: it was not;
-person: asked for it; no-instance: none could be had; no-trial: none is left, and none has reported.
-"""
 
 
 class Closing(Beat, frozen=True, kw_only=True, tag="closing"):
@@ -271,10 +285,12 @@ class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
 class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
     """The model to hand back was chosen: the best confirmed checkpoint.
 
+    why            "next": the one before could not be read
     among          trials that had one with a finite metric; `runner_up`: the best of another trial
     better_unsaved the best report of any trial that was better, and is in no checkpoint that is left
     """
 
+    why: PublishCause
     trial: str
     metric: float
     reports: int
@@ -303,6 +319,14 @@ class Over(Beat, frozen=True, kw_only=True, tag="over"):
     path: str | None
 
 
+class Slow(Beat, frozen=True, kw_only=True, tag="slow"):
+    """A rank of a trial keeps the others waiting; `detail` in words."""
+
+    trial: str
+    rank: int
+    detail: str
+
+
 class Remark(Beat, frozen=True, kw_only=True, tag="remark"):
     """Something that took its time, in words."""
 
@@ -311,6 +335,7 @@ class Remark(Beat, frozen=True, kw_only=True, tag="remark"):
 
 AnyBeat = (
     Planned
+    | Declined
     | Judged
     | Started
     | Stopped
@@ -328,5 +353,6 @@ AnyBeat = (
     | Chosen
     | NotUsable
     | Over
+    | Slow
     | Remark
 )

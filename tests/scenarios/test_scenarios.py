@@ -85,15 +85,15 @@ def spot_notice(facts: MakeFacts) -> World:
     """Two minutes before one of two instances is taken away, its trials save and move; another one is on its way by then."""
     made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
     world = World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
-    world.at(80.0, lambda: world.notice("m1.1", "interruption", 200.0))
-    world.at(200.0, lambda: world.lose("m1.1"))
+    world.at(80.0, lambda: world.notice("m2.1", "interruption", 200.0))
+    world.at(200.0, lambda: world.lose("m2.1"))
     return world
 
 
 def lost_node(facts: MakeFacts) -> World:
     """One of the two instances of a trial dies: the other one is stopped, and both wait for the replacement."""
     world = several(facts, SLOW)
-    world.at(100.0, lambda: world.lose("m1.1"))
+    world.at(100.0, lambda: world.lose("m2.1"))
     return world
 
 

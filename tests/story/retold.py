@@ -11,14 +11,14 @@ import msgspec
 from rich.console import Console, RenderableType
 
 from planner.space import Config
-from seerd.core.codec import encode_commands
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from seerd.story.beats import AnyBeat
-from seerd.story.historian import Historian, Story
+from seerd.story.chapters import Story
+from seerd.story.historian import Historian
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -28,7 +28,7 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def story_of(world: World) -> tuple[State, Story]:
-    """Run the world, then step through its journal."""
+    """Run the world, then read its journal."""
     world.run()
     return retold(world)
 
@@ -36,8 +36,8 @@ def story_of(world: World) -> tuple[State, Story]:
 def retold(world: World) -> tuple[State, Story]:
     """Of a world that has run."""
     state, historian = new_state(world.facts), Historian()
-    for event, commands in world.journal:
-        assert encode_commands(historian.step(state, event)) == encode_commands(commands)
+    for event, decided in world.journal:
+        historian.read(state, event, decided)
     return state, historian.story
 
 
@@ -74,5 +74,6 @@ def write_run(home: Path, run: str, world: World) -> Path:
     folder.mkdir(parents=True)
     (folder / "spec.toml").touch()
     with Journal.create(folder / "journal.db", 1_700_000_000.0) as journal:
-        journal.append([Entry(seq, event, commands) for seq, (event, commands) in enumerate(world.journal, 1)])
+        entries = enumerate(world.journal, 1)
+        journal.append([Entry(seq, event, decided) for seq, (event, decided) in entries])
     return folder

@@ -88,7 +88,7 @@ def _keys(value: object) -> set[str]:
 def test_a_trial_is_found_with_or_without_its_zeros(home: Path) -> None:
     life = told(home, trial="t5").told
     assert (life["trial"], life["fate"], life["handed_back"]) == ("t0005", "survived", True)
-    assert [attempt["on"][0]["instance"] for attempt in life["attempts"]] == ["m1.1", "m1.2", "m1.2"]
+    assert [attempt["on"][0]["instance"] for attempt in life["attempts"]] == ["m2.1", "m2.2", "m2.2"]
     assert [attempt["after_reports"] for attempt in life["attempts"]] == [0, 2, 7]
     page = printed(told(home, trial="t0003").page)
     assert "3rd of 5" in page

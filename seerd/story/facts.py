@@ -1,0 +1,260 @@
+"""What an event says, as beats: who came, went and ended.
+
+The one rule: told from the event and the state after it; of the state before, only what the event
+is about is looked at, so that telling costs the same with one trial as with ten thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from seerd.core.commands import AnyCommand, Publish
+from seerd.core.enact import AnyDecision
+from seerd.core.events import (
+    AgentFact,
+    AnyEvent,
+    InstanceLost,
+    InstanceNoticed,
+    InstanceReady,
+    InstanceTerminated,
+    LaunchRefused,
+    OrderRefused,
+    PolicyAnswered,
+    PublishFailed,
+    Remarked,
+    RunResumed,
+    StopAsked,
+    TrialExited,
+)
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.state import GONE, THERE, State, Trial
+from seerd.core.verdicts import Gone
+from seerd.story.attempts import Attempt
+from seerd.story.beats import (
+    AnyBeat,
+    Came,
+    EndCause,
+    Ended,
+    Lost,
+    Noticed,
+    NotUsable,
+    Refused,
+    Remark,
+    Resumed,
+    StopWanted,
+    Then,
+)
+from seerd.story.chapters import Story
+
+ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
+"""Events with which attempts end."""
+THENS: dict[TrialPhase, Then] = {
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "eliminated",
+    TrialPhase.FAILED: "failed",
+}
+
+
+class When(TypedDict):
+    """What every beat has."""
+
+    event: int
+    at_s: float
+
+
+def when(state: State) -> When:
+    """Now, with the present event."""
+    return When(event=state.seq, at_s=state.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an event is about, as it was before.
+
+    order   the command that it answers, None if none is waiting for it
+    known   it is a fact that its agent had told already
+    there   the instance that it says is lost was there
+    live    instances that were asked for or ready
+    gpus    how many were wanted for each trial that an answer of the policy judges
+    """
+
+    order: AnyCommand | None
+    known: bool
+    there: bool
+    live: int
+    gpus: dict[str, int]
+
+    @classmethod
+    def of(cls, event: AnyEvent, state: State) -> Before:
+        """Taken before `event` is read."""
+        instance = state.fleet.instances.get(getattr(event, "instance", ""))
+        heard = instance.seen if instance is not None else 0
+        return cls(
+            order=state.under_way.get(getattr(event, "command", "")),
+            known=isinstance(event, AgentFact) and event.fact <= heard,
+            there=instance is not None and instance.phase in THERE,
+            live=state.fleet.live,
+            gpus=_gpus(event, state) if isinstance(event, PolicyAnswered) else {},
+        )
+
+
+def _gpus(event: PolicyAnswered, state: State) -> dict[str, int]:
+    judged = [*(one.trial for one in event.plan.compared), *event.plan.eliminated]
+    wanted = state.plan.wanted
+    return {name: wanted[name].gpus for name in judged if name in wanted}
+
+
+def facts(
+    before: Before, event: AnyEvent, decided: Sequence[AnyDecision], story: Story, state: State
+) -> Iterator[AnyBeat]:
+    """What the event says; attempts that it ends are closed."""
+    match event:
+        case RunResumed():
+            yield _resumed(event, decided, story, state)
+        case StopAsked():
+            yield StopWanted(**when(state), hard=event.hard)
+        case InstanceReady() if before.order is not None:
+            yield _came(event, story.asked_s.get(event.command, state.now), state)
+        case LaunchRefused() if before.order is not None:
+            yield _refused(event, state)
+        case InstanceNoticed() if not before.known:
+            yield from _noticed(event, state)
+        case PublishFailed() if isinstance(before.order, Publish):
+            failed, trial = when(state), before.order.trial
+            yield NotUsable(**failed, trial=trial, detail=event.why, damaged=event.damaged)
+        case Remarked():
+            yield Remark(**when(state), text=event.text)
+    if isinstance(event, ENDS):
+        yield from _ends(before, event, decided, story, state)
+
+
+def _resumed(
+    event: RunResumed, decided: Sequence[AnyDecision], story: Story, state: State
+) -> Resumed:
+    return Resumed(
+        **when(state),
+        alive=event.alive,
+        gone=tuple(one.instance for one in decided if isinstance(one, Gone)),
+        silent_s=round(max(0.0, state.now - state.heard_at), 3),
+        reopened=state.phase is RunPhase.RUNNING and story.chapters[-1].end,
+    )
+
+
+def _came(event: InstanceReady, asked_s: float, state: State) -> Came:
+    return Came(
+        **when(state),
+        instance=event.instance,
+        asked=event.command,
+        gpus=event.gpus,
+        after_s=round(max(0.0, state.now - asked_s), 3),
+    )
+
+
+def _refused(event: LaunchRefused, state: State) -> Refused:
+    again_s = state.fleet.launch_at
+    again = state.phase is RunPhase.RUNNING and state.now < again_s < math.inf
+    return Refused(
+        **when(state),
+        instance=event.command,
+        detail=event.why,
+        again_s=round(again_s, 3) if again else None,
+    )
+
+
+def _noticed(event: InstanceNoticed, state: State) -> Iterator[Noticed]:
+    instance = state.fleet.instances.get(event.instance)
+    if instance is not None and instance.phase in GONE:
+        return
+    yield Noticed(
+        **when(state),
+        instance=event.instance,
+        notice=event.what,
+        detail=event.why,
+        sure=event.what == "interruption",
+        by_s=event.by,
+        trials=tuple(dict.fromkeys(instance.busy.values())) if instance is not None else (),
+    )
+
+
+# ------------------------------------------------------------ ends
+
+
+def _ends(
+    before: Before, event: AnyEvent, decided: Sequence[AnyDecision], story: Story, state: State
+) -> Iterator[AnyBeat]:
+    """Instances and attempts that are gone."""
+    attempts = story.attempts
+    match event:
+        case TrialExited():
+            attempts.leave(event)
+        case InstanceLost() if before.there:
+            yield _lost(event.instance, story, state)
+        case InstanceTerminated():
+            attempts.lose(event.instance, _gone_s(event.instance, state))
+    for one in decided:
+        if isinstance(one, Gone):
+            yield _lost(one.instance, story, state)
+    name = event.trial if isinstance(event, TrialExited) else None
+    for attempt in attempts.gone(name, state):
+        ended = _ended(attempt, event, state)
+        attempts.end(ended, getattr(event, "happened", state.now))
+        yield ended
+
+
+def _lost(name: str, story: Story, state: State) -> Lost:
+    ended_s = _gone_s(name, state)
+    return Lost(
+        **when(state),
+        instance=name,
+        detail=state.fleet.instances[name].why,
+        ended_s=ended_s,
+        trials=story.attempts.lose(name, ended_s),
+    )
+
+
+def _gone_s(name: str, state: State) -> float:
+    instance = state.fleet.instances.get(name)
+    return state.now if instance is None or instance.ended_at is None else instance.ended_at
+
+
+def _ended(attempt: Attempt, event: AnyEvent, state: State) -> Ended:
+    trial = state.trials[attempt.started.trial]
+    how = _end_cause(attempt, trial, event)
+    told = how in ("crashed", "refused", "lost", "silent")
+    return Ended(
+        **when(state),
+        trial=trial.id,
+        attempt=attempt.started.attempt,
+        how=how,
+        then=_then(attempt, trial),
+        detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",
+        failures=trial.crashes,
+        most_failures=state.rules.max_crashes,
+        losses=trial.losses,
+        reports=trial.reports,
+        kept=trial.checkpoints[0].epoch if trial.checkpoints else None,
+    )
+
+
+def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
+    if trial.fault is not None:
+        refused = trial.fault == "crashed" and isinstance(event, OrderRefused)
+        return "refused" if refused else trial.fault
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished"
+    if trial.phase is TrialPhase.FAILED:
+        return "silent"
+    cause = event.cause if isinstance(event, TrialExited) else "lost"
+    if cause in ("lease", "lost"):
+        return "lease" if cause == "lease" else "lost"
+    return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
+
+
+def _then(attempt: Attempt, trial: Trial) -> Then:
+    if trial.phase in THENS:
+        return THENS[trial.phase]
+    goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
+    return "restarts" if goes_on and trial.fault is not None else "waits"
