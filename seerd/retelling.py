@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -38,6 +37,9 @@ from seerd.version import VERSION
 
 MOST_SHOWN = 500
 """So many characters of what was decided are shown."""
+UNKNOWN = (
+    "nothing was decided again, since its format (1) recorded only commands of what was decided"
+)
 
 Json = dict[str, Any]
 
@@ -81,38 +83,23 @@ def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: 
     `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
-    counted = _Counted(entries)
     again = DecidingAgain() if _comparable(journal, state) else None
     go: Go = follow_one if again is None else again.follow
     historian = Historian(go)
-    rest = _walk(state, counted, historian, until)
+    rest = _walk(state, entries, historian, until)
     moment_s = _moment(state, until, later=bool(rest))
     retold = _tell(historian.story, state, trial, moment_s, status_of(state, alive))
-    follow(state, chain(rest, counted), go)
-    compared = _compared(again, journal.version, counted)
+    rest += entries if rest else ()
+    follow(state, rest, go)
+    events = historian.story.events + len(rest)
+    commands = historian.story.commands + sum(len(entry.commands) for entry in rest)
+    compared = _compared(again, journal.version, events, commands)
     return Retold({**retold.told, **compared.told}, Group(retold.page, compared.page))
 
 
 def _comparable(journal: Journal, state: State) -> bool:
     """Whether all that was decided was recorded: so it is since format 2."""
     return journal.format == FORMAT and state.facts.outline is not None
-
-
-class _Counted:
-    """Entries, counted as they are read."""
-
-    def __init__(self, entries: Iterator[Entry]) -> None:
-        self._entries = entries
-        self.events = self.commands = 0
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self
-
-    def __next__(self) -> Entry:
-        entry = next(self._entries)
-        self.events += 1
-        self.commands += len(entry.commands)
-        return entry
 
 
 def _walk(
@@ -166,23 +153,21 @@ def _trial(state: State, name: str) -> Trial:
 # ------------------------------------------------------------ what came out
 
 
-def _compared(again: DecidingAgain | None, version: str, counted: _Counted) -> Retold:
+def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Retold:
     """What deciding again has given."""
     difference = None if again is None else again.difference
     told: Json = {
-        "events": counted.events,
-        "commands": counted.commands,
+        "events": events,
+        "commands": commands,
         "same": None if again is None else difference is None,
         "difference": None if difference is None else _difference_json(difference),
     }
-    events, commands = count(counted.events, "event"), count(counted.commands, "command")
     if again is None:
-        why = "its journal did not record at first what was decided beside commands"
-        page = f"read {events} and {commands}; nothing was decided again: {why} (format 1)"
+        page = f"read {count(events, 'event')} and {count(commands, 'command')}; {UNKNOWN}"
     elif difference is None:
-        page = f"replayed {events}: the same {commands} came out"
+        page = f"replayed {count(events, 'event')}: the same {count(commands, 'command')} came out"
     else:
-        page = f"replayed {events}, told as they were recorded; {_other(difference, version)}"
+        page = f"replayed {count(events, 'event')}; {_other(difference, version)}"
     return Retold(told, wrapped(page))
 
 
@@ -196,25 +181,18 @@ def _difference_json(difference: Difference) -> Json:
 
 def _other(difference: Difference, version: str) -> str:
     """The first decision that would be another one now, and by whom."""
-    was, now = difference.was, difference.would_be
     return (
-        f"after event {difference.seq} something else would be decided now:\n"
-        f"  recorded: {_shown(was, now)}\n  now:      {_shown(now, was)}\n"
+        f"after event {difference.seq} something else would be decided now than then, "
+        "and is told as it was then:\n"
+        f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
         f"The journal was begun by seerd {version or '(it does not say which)'}, "
         f"this is seerd {VERSION}."
     )
 
 
-def _shown(one: object, other: object) -> str:
-    """What was decided; of two alike, that in which they differ."""
-    if one is None:
-        return "nothing more"
-    text = str(one)
-    if isinstance(one, msgspec.Struct) and type(one) is type(other):
-        pairs = ((name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
-        parts = (f"{name}={mine!r}" for name, mine, its in pairs if mine != its)
-        text = f"{type(one).__name__} with {', '.join(parts)}"
+def _shown(one: object) -> str:
+    text = "nothing more" if one is None else printable(str(one))
     left_out = len(text) - MOST_SHOWN
-    if left_out > 0:
-        text = f"{text[:MOST_SHOWN]}... ({left_out} more characters; --json has them)"
-    return printable(text)
+    if left_out <= 0:
+        return text
+    return f"{text[:MOST_SHOWN]}... ({count(left_out, 'character')} left out; --json has them all)"

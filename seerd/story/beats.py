@@ -7,7 +7,7 @@ cause means is in `seerd.core.commands` and `seerd.core.verdicts`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ from seerd.core.commands import (
     TerminateCause,
 )
 from seerd.core.events import Notice
+from seerd.core.state import State
 from seerd.core.verdicts import CloseCause, HoldCause
 
 
@@ -43,6 +44,16 @@ class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     event: int
     at_s: float
+
+
+SomeBeat = TypeVar("SomeBeat", bound=Beat)
+
+
+def tell(kind: type[SomeBeat], state: State, source: object = None, **more: Any) -> SomeBeat:
+    """A beat of now, with what the source has under the same names, and with more."""
+    names = [name for name in kind.__struct_fields__ if hasattr(source, name)]
+    shared = {name: getattr(source, name) for name in names}
+    return kind(**{**shared, **more, "event": state.seq, "at_s": state.now})
 
 
 # ------------------------------------------------------------ what the policy wanted

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seerd.core.aiming import instances_needed
-from seerd.core.commands import AskPolicy
+from seerd.core.commands import AskPolicy, Publish
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.story.attempts import Attempts
@@ -42,15 +42,19 @@ class Chapter:
 
 @dataclass(slots=True)
 class Story:
-    """What has happened so far.
+    """What has happened so far. `events` and `commands` are counted.
 
-    asked_s   when each launch was asked for; `question`: what the policy was asked last
+    asked_s    when each launch was asked for
+    question   what the policy was asked last; `published`: the model that was last to be handed back
     """
 
     chapters: list[Chapter] = field(default_factory=list)
     attempts: Attempts = field(default_factory=Attempts)
     asked_s: dict[str, float] = field(default_factory=dict)
     question: AskPolicy | None = None
+    published: Publish | None = None
+    events: int = 0
+    commands: int = 0
 
     @property
     def beats(self) -> Iterator[AnyBeat]:

@@ -18,7 +18,6 @@ from seerd.core.commands import (
     StartTrial,
     StopTrial,
     Terminate,
-    TerminateCause,
 )
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, PolicyAnswered
@@ -29,9 +28,9 @@ from seerd.core.plans import PlanChange
 from seerd.core.state import Checkpoint, State
 from seerd.core.verdicts import Adopted, Closing, Declined, HeldBack, Slow
 from seerd.story import beats
-from seerd.story.beats import AnyBeat, On, Planned, Verdict
+from seerd.story.beats import AnyBeat, tell
 from seerd.story.chapters import Story, needed, wanted
-from seerd.story.facts import Before, when
+from seerd.story.facts import Before
 
 
 def decisions(
@@ -43,11 +42,10 @@ def decisions(
             yield _planned(one, event.plan, story, state)
             yield from _judgements(event.plan, before, state)
         yield from _one(one, story, state)
-    launched = [one for one in decided if isinstance(one, Launch)]
-    if launched:
-        yield _asked(launched, state)
-    yield from _given_back(before, decided, state)
-    yield from (_held_back(one, state) for one in decided if isinstance(one, HeldBack) and one.why)
+    yield from _instances(before, decided, state)
+    for one in decided:
+        if isinstance(one, HeldBack) and one.why is not None:
+            yield tell(beats.HeldBack, state, one, trials=(one.trial,) if one.trial else ())
 
 
 def _one(one: AnyDecision, story: Story, state: State) -> Iterator[AnyBeat]:
@@ -59,7 +57,7 @@ def _one(one: AnyDecision, story: Story, state: State) -> Iterator[AnyBeat]:
         case Declined():
             yield _declined(one, story, state)
         case Slow():
-            yield beats.Slow(**when(state), trial=one.trial, rank=one.rank, detail=one.detail)
+            yield tell(beats.Slow, state, one)
         case Closing():
             yield _closing(one, state)
         case StopTrial():
@@ -71,6 +69,7 @@ def _one(one: AnyDecision, story: Story, state: State) -> Iterator[AnyBeat]:
             story.attempts.start(started)
             yield started
         case Publish():
+            story.published = one
             yield _chosen(one, state)
         case Finish():
             yield _over(one, state)
@@ -79,28 +78,17 @@ def _one(one: AnyDecision, story: Story, state: State) -> Iterator[AnyBeat]:
 # ------------------------------------------------------------ the plan
 
 
-def _planned(verdict: Adopted, plan: PlanChange, story: Story, state: State) -> Planned:
+def _planned(verdict: Adopted, plan: PlanChange, story: Story, state: State) -> beats.Planned:
     asked = story.question or AskPolicy(id=verdict.question)
-    return Planned(
-        **when(state),
-        because=asked.why,
-        trial=asked.trial,
-        stage=plan.stage + 1,
-        groups=wanted(state),
-        new=len(plan.new),
-        dropped=verdict.dropped,
-        note=plan.note,
-    )
+    more = {"because": asked.why, "trial": asked.trial, "dropped": verdict.dropped}
+    groups, stage = wanted(state), plan.stage + 1
+    about = {"groups": groups, "stage": stage, "new": len(plan.new), "note": plan.note}
+    return tell(beats.Planned, state, **more, **about)
 
 
 def _declined(verdict: Declined, story: Story, state: State) -> beats.Declined:
-    return beats.Declined(
-        **when(state),
-        detail=verdict.why,
-        failures=verdict.failures,
-        again_s=round(verdict.again_s, 3),
-        stands=bool(story.chapters) and story.chapters[-1].stage is not None,
-    )
+    stands = bool(story.chapters) and story.chapters[-1].stage is not None
+    return tell(beats.Declined, state, verdict, detail=verdict.why, stands=stands)
 
 
 def _judgements(plan: PlanChange, before: Before, state: State) -> Iterator[beats.Judged]:
@@ -116,24 +104,21 @@ def _judgements(plan: PlanChange, before: Before, state: State) -> Iterator[beat
 
 
 def _judged(one: Compared, cut: Compared | None, before: Before, state: State) -> beats.Judged:
-    return beats.Judged(
-        **when(state),
-        trial=one.trial,
+    return tell(
+        beats.Judged,
+        state,
+        one,
         verdict=_verdict(one, state),
-        metric=one.metric,
-        reports=one.reports,
         place=one.place or None,
-        of=one.of,
-        best=one.best,
-        cut=None if cut is None else cut.trial,
-        cut_metric=None if cut is None else cut.metric,
         bracket=one.bracket + 1,
+        cut=cut and cut.trial,
+        cut_metric=cut and cut.metric,
         gpus_before=before.gpus.get(one.trial, 0),
         gpus=state.trials[one.trial].gpus,
     )
 
 
-def _verdict(one: Compared, state: State) -> Verdict:
+def _verdict(one: Compared, state: State) -> beats.Verdict:
     trial = state.trials[one.trial]
     if trial.phase is TrialPhase.FAILED:
         return "failed"
@@ -151,75 +136,45 @@ def _verdict(one: Compared, state: State) -> Verdict:
 
 def _started(command: StartTrial, state: State) -> beats.Started:
     kept = state.trials[command.trial].checkpoints
-    on = ((command.instance, command.gpus), *command.beside)
-    return beats.Started(
-        **when(state),
-        trial=command.trial,
-        attempt=command.attempt,
-        why=command.why,
-        on=tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in on),
-        checkpoint=command.checkpoints[0] if command.checkpoints else None,
-        after_reports=kept[0].epoch if kept else 0,
-    )
+    where = ((command.instance, command.gpus), *command.beside)
+    on = tuple(beats.On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
+    newest = command.checkpoints[0] if command.checkpoints else None
+    reports = kept[0].epoch if kept else 0
+    return tell(beats.Started, state, command, on=on, checkpoint=newest, after_reports=reports)
 
 
 def _stopped(command: StopTrial, state: State) -> beats.Stopped:
     trial = state.trials[command.trial]
-    return beats.Stopped(
-        **when(state),
-        trial=command.trial,
-        attempt=command.attempt,
-        why=command.why,
+    return tell(
+        beats.Stopped,
+        state,
+        command,
         saves=command.checkpoint,
         grace_s=round(command.grace_s, 3),
         gpus_before=sum(len(slots.gpus) for slots in trial.held or ()),
         gpus=trial.gpus,
         until=trial.reached if command.why == "reached" else None,
-        others=command.others,
     )
 
 
 # ------------------------------------------------------------ instances
 
 
-def _asked(commands: Sequence[Launch], state: State) -> beats.Asked:
-    return beats.Asked(
-        **when(state),
-        why=commands[0].why,
-        instances=tuple(command.id for command in commands),
-        gpus_each=commands[0].gpus,
-        wanted=wanted(state),
-        needed=needed(state),
-        had=state.fleet.live - len(commands),
-    )
-
-
-def _given_back(
+def _instances(
     before: Before, decided: Sequence[AnyDecision], state: State
-) -> Iterator[beats.GivenBack]:
-    causes: dict[TerminateCause, list[str]] = {}
-    for one in decided:
-        if isinstance(one, Terminate):
-            causes.setdefault(one.why, []).append(one.instance)
-    for why, names in causes.items():
-        yield beats.GivenBack(
-            **when(state),
-            why=why,
-            instances=tuple(names),
-            needed=0 if why == "end" else needed(state),
-            had=before.live,
-        )
-
-
-def _held_back(verdict: HeldBack, state: State) -> beats.HeldBack:
-    assert verdict.why is not None
-    return beats.HeldBack(
-        **when(state),
-        why=verdict.why,
-        needed=verdict.needed,
-        had=verdict.had,
-        trials=() if verdict.trial is None else (verdict.trial,),
-    )
+) -> Iterator[beats.Asked | beats.GivenBack]:
+    """Those that are asked for together, and those that are given back for the same reason."""
+    launches = [one for one in decided if isinstance(one, Launch)]
+    if launches:
+        names, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
+        more = {"instances": names, "gpus_each": launches[0].gpus, "had": had}
+        trials = {"wanted": wanted(state), "needed": needed(state)}
+        yield tell(beats.Asked, state, why=launches[0].why, **more, **trials)
+    ended = [one for one in decided if isinstance(one, Terminate)]
+    for why in dict.fromkeys(one.why for one in ended):
+        names = tuple(one.instance for one in ended if one.why == why)
+        left = 0 if why == "end" else needed(state)
+        yield tell(beats.GivenBack, state, why=why, instances=names, needed=left, had=before.live)
 
 
 # ------------------------------------------------------------ the run
@@ -229,18 +184,9 @@ def _closing(verdict: Closing, state: State) -> beats.Closing:
     book = state.ledger
     spent = book.spent_gpu_s(state.now)
     committed = book.committed_gpu_s(state.now, verdict.release_s) if book.open else spent
-    return beats.Closing(
-        **when(state),
-        status=verdict.status,
-        why=verdict.why,
-        detail=verdict.detail,
-        close_at_s=verdict.close_at_s,
-        exhausted_at_s=verdict.exhausted_at_s,
-        release_s=verdict.release_s,
-        spent_gpu_min=round(spent / 60, 4),
-        committed_gpu_min=round(committed / 60, 4),
-        budget_gpu_min=round(budget_gpu_s(state) / 60, 4),
-    )
+    gpu_s = {"spent": spent, "committed": committed, "budget": budget_gpu_s(state)}
+    minutes = {f"{what}_gpu_min": round(seconds / 60, 4) for what, seconds in gpu_s.items()}
+    return tell(beats.Closing, state, verdict, **minutes)
 
 
 def _chosen(command: Publish, state: State) -> beats.Chosen:
@@ -248,21 +194,19 @@ def _chosen(command: Publish, state: State) -> beats.Chosen:
     usable = _usable(state)
     others = (one for one in usable.items() if one[0] != command.trial)
     mode = state.facts.mode
-    runner_up = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
+    second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
     unsaved = better_report(state, command.metric)
     kept = state.trials[command.trial].checkpoints
-    return beats.Chosen(
-        **when(state),
-        why=command.why,
-        trial=command.trial,
-        metric=command.metric,
+    return tell(
+        beats.Chosen,
+        state,
+        command,
         reports=next(one.epoch for one in kept if one.name == command.checkpoint),
-        checkpoint=command.checkpoint,
         among=len(usable),
-        runner_up=runner_up[0] if runner_up else None,
-        runner_up_metric=runner_up[1].metric if runner_up else None,
-        better_unsaved=unsaved[0] if unsaved else None,
-        better_unsaved_metric=unsaved[1] if unsaved else None,
+        runner_up=second and second[0],
+        runner_up_metric=second and second[1].metric,
+        better_unsaved=unsaved and unsaved[0],
+        better_unsaved_metric=unsaved and unsaved[1],
     )
 
 
@@ -279,10 +223,6 @@ def _usable(state: State) -> dict[str, Checkpoint]:
 
 def _over(command: Finish, state: State) -> beats.Over:
     published = state.result.published
-    return beats.Over(
-        **when(state),
-        status=command.status,
-        trial=published.incumbent.trial if published else None,
-        metric=published.incumbent.metric if published else None,
-        path=published.path if published else None,
-    )
+    best = published and published.incumbent
+    path, trial = published and published.path, best and best.trial
+    return tell(beats.Over, state, command, path=path, trial=trial, metric=best and best.metric)

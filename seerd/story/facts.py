@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
-from seerd.core.commands import AnyCommand, Publish
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
-    AgentFact,
     AnyEvent,
     InstanceLost,
     InstanceNoticed,
@@ -46,6 +43,7 @@ from seerd.story.beats import (
     Resumed,
     StopWanted,
     Then,
+    tell,
 )
 from seerd.story.chapters import Story
 
@@ -58,31 +56,15 @@ THENS: dict[TrialPhase, Then] = {
 }
 
 
-class When(TypedDict):
-    """What every beat has."""
-
-    event: int
-    at_s: float
-
-
-def when(state: State) -> When:
-    """Now, with the present event."""
-    return When(event=state.seq, at_s=state.now)
-
-
 @dataclass(frozen=True, slots=True)
 class Before:
     """What an event is about, as it was before.
 
-    order   the command that it answers, None if none is waiting for it
-    known   it is a fact that its agent had told already
-    there   the instance that it says is lost was there
+    there   the instance that it names was there
     live    instances that were asked for or ready
     gpus    how many were wanted for each trial that an answer of the policy judges
     """
 
-    order: AnyCommand | None
-    known: bool
     there: bool
     live: int
     gpus: dict[str, int]
@@ -91,14 +73,8 @@ class Before:
     def of(cls, event: AnyEvent, state: State) -> Before:
         """Taken before `event` is read."""
         instance = state.fleet.instances.get(getattr(event, "instance", ""))
-        heard = instance.seen if instance is not None else 0
-        return cls(
-            order=state.under_way.get(getattr(event, "command", "")),
-            known=isinstance(event, AgentFact) and event.fact <= heard,
-            there=instance is not None and instance.phase in THERE,
-            live=state.fleet.live,
-            gpus=_gpus(event, state) if isinstance(event, PolicyAnswered) else {},
-        )
+        gpus = _gpus(event, state) if isinstance(event, PolicyAnswered) else {}
+        return cls(instance is not None and instance.phase in THERE, state.fleet.live, gpus)
 
 
 def _gpus(event: PolicyAnswered, state: State) -> dict[str, int]:
@@ -115,18 +91,18 @@ def facts(
         case RunResumed():
             yield _resumed(event, decided, story, state)
         case StopAsked():
-            yield StopWanted(**when(state), hard=event.hard)
-        case InstanceReady() if before.order is not None:
-            yield _came(event, story.asked_s.get(event.command, state.now), state)
-        case LaunchRefused() if before.order is not None:
+            yield tell(StopWanted, state, event)
+        case InstanceReady() if event.instance in state.fleet.instances:
+            after_s = state.now - story.asked_s.get(event.command, state.now)
+            yield tell(Came, state, event, asked=event.command, after_s=round(after_s, 3))
+        case LaunchRefused() if event.command in state.fleet.instances:
             yield _refused(event, state)
-        case InstanceNoticed() if not before.known:
+        case InstanceNoticed():
             yield from _noticed(event, state)
-        case PublishFailed() if isinstance(before.order, Publish):
-            failed, trial = when(state), before.order.trial
-            yield NotUsable(**failed, trial=trial, detail=event.why, damaged=event.damaged)
+        case PublishFailed() if (model := story.published) and model.id == event.command:
+            yield tell(NotUsable, state, event, trial=model.trial, detail=event.why)
         case Remarked():
-            yield Remark(**when(state), text=event.text)
+            yield tell(Remark, state, event)
     if isinstance(event, ENDS):
         yield from _ends(before, event, decided, story, state)
 
@@ -134,49 +110,27 @@ def facts(
 def _resumed(
     event: RunResumed, decided: Sequence[AnyDecision], story: Story, state: State
 ) -> Resumed:
-    return Resumed(
-        **when(state),
-        alive=event.alive,
-        gone=tuple(one.instance for one in decided if isinstance(one, Gone)),
-        silent_s=round(max(0.0, state.now - state.heard_at), 3),
-        reopened=state.phase is RunPhase.RUNNING and story.chapters[-1].end,
-    )
-
-
-def _came(event: InstanceReady, asked_s: float, state: State) -> Came:
-    return Came(
-        **when(state),
-        instance=event.instance,
-        asked=event.command,
-        gpus=event.gpus,
-        after_s=round(max(0.0, state.now - asked_s), 3),
-    )
+    gone = tuple(one.instance for one in decided if isinstance(one, Gone))
+    silent_s = round(state.now - state.heard_at, 3)
+    reopened = state.phase is RunPhase.RUNNING and story.chapters[-1].end
+    return tell(Resumed, state, event, gone=gone, silent_s=silent_s, reopened=reopened)
 
 
 def _refused(event: LaunchRefused, state: State) -> Refused:
     again_s = state.fleet.launch_at
     again = state.phase is RunPhase.RUNNING and state.now < again_s < math.inf
-    return Refused(
-        **when(state),
-        instance=event.command,
-        detail=event.why,
-        again_s=round(again_s, 3) if again else None,
-    )
+    more = {"detail": event.why, "again_s": round(again_s, 3) if again else None}
+    return tell(Refused, state, instance=event.command, **more)
 
 
 def _noticed(event: InstanceNoticed, state: State) -> Iterator[Noticed]:
     instance = state.fleet.instances.get(event.instance)
     if instance is not None and instance.phase in GONE:
         return
-    yield Noticed(
-        **when(state),
-        instance=event.instance,
-        notice=event.what,
-        detail=event.why,
-        sure=event.what == "interruption",
-        by_s=event.by,
-        trials=tuple(dict.fromkeys(instance.busy.values())) if instance is not None else (),
-    )
+    there = dict.fromkeys(instance.busy.values()) if instance is not None else ()
+    more = {"notice": event.what, "detail": event.why, "by_s": event.by}
+    sure = event.what == "interruption"
+    yield tell(Noticed, state, event, sure=sure, trials=tuple(there), **more)
 
 
 # ------------------------------------------------------------ ends
@@ -205,14 +159,9 @@ def _ends(
 
 
 def _lost(name: str, story: Story, state: State) -> Lost:
-    ended_s = _gone_s(name, state)
-    return Lost(
-        **when(state),
-        instance=name,
-        detail=state.fleet.instances[name].why,
-        ended_s=ended_s,
-        trials=story.attempts.lose(name, ended_s),
-    )
+    ended_s, why = _gone_s(name, state), state.fleet.instances[name].why
+    trials = story.attempts.lose(name, ended_s)
+    return tell(Lost, state, instance=name, detail=why, ended_s=ended_s, trials=trials)
 
 
 def _gone_s(name: str, state: State) -> float:
@@ -224,10 +173,10 @@ def _ended(attempt: Attempt, event: AnyEvent, state: State) -> Ended:
     trial = state.trials[attempt.started.trial]
     how = _end_cause(attempt, trial, event)
     told = how in ("crashed", "refused", "lost", "silent")
-    return Ended(
-        **when(state),
-        trial=trial.id,
-        attempt=attempt.started.attempt,
+    return tell(
+        Ended,
+        state,
+        attempt.started,
         how=how,
         then=_then(attempt, trial),
         detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",

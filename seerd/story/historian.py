@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, PolicyAnswered
 from seerd.core.state import State
-from seerd.core.step import QUIET, follow
+from seerd.core.step import QUIET, commands_of, follow
 from seerd.story.chapters import Story
 from seerd.story.decisions import decisions
 from seerd.story.facts import Before, facts
@@ -29,6 +29,8 @@ class Historian:
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Follow the run by one event, and write down what happened."""
         story = self.story
+        story.events += 1
+        story.commands += len(commands_of(decided))
         if not decided and isinstance(event, QUIET):
             self._go(state, event, decided)
             story.attempts.hear(event, state)
