@@ -37,16 +37,16 @@ from seerd.version import VERSION
 
 MOST_SHOWN = 500
 """So many characters of what was decided are shown."""
-UNKNOWN = (
-    "nothing was decided again, since its format (1) recorded only commands of what was decided"
-)
+UNKNOWN = "nothing was decided again: its format (1) has only commands of what was decided"
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a story is told: `at_s` seconds since the run began, or until the event with this number."""
+    """Until when a story is told: `at_s` seconds since the run began, or until the event with this
+    number.
+    """
 
     at_s: float | None = None
     event: int | None = None
@@ -103,7 +103,10 @@ def _comparable(journal: Journal, state: State) -> bool:
 
 
 def _walk(
-    state: State, entries: Iterator[Entry], historian: Historian, until: Moment | None
+    state: State,
+    entries: Iterator[Entry],
+    historian: Historian,
+    until: Moment | None,
 ) -> list[Entry]:
     """Read up to the moment; the first entry behind it, if there is one."""
     for entry in entries:
@@ -129,7 +132,11 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
 
 
 def _tell(
-    story: Story, state: State, trial: str | None, moment_s: float | None, status: str
+    story: Story,
+    state: State,
+    trial: str | None,
+    moment_s: float | None,
+    status: str,
 ) -> Retold:
     if trial is not None:
         told = trial_json(_trial(state, trial), story, state)

@@ -23,9 +23,9 @@ from seerd.core.verdicts import Closing, Declined
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After event number `seq`, `was` was decided, and now `would_be` would be; None: nothing (more).
-    Of the policy: what it answered to that event's question, and what it would answer; a text: why
-    it would not.
+    """After event number `seq`, `was` was decided, and now `would_be` would be; None: nothing
+    (more). Of the policy: what it answered to that event's question, and what it would answer; a
+    text: why it would not.
     """
 
     seq: int

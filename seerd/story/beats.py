@@ -1,8 +1,8 @@
 """What happened in a run, each with its reason as a typed value.
 
 The one rule: a beat is data, in the units that its keys name; `seerd replay --json` prints it as it
-is, `words` says it in a sentence. Why anything was decided is what the journal says of it; what each
-cause means is in `seerd.core.commands` and `seerd.core.verdicts`.
+is, `words` says it in a sentence. Why anything was decided is what the journal says of it; what
+each cause means is in `seerd.core.commands` and `seerd.core.verdicts`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sized(Struct, frozen=True, kw_only=True):
 
 
 class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """`event`: the number of the event in the journal; `at_s`: when the daemon learned of it, seconds since the run began."""
+    """`event`: the event's number; `at_s`: when it was learned, seconds since the run began."""
 
     event: int
     at_s: float
@@ -92,15 +92,18 @@ class Declined(Beat, frozen=True, kw_only=True, tag="declined"):
 
 
 Verdict = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
-"""goes-on: it trains on; out: eliminated; paused: it waits, and may go on later; complete: it has made all reports of a training; finished: its
-script had ended by itself, its model counts; failed: it had crashed too often.
+"""goes-on: it trains on; out: eliminated; paused: it waits, and may go on later; complete: it has
+made all reports of a training; finished: its script had ended by itself, its model counts; failed:
+it had crashed too often.
 """
 
 
 class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
-    """A trial was compared with others: it was number `place` of `of`, and the `best` first ones may go on.
+    """A trial was compared with others: it was number `place` of `of`, and the `best` first ones
+    may go on.
 
-    metric, reports   what it was judged by: the metric after so many reports; None if that was not finite, or if there was none
+    metric, reports   what it was judged by: the metric after so many reports; None if that was not
+                      finite, or if there was none
     gpus_before, gpus how many GPUs were wanted for it before and from then on
     place             None where the policy says only that it is out
     cut, cut_metric   the last of the `best` ones, None where that is not known
@@ -125,8 +128,8 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
 
 
 class Started(Beat, frozen=True, kw_only=True, tag="started"):
-    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for the
-    first line of training.
+    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for
+    the first line of training.
     """
 
     trial: str
@@ -138,7 +141,9 @@ class Started(Beat, frozen=True, kw_only=True, tag="started"):
 
 
 class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
-    """An attempt was asked to save and exit within `grace_s`, or was killed (not `saves`). `others`: trials that get its GPUs."""
+    """An attempt was asked to save and exit within `grace_s`, or was killed (not `saves`).
+    `others`: trials that get its GPUs.
+    """
 
     trial: str
     attempt: int
@@ -152,8 +157,9 @@ class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
 
 
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
-"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent
-could not start it; lost: its instance or agent was gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
+"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script
+ended by itself; crashed; refused: its agent could not start it; lost: its instance or agent was
+gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
 """
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 
@@ -162,9 +168,9 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
     """An attempt has ended, and what that meant for its trial.
 
     detail        in words, of a crash, a refusal or a loss; empty if there is nothing to say
-    failures      how often the trial has ended by its own fault; `most_failures`: more than so many, and it has failed; `losses` the same for
-                  ends that were the machine's fault
-    reports       how many it had made; `kept`: how many are in its newest checkpoint, None without one
+    failures      how often the trial has ended by its own fault; `most_failures`: more than so
+                  many, and it has failed; `losses` the same for ends that were the machine's fault
+    reports       how many it had made; `kept`: of them in its newest checkpoint, None without one
     """
 
     trial: str
@@ -183,8 +189,8 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
 
 
 class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
-    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them (None: the
-    plan is not known), and there were `had`.
+    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them (None:
+    the plan is not known), and there were `had`.
     """
 
     why: LaunchCause
@@ -196,7 +202,7 @@ class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
 
 
 class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
-    """Instances, or GPUs for a trial that waits (`trials`), were wanted and not asked for. Told when it begins to be so."""
+    """Instances, or GPUs for a waiting trial (`trials`), are from now on not asked for."""
 
     why: HoldCause
     needed: int
@@ -205,7 +211,7 @@ class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
 
 
 class Came(Beat, frozen=True, kw_only=True, tag="came"):
-    """An instance takes orders. `asked`: what it was called before; `after_s`: since it was asked for."""
+    """An instance takes orders. `asked`: its launch; `after_s`: since it was asked for."""
 
     instance: str
     asked: str
@@ -222,8 +228,8 @@ class Refused(Beat, frozen=True, kw_only=True, tag="refused"):
 
 
 class Noticed(Beat, frozen=True, kw_only=True, tag="noticed"):
-    """The cloud will take an instance away, at `by_s` (None: it does not say when), or it must not be
-    used any more (`notice`), and `detail`. `sure`: the cloud has said so, it is not only likely.
+    """The cloud will take an instance away, at `by_s` (None: it does not say when), or it must not
+    be used any more (`notice`), and `detail`. `sure`: the cloud has said so, it is not only likely.
     """
 
     instance: str
@@ -235,7 +241,7 @@ class Noticed(Beat, frozen=True, kw_only=True, tag="noticed"):
 
 
 class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
-    """An instance is gone that nobody had given back. `ended_s`: since when; `trials`: what ran there."""
+    """An instance is gone, and was not given back: since `ended_s`, with what ran there."""
 
     instance: str
     detail: str
@@ -244,8 +250,8 @@ class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
 
 
 class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
-    """Instances were given back: `needed` were needed from then on (None: the plan is not known), and
-    `had` had been there.
+    """Instances were given back: `needed` were needed from then on (None: the plan is not known),
+    and `had` had been there.
     """
 
     why: TerminateCause
@@ -260,7 +266,8 @@ class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
 class Closing(Beat, frozen=True, kw_only=True, tag="closing"):
     """The run is being ended.
 
-    close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the same for the budget, None if nothing costs
+    close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the
+                    same for the budget, None if nothing costs
     release_s       how long giving everything back takes, at most
     spent_gpu_min   and `committed_gpu_min`: what will have been billed by then
     """
@@ -283,8 +290,9 @@ class StopWanted(Beat, frozen=True, kw_only=True, tag="stop-wanted"):
 
 
 class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
-    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there any more; `silent_s`: how long nothing had
-    been written, by the run's clock; `reopened`: the run had been interrupted, and goes on.
+    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there
+    any more; `silent_s`: how long nothing had been written, by the run's clock; `reopened`: the run
+    had been interrupted, and goes on.
     """
 
     alive: tuple[str, ...]
@@ -298,7 +306,7 @@ class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
 
     why            "next": the one before could not be read
     among          trials that had one with a finite metric; `runner_up`: the best of another trial
-    better_unsaved the best report of any trial that was better, and is in no checkpoint that is left
+    better_unsaved the best report of any trial that was better, and is in no checkpoint any more
     """
 
     why: PublishCause
@@ -314,7 +322,7 @@ class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
 
 
 class NotUsable(Beat, frozen=True, kw_only=True, tag="not-usable"):
-    """The chosen checkpoint could not be fetched. `damaged`: it never can be, and the next best is taken."""
+    """The chosen checkpoint could not be fetched. `damaged`: it never can be."""
 
     trial: str
     detail: str

@@ -45,7 +45,8 @@ class Story:
     """What has happened so far. `events` and `commands` are counted.
 
     asked_s    when each launch was asked for
-    question   what the policy was asked last; `published`: the model that was last to be handed back
+    question   what the policy was asked last; `published`: the model that was last to be handed
+               back
     """
 
     chapters: list[Chapter] = field(default_factory=list)
@@ -102,7 +103,7 @@ class Story:
         chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
         chapter.stage = stage
         chapter.groups = wanted(state)
-        if chapter.times == 1:
+        if chapter.times == 1 and stage < len(state.outline.stages):
             chapter.planned_end_s = state.outline.stages[stage].end_s
 
 

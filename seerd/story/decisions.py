@@ -1,12 +1,12 @@
 """What was decided, as beats: each with the reason that the journal says.
 
-The one rule: nothing is concluded here. What stands beside a reason, the numbers that a person wants
-to see with it, is read from the state after the event.
+The one rule: nothing is concluded here. What stands beside a reason, the numbers that a person
+wants to see with it, is read from the state after the event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.model import Compared
 from planner.ranking import standing
@@ -28,14 +28,12 @@ from seerd.core.plans import PlanChange
 from seerd.core.state import Checkpoint, State
 from seerd.core.verdicts import Adopted, Closing, Declined, HeldBack, Slow
 from seerd.story import beats
-from seerd.story.beats import AnyBeat, tell
+from seerd.story.beats import tell
 from seerd.story.chapters import Story, needed, wanted
-from seerd.story.facts import Before
+from seerd.story.facts import Beats, Before, Decided
 
 
-def decisions(
-    before: Before, event: AnyEvent, decided: Sequence[AnyDecision], story: Story, state: State
-) -> Iterator[AnyBeat]:
+def decisions(before: Before, event: AnyEvent, decided: Decided, story: Story, state: State) -> Beats:
     """What was decided with one event, in order; instances that come or go together are told so."""
     for one in decided:
         if isinstance(one, Adopted) and isinstance(event, PolicyAnswered):
@@ -48,7 +46,7 @@ def decisions(
             yield tell(beats.HeldBack, state, one, trials=(one.trial,) if one.trial else ())
 
 
-def _one(one: AnyDecision, story: Story, state: State) -> Iterator[AnyBeat]:
+def _one(one: AnyDecision, story: Story, state: State) -> Beats:
     match one:
         case AskPolicy():
             story.question = one
@@ -160,9 +158,7 @@ def _stopped(command: StopTrial, state: State) -> beats.Stopped:
 # ------------------------------------------------------------ instances
 
 
-def _instances(
-    before: Before, decided: Sequence[AnyDecision], state: State
-) -> Iterator[beats.Asked | beats.GivenBack]:
+def _instances(before: Before, decided: Decided, state: State) -> Beats:
     """Those that are asked for together, and those that are given back for the same reason."""
     launches = [one for one in decided if isinstance(one, Launch)]
     if launches:

@@ -47,6 +47,9 @@ from seerd.story.beats import (
 )
 from seerd.story.chapters import Story
 
+Decided = Sequence[AnyDecision]
+Beats = Iterator[AnyBeat]
+
 ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
 """Events with which attempts end."""
 THENS: dict[TrialPhase, Then] = {
@@ -83,9 +86,7 @@ def _gpus(event: PolicyAnswered, state: State) -> dict[str, int]:
     return {name: wanted[name].gpus for name in judged if name in wanted}
 
 
-def facts(
-    before: Before, event: AnyEvent, decided: Sequence[AnyDecision], story: Story, state: State
-) -> Iterator[AnyBeat]:
+def facts(before: Before, event: AnyEvent, decided: Decided, story: Story, state: State) -> Beats:
     """What the event says; attempts that it ends are closed."""
     match event:
         case RunResumed():
@@ -107,9 +108,7 @@ def facts(
         yield from _ends(before, event, decided, story, state)
 
 
-def _resumed(
-    event: RunResumed, decided: Sequence[AnyDecision], story: Story, state: State
-) -> Resumed:
+def _resumed(event: RunResumed, decided: Decided, story: Story, state: State) -> Resumed:
     gone = tuple(one.instance for one in decided if isinstance(one, Gone))
     silent_s = round(state.now - state.heard_at, 3)
     reopened = state.phase is RunPhase.RUNNING and story.chapters[-1].end
@@ -136,9 +135,7 @@ def _noticed(event: InstanceNoticed, state: State) -> Iterator[Noticed]:
 # ------------------------------------------------------------ ends
 
 
-def _ends(
-    before: Before, event: AnyEvent, decided: Sequence[AnyDecision], story: Story, state: State
-) -> Iterator[AnyBeat]:
+def _ends(before: Before, event: AnyEvent, decided: Decided, story: Story, state: State) -> Beats:
     """Instances and attempts that are gone."""
     attempts = story.attempts
     match event:

@@ -16,7 +16,9 @@ from seerd.story.chapters import Story
 from seerd.story.words import count, end_of, sentence, stop_reason
 
 FateKind = Literal["finished", "eliminated", "failed", "survived", "paused", "never-started", "waiting", "running"]
-"""survived: it trained until the run ended; paused: it waited then, the policy wanted others; waiting: for GPUs; running: now."""
+"""survived: it trained until the run ended; paused: it waited then, the policy wanted others;
+waiting: for GPUs; running: now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +75,5 @@ def _at_the_end(stopped: Stopped, story: Story) -> bool:
     """Whether it was asked to end because the run ended; or, where no reason is known, after that."""
     if stopped.why != "unknown":
         return stopped.why in ("closing", "hard")
-    return any(isinstance(b, Closing) and b.event <= stopped.event for b in story.chapters[-1].beats)
+    ends = (beat for beat in story.chapters[-1].beats if isinstance(beat, Closing))
+    return any(end.event <= stopped.event for end in ends)

@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from seerd.core.commands import AnyCommand, AskPolicy, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.commands import (
+    AnyCommand,
+    AskPolicy,
+    Launch,
+    Publish,
+    SetTimer,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Instance, State, Trial

@@ -106,8 +106,10 @@ def _title(chapter: Chapter, state: State) -> RenderableType:
     last = chapter.planned_end_s
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
     again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
-    stage = f"stage {chapter.stage + 1} of {len(state.outline.stages)}{again}"
-    return wrapped(f"{stage}, {when}{planned}: {sizes(chapter.groups) or 'nobody'}", "bold")
+    stages = len(state.outline.stages)
+    of = f" of {stages}" if stages else ""
+    stage = f"stage {chapter.stage + 1}{of}{again}, {when}{planned}"
+    return wrapped(f"{stage}: {sizes(chapter.groups) or 'nobody'}", "bold")
 
 
 def _judged(judged: Sequence[Judged], state: State) -> RenderableType:

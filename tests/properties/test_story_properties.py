@@ -39,7 +39,7 @@ def test_every_run_can_be_told(seed: int, policy: str) -> None:
         assert one.billed >= 0
         assert one.starting <= one.held + 1e-6
         assert one.held <= float(one.billed) + 1e-6, "no trial holds what is not billed"
-    assert len(beats_of(story, Closing)) == 1 + sum(c.stage is None and c.times > 1 for c in story.chapters)
+    assert len(beats_of(story, Closing)) == 1 + sum(c.end and c.times > 1 for c in story.chapters)
     assert beats_of(story, Over)
     for trial in state.trials.values():
         became = fate(trial, story, state)

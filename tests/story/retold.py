@@ -88,7 +88,8 @@ def write_format1(home: Path, run: str, rows: Sequence[dict[str, Any]]) -> None:
     with sqlite3.connect(home / run / "journal.db") as raw:
         raw.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         raw.execute("INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.0')")
-        raw.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL, event BLOB, commands BLOB)")
+        columns = "seq INTEGER PRIMARY KEY, at REAL, event BLOB, commands BLOB"
+        raw.execute(f"CREATE TABLE events ({columns})")
         for seq, row in enumerate(rows, 1):
             parts = (json.dumps(row[part]).encode() for part in ("event", "commands"))
             raw.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], *parts))

@@ -15,8 +15,8 @@ import pytest
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
 from seerd.retelling import Moment, Retold, moment_of, retell
 from seerd.shell.journal import Journal
-from tests.scenarios.test_scenarios import SCENARIOS
 from seerd.version import VERSION
+from tests.scenarios.test_scenarios import SCENARIOS
 from tests.story.retold import MakeFacts, printed, write_format1, write_run
 
 OLD = Path(__file__).parent.parent / "journals" / "format1-killed-and-crashed.jsonl"
@@ -55,7 +55,8 @@ def test_the_command_tells_the_run_and_nothing_is_wider_than_the_terminal(home: 
     assert done.returncode == 0, done.stderr
     text = re.sub(r"\s+", " ", done.stdout)
     assert "stage 1 of 2, 0.1s to 3m20s: 2 trials x 2 GPUs and 5 trials x 1 GPU" in text
-    assert "the cloud takes m2.1 away at 3m20s; t0003, t0004, t0005, t0006 save and go on elsewhere" in text
+    moved = "t0003, t0004, t0005, t0006 save and go on elsewhere"
+    assert f"the cloud takes m2.1 away at 3m20s; {moved}" in text
     assert "the model: t0005, accuracy 0.600576 after 43 reports: the best of 7 with a confirmed checkpoint" in text
     assert text.rstrip().endswith("replayed 239 events: the same 45 commands came out")
     assert max(len(line) for line in done.stdout.splitlines()) <= columns
@@ -89,7 +90,8 @@ def _keys(value: object) -> set[str]:
 def test_a_trial_is_found_with_or_without_its_zeros(home: Path) -> None:
     life = told(home, trial="t5").told
     assert (life["trial"], life["fate"], life["handed_back"]) == ("t0005", "survived", True)
-    assert [attempt["on"][0]["instance"] for attempt in life["attempts"]] == ["m2.1", "m2.2", "m2.2"]
+    where = [attempt["on"][0]["instance"] for attempt in life["attempts"]]
+    assert where == ["m2.1", "m2.2", "m2.2"]
     assert [attempt["after_reports"] for attempt in life["attempts"]] == [0, 2, 7]
     page = printed(told(home, trial="t0003").page)
     assert "3rd of 5" in page
@@ -176,7 +178,7 @@ def test_a_missing_event_is_told(home: Path) -> None:
 
 def test_an_event_that_the_core_cannot_handle_is_told(home: Path) -> None:
     _replace(home, "event", 3, '"command":"2.0"', '"command":"2.3"')
-    with pytest.raises(ImpossibleEventError, match=r"event 3 \(InstanceReady at 30.050s\) cannot have"):
+    with pytest.raises(ImpossibleEventError, match=r"event 3 \(InstanceReady at 30.050s\)"):
         told(home)
 
 
