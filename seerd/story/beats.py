@@ -46,6 +46,10 @@ class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
     at_s: float
 
 
+class Decision(Beat, frozen=True, kw_only=True):
+    """Something that was decided, not something that happened."""
+
+
 SomeBeat = TypeVar("SomeBeat", bound=Beat)
 
 
@@ -59,7 +63,7 @@ def tell(kind: type[SomeBeat], state: State, source: object = None, **more: Any)
 # ------------------------------------------------------------ what the policy wanted
 
 
-class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
+class Planned(Decision, frozen=True, kw_only=True, tag="planned"):
     """An answer of the policy became the plan.
 
     because   why it had been asked; `trial`: whose report or end that was, if it was one's
@@ -77,7 +81,7 @@ class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
     note: str
 
 
-class Declined(Beat, frozen=True, kw_only=True, tag="declined"):
+class Declined(Decision, frozen=True, kw_only=True, tag="declined"):
     """The policy gave no plan that could be used, for the `failures`-th time in a row.
 
     detail    why, in words
@@ -98,7 +102,7 @@ it had crashed too often.
 """
 
 
-class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
+class Judged(Decision, frozen=True, kw_only=True, tag="judged"):
     """A trial was compared with others: it was number `place` of `of`, and the `best` first ones
     may go on.
 
@@ -127,7 +131,7 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
 # ------------------------------------------------------------ attempts of trials
 
 
-class Started(Beat, frozen=True, kw_only=True, tag="started"):
+class Started(Decision, frozen=True, kw_only=True, tag="started"):
     """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for
     the first line of training.
     """
@@ -140,7 +144,7 @@ class Started(Beat, frozen=True, kw_only=True, tag="started"):
     after_reports: int
 
 
-class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
+class Stopped(Decision, frozen=True, kw_only=True, tag="stopped"):
     """An attempt was asked to save and exit within `grace_s`, or was killed (not `saves`).
     `others`: trials that get its GPUs.
     """
@@ -188,7 +192,7 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
 # ------------------------------------------------------------ instances
 
 
-class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
+class Asked(Decision, frozen=True, kw_only=True, tag="asked"):
     """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them (None:
     the plan is not known), and there were `had`.
     """
@@ -201,7 +205,7 @@ class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
     had: int
 
 
-class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
+class HeldBack(Decision, frozen=True, kw_only=True, tag="held-back"):
     """Instances, or GPUs for a waiting trial (`trials`), are from now on not asked for."""
 
     why: HoldCause
@@ -249,7 +253,7 @@ class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
     trials: tuple[str, ...]
 
 
-class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
+class GivenBack(Decision, frozen=True, kw_only=True, tag="given-back"):
     """Instances were given back: `needed` were needed from then on (None: the plan is not known),
     and `had` had been there.
     """
@@ -263,7 +267,7 @@ class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
 # ------------------------------------------------------------ the run
 
 
-class Closing(Beat, frozen=True, kw_only=True, tag="closing"):
+class Closing(Decision, frozen=True, kw_only=True, tag="closing"):
     """The run is being ended.
 
     close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the
@@ -301,7 +305,7 @@ class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
     reopened: bool
 
 
-class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
+class Chosen(Decision, frozen=True, kw_only=True, tag="chosen"):
     """The model to hand back was chosen: the best confirmed checkpoint.
 
     why            "next": the one before could not be read

@@ -68,7 +68,7 @@ class Story:
         return [beat for beat in named if not isinstance(beat, Planned)]
 
     def write(self, beats: Sequence[AnyBeat], new: Sequence[str], state: State) -> None:
-        """Put what one event has brought into its chapter; `new`: trials that its plan asked for."""
+        """Put what one event has brought into its chapter; `new`: trials its plan asked for."""
         planned = any(isinstance(beat, Planned) for beat in beats)
         closed = any(isinstance(beat, Closing) for beat in beats)
         if not self.chapters or closed or self._turns(planned, new, state):

@@ -33,7 +33,13 @@ from seerd.story.chapters import Story, needed, wanted
 from seerd.story.facts import Beats, Before, Decided
 
 
-def decisions(before: Before, event: AnyEvent, decided: Decided, story: Story, state: State) -> Beats:
+def decisions(
+    before: Before,
+    event: AnyEvent,
+    decided: Decided,
+    story: Story,
+    state: State,
+) -> Beats:
     """What was decided with one event, in order; instances that come or go together are told so."""
     for one in decided:
         if isinstance(one, Adopted) and isinstance(event, PolicyAnswered):

@@ -29,22 +29,9 @@ from seerd.core.events import (
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import GONE, THERE, State, Trial
 from seerd.core.verdicts import Gone
+from seerd.story import beats
 from seerd.story.attempts import Attempt
-from seerd.story.beats import (
-    AnyBeat,
-    Came,
-    EndCause,
-    Ended,
-    Lost,
-    Noticed,
-    NotUsable,
-    Refused,
-    Remark,
-    Resumed,
-    StopWanted,
-    Then,
-    tell,
-)
+from seerd.story.beats import AnyBeat, tell
 from seerd.story.chapters import Story
 
 Decided = Sequence[AnyDecision]
@@ -52,7 +39,7 @@ Beats = Iterator[AnyBeat]
 
 ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
 """Events with which attempts end."""
-THENS: dict[TrialPhase, Then] = {
+THENS: dict[TrialPhase, beats.Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",
     TrialPhase.FAILED: "failed",
@@ -92,44 +79,44 @@ def facts(before: Before, event: AnyEvent, decided: Decided, story: Story, state
         case RunResumed():
             yield _resumed(event, decided, story, state)
         case StopAsked():
-            yield tell(StopWanted, state, event)
+            yield tell(beats.StopWanted, state, event)
         case InstanceReady() if event.instance in state.fleet.instances:
             after_s = state.now - story.asked_s.get(event.command, state.now)
-            yield tell(Came, state, event, asked=event.command, after_s=round(after_s, 3))
+            yield tell(beats.Came, state, event, asked=event.command, after_s=round(after_s, 3))
         case LaunchRefused() if event.command in state.fleet.instances:
             yield _refused(event, state)
         case InstanceNoticed():
             yield from _noticed(event, state)
         case PublishFailed() if (model := story.published) and model.id == event.command:
-            yield tell(NotUsable, state, event, trial=model.trial, detail=event.why)
+            yield tell(beats.NotUsable, state, event, trial=model.trial, detail=event.why)
         case Remarked():
-            yield tell(Remark, state, event)
+            yield tell(beats.Remark, state, event)
     if isinstance(event, ENDS):
         yield from _ends(before, event, decided, story, state)
 
 
-def _resumed(event: RunResumed, decided: Decided, story: Story, state: State) -> Resumed:
+def _resumed(event: RunResumed, decided: Decided, story: Story, state: State) -> beats.Resumed:
     gone = tuple(one.instance for one in decided if isinstance(one, Gone))
     silent_s = round(state.now - state.heard_at, 3)
     reopened = state.phase is RunPhase.RUNNING and story.chapters[-1].end
-    return tell(Resumed, state, event, gone=gone, silent_s=silent_s, reopened=reopened)
+    return tell(beats.Resumed, state, event, gone=gone, silent_s=silent_s, reopened=reopened)
 
 
-def _refused(event: LaunchRefused, state: State) -> Refused:
+def _refused(event: LaunchRefused, state: State) -> beats.Refused:
     again_s = state.fleet.launch_at
     again = state.phase is RunPhase.RUNNING and state.now < again_s < math.inf
     more = {"detail": event.why, "again_s": round(again_s, 3) if again else None}
-    return tell(Refused, state, instance=event.command, **more)
+    return tell(beats.Refused, state, instance=event.command, **more)
 
 
-def _noticed(event: InstanceNoticed, state: State) -> Iterator[Noticed]:
+def _noticed(event: InstanceNoticed, state: State) -> Iterator[beats.Noticed]:
     instance = state.fleet.instances.get(event.instance)
     if instance is not None and instance.phase in GONE:
         return
     there = dict.fromkeys(instance.busy.values()) if instance is not None else ()
     more = {"notice": event.what, "detail": event.why, "by_s": event.by}
     sure = event.what == "interruption"
-    yield tell(Noticed, state, event, sure=sure, trials=tuple(there), **more)
+    yield tell(beats.Noticed, state, event, sure=sure, trials=tuple(there), **more)
 
 
 # ------------------------------------------------------------ ends
@@ -155,10 +142,10 @@ def _ends(before: Before, event: AnyEvent, decided: Decided, story: Story, state
         yield ended
 
 
-def _lost(name: str, story: Story, state: State) -> Lost:
+def _lost(name: str, story: Story, state: State) -> beats.Lost:
     ended_s, why = _gone_s(name, state), state.fleet.instances[name].why
     trials = story.attempts.lose(name, ended_s)
-    return tell(Lost, state, instance=name, detail=why, ended_s=ended_s, trials=trials)
+    return tell(beats.Lost, state, instance=name, detail=why, ended_s=ended_s, trials=trials)
 
 
 def _gone_s(name: str, state: State) -> float:
@@ -166,12 +153,12 @@ def _gone_s(name: str, state: State) -> float:
     return state.now if instance is None or instance.ended_at is None else instance.ended_at
 
 
-def _ended(attempt: Attempt, event: AnyEvent, state: State) -> Ended:
+def _ended(attempt: Attempt, event: AnyEvent, state: State) -> beats.Ended:
     trial = state.trials[attempt.started.trial]
     how = _end_cause(attempt, trial, event)
     told = how in ("crashed", "refused", "lost", "silent")
     return tell(
-        Ended,
+        beats.Ended,
         state,
         attempt.started,
         how=how,
@@ -185,7 +172,7 @@ def _ended(attempt: Attempt, event: AnyEvent, state: State) -> Ended:
     )
 
 
-def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
+def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> beats.EndCause:
     if trial.fault is not None:
         refused = trial.fault == "crashed" and isinstance(event, OrderRefused)
         return "refused" if refused else trial.fault
@@ -199,7 +186,7 @@ def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
     return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
 
 
-def _then(attempt: Attempt, trial: Trial) -> Then:
+def _then(attempt: Attempt, trial: Trial) -> beats.Then:
     if trial.phase in THENS:
         return THENS[trial.phase]
     goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt

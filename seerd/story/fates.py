@@ -72,7 +72,7 @@ def _present(trial: Trial, beats: Sequence[AnyBeat]) -> tuple[FateKind, str]:
 
 
 def _at_the_end(stopped: Stopped, story: Story) -> bool:
-    """Whether it was asked to end because the run ended; or, where no reason is known, after that."""
+    """Whether it was asked to end because the run ended; if nobody knows why, after that."""
     if stopped.why != "unknown":
         return stopped.why in ("closing", "hard")
     ends = (beat for beat in story.chapters[-1].beats if isinstance(beat, Closing))

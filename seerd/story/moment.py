@@ -24,35 +24,10 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Instance, State, Trial
 from seerd.show import best
-from seerd.story.beats import (
-    AnyBeat,
-    Asked,
-    Chosen,
-    Closing,
-    Declined,
-    GivenBack,
-    HeldBack,
-    Judged,
-    Planned,
-    Started,
-    Stopped,
-)
+from seerd.story.beats import AnyBeat, Decision
 from seerd.story.chapters import Story, needed, wanted
 from seerd.story.told import beats_json
 from seerd.story.words import at
-
-DECISIONS = (
-    Planned,
-    Declined,
-    Judged,
-    Started,
-    Stopped,
-    Asked,
-    HeldBack,
-    GivenBack,
-    Closing,
-    Chosen,
-)
 
 Json = dict[str, Any]
 
@@ -170,5 +145,5 @@ def _asked(command: AnyCommand) -> str:
 
 def _last_decision(story: Story) -> list[AnyBeat]:
     """All that was decided with the last event that decided anything."""
-    decided = [beat for beat in story.beats if isinstance(beat, DECISIONS)]
+    decided = [beat for beat in story.beats if isinstance(beat, Decision)]
     return [beat for beat in decided if beat.event == decided[-1].event]
