@@ -16,12 +16,13 @@ from rich.console import Console, RenderableType
 from planner.space import Config
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
+from seerd.core.step import follow
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from seerd.story.beats import AnyBeat
 from seerd.story.chapters import Story
-from seerd.story.historian import Historian
+from seerd.story.historian import Follow, Historian
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -36,9 +37,9 @@ def story_of(world: World) -> tuple[State, Story]:
     return retold(world)
 
 
-def retold(world: World) -> tuple[State, Story]:
-    """Of a world that has run."""
-    state, historian = new_state(world.facts), Historian()
+def retold(world: World, go: Follow = follow) -> tuple[State, Story]:
+    """Of a world that has run; `go`: who leads the state from one event to the next."""
+    state, historian = new_state(world.facts), Historian(go)
     for event, decided in world.journal:
         historian.read(state, event, decided)
     return state, historian.story
