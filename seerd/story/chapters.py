@@ -74,7 +74,7 @@ class Story:
         if not self.chapters or closed or self._turns(planned, new, state):
             self._begin(state)
         chapter = self.chapters[-1]
-        if planned and chapter.stage is None and not chapter.end:
+        if planned and chapter.stage is None and not chapter.end and state.outline.stages:
             self._plan(chapter, state)
         chapter.beats += beats
 
@@ -103,7 +103,7 @@ class Story:
         chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
         chapter.stage = stage
         chapter.groups = wanted(state)
-        if chapter.times == 1 and stage < len(state.outline.stages):
+        if chapter.times == 1:
             chapter.planned_end_s = state.outline.stages[stage].end_s
 
 

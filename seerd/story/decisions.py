@@ -91,7 +91,8 @@ def _planned(verdict: Adopted, plan: PlanChange, story: Story, state: State) -> 
 
 
 def _declined(verdict: Declined, story: Story, state: State) -> beats.Declined:
-    stands = bool(story.chapters) and story.chapters[-1].stage is not None
+    earlier = story.chapters[-1].beats if story.chapters else ()
+    stands = any(isinstance(beat, beats.Planned) for beat in earlier)
     return tell(beats.Declined, state, verdict, detail=verdict.why, stands=stands)
 
 

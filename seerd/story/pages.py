@@ -107,8 +107,7 @@ def _title(chapter: Chapter, state: State) -> RenderableType:
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
     again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
     stages = len(state.outline.stages)
-    of = f" of {stages}" if stages else ""
-    stage = f"stage {chapter.stage + 1}{of}{again}, {when}{planned}"
+    stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
     return wrapped(f"{stage}: {sizes(chapter.groups) or 'nobody'}", "bold")
 
 

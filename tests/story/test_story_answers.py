@@ -8,6 +8,7 @@ import pytest
 from planner.memory import Memory
 from planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.core.again import AskingAgain, DecidingAgain
+from seerd.core.asking import Asking, outlined
 from seerd.core.commands import Launch
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -22,7 +23,7 @@ from seerd.core.events import (
     TrialReported,
     TrialStarted,
 )
-from seerd.core.plans import New, PlanChange, Put
+from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
 from seerd.story.beats import Declined, Ended, Planned
@@ -89,7 +90,18 @@ class Daemon:
 
 @pytest.fixture
 def daemon(facts: MakeFacts) -> Daemon:
-    return Daemon(facts())
+    return Daemon(outlined(facts()))
+
+
+def test_a_run_whose_outline_is_not_known_has_no_stages(facts: MakeFacts) -> None:
+    """As format 1 left it, and a later version went on."""
+    daemon = Daemon(facts())
+    daemon.train()
+    daemon.answer(20.1, WRONG)
+    state, story = told(daemon)
+    assert [(chapter.stage, chapter.end) for chapter in story.chapters] == [(None, False)]
+    assert beats_of(story, Declined)[0].stands
+    assert "None" not in printed(story_page(story, state))
 
 
 def told(daemon: Daemon) -> tuple[State, Story]:
@@ -197,10 +209,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def asked_often(facts: RunFacts, times: int) -> Daemon:
     """A run of the policy above."""
-    from seerd.core.asking import Asking
-    from seerd.core.plans import Order
-
-    daemon, asking = Daemon(facts), Asking(facts.problem, {}, Order(), plan=counting)
+    daemon, asking = Daemon(outlined(facts)), Asking(facts.problem, {}, Order(), plan=counting)
     for second in range(1, times + 1):
         answer = asking.ask(View(daemon.state.now, facts.mode, daemon.state.trials))
         question = daemon.question
