@@ -331,7 +331,7 @@ def replay(
     home: o.HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
-    """Rebuild a run from its journal, check that the same decisions come out, and tell why it went as it did.
+    """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
     Without options, stage by stage: who was compared with whom and went on, why instances came and went, what it cost. `--trial t3`: the life of
     one trial, and why it was stopped. `--at 12m`: what ran, was wanted, under way and paid then, and what had been decided last. With both, the
