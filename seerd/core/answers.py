@@ -84,13 +84,16 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
 
 
 def _too_many(state: State, change: PlanChange) -> Iterator[str]:
-    """More than there may be at one moment, on trials that may run."""
+    """More than there may be at one moment. The change is one of the present plan."""
     most = state.facts.problem.limits.max_gpus
     if most is None:
         return
     largest = max((put for put in change.put), key=lambda put: put.gpus, default=None)
     if largest is not None and largest.gpus > most:
         yield f"it gives {largest.trial} {largest.gpus} GPUs, and there may be {most}"
+    together = state.plan.order.gpus_after(change)
+    if together > most:
+        yield f"it gives its trials {together} GPUs together, and there may be {most}"
 
 
 def _wrong_time(state: State, change: PlanChange) -> Iterator[str]:

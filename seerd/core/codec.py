@@ -30,6 +30,14 @@ def decode_event(data: bytes) -> AnyEvent:
     return _events.decode(data)
 
 
+def is_kept(event: AnyEvent) -> bool:
+    """Whether a journal gives it back as it is: what others make up need not be JSON."""
+    try:
+        return decode_event(encode_event(event)) == event
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return False
+
+
 def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
     """A JSON list of objects with their `kind`."""
     return _encoder.encode(decided)

@@ -7,8 +7,10 @@ those that the cloud is taking away count until they are being given back.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from seerd.core.commands import Status
+from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, time_left
 from seerd.core.state import State
@@ -59,6 +61,16 @@ def launches(state: State) -> int:
 def affordable_one(state: State) -> bool:
     """Whether one more instance may be paid."""
     return affordable_launch(state, state.facts.cluster.gpus_per_instance)
+
+
+def with_one_more(state: State) -> State:
+    """The same with what one more instance costs from now on, to look ahead."""
+    cluster = state.facts.cluster
+    if cluster.billing == "held":
+        return state
+    expected = f"expected {len(state.ledger.open)}"
+    charge = Charge(expected, expected, cluster.gpus_per_instance, state.now, minimum_s=cluster.minimum_s)
+    return replace(state, ledger=state.ledger.beside(charge))
 
 
 def held_back(state: State) -> HoldCause | None:

@@ -88,11 +88,12 @@ class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Order:
     """The allocations of the present plan, most valuable first. Only `apply` changes it."""
 
-    __slots__ = ("_names", "_of")
+    __slots__ = ("_names", "_of", "gpus")
 
     def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
         self._of = {allocation.trial: allocation for allocation in allocations}
         self._names = list(self._of)
+        self.gpus = sum(allocation.gpus for allocation in self._of.values())
 
     def __iter__(self) -> Iterator[Allocation]:
         return map(self._of.__getitem__, self._names)
@@ -116,6 +117,11 @@ class Order:
         """What makes it of an empty one."""
         return tuple(_put(allocation, place) for place, allocation in enumerate(self))
 
+    def gpus_after(self, change: PlanChange) -> int:
+        """How many GPUs the next plan's allocations have together; `gpus`: those of this one."""
+        left = [*change.gone, *(put.trial for put in change.put if put.trial in self._of)]
+        return self.gpus - sum(self._of[name].gpus for name in left) + sum(put.gpus for put in change.put)
+
     def apply(self, change: PlanChange) -> None:
         """Go on to the next plan. Raises `ValueError` if the change is not one of this order."""
         placed = [put for put in change.put if put.place != STAYS]
@@ -123,6 +129,7 @@ class Order:
             raise ValueError("a trial without an allocation cannot keep its place")
         out = [*change.gone, *(put.trial for put in placed if put.trial in self._of)]
         self._names = _inserted(_without(self._names, out), placed)
+        self.gpus = self.gpus_after(change)
         for trial in change.gone:
             del self._of[trial]
         for put in change.put:

@@ -24,7 +24,7 @@ from seerd.core.commands import (
     TerminateCause,
 )
 from seerd.core.incumbent import incumbent, sign_of
-from seerd.core.launching import affordable_one, held_back, launches
+from seerd.core.launching import affordable_one, held_back, launches, with_one_more
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import affordable, alone_s, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
@@ -206,12 +206,15 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 
 def _launch(state: State) -> Iterator[Launch]:
-    """Every instance that is wanted and can be paid. What each may cost alone depends on how many there are."""
-    for _ in range(launches(state)):
-        if not affordable_one(state):
-            return
-        gpus = state.facts.cluster.gpus_per_instance
-        yield Launch(id=state.next_id, gpus=gpus, alone_s=alone_s(state), why=state.agenda.because)
+    """Every instance that is wanted and can be paid. What each may cost alone depends on how many
+    there will be, itself among them.
+    """
+    asked, ahead, most = 0, state, launches(state)
+    while asked < most and affordable_one(ahead):
+        asked, ahead = asked + 1, with_one_more(ahead)
+    alone, gpus = alone_s(ahead), state.facts.cluster.gpus_per_instance
+    for _ in range(asked):
+        yield Launch(id=state.next_id, gpus=gpus, alone_s=alone, why=state.agenda.because)
 
 
 def _unused(instance: Instance) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.model import View
+from seerd.core.codec import is_kept
 from seerd.core.commands import (
     AnyCommand,
     AskPolicy,
@@ -219,7 +220,12 @@ class Dispatch:
             self._core.emit(PolicyFailed(at=self._clock.now(), question=command.id, why=str(error)))
             return
         now = self._clock.now()
-        self._core.emit(PolicyAnswered(at=now, question=command.id, plan=answer.plan, memory=answer.memory))
+        answered = PolicyAnswered(at=now, question=command.id, plan=answer.plan, memory=answer.memory)
+        if is_kept(answered):
+            self._core.emit(answered)
+        else:
+            why = "the policy's answer has values that are not JSON, such as NaN"
+            self._core.emit(PolicyFailed(at=now, question=command.id, why=why))
 
     async def _launch(self, command: Launch) -> None:
         try:

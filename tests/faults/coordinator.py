@@ -18,7 +18,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
-from seerd.errors import JournalError
+from seerd.errors import JournalError, SeerdError
 from seerd.replay import replay
 from seerd.runs import lacks_its_model
 from seerd.shell.aws import retrying
@@ -31,9 +31,12 @@ from seerd.worlds import MARGIN_S
 from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
+from tests.faults.policy import Said, VirtualAsker
 from tests.faults.scenario import Kill, Scenario
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
+from tests.faults.versions import OTHER_RULES, Version
+from tests.recorded import differing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,13 @@ class Watching:
     said: Callable[[str], None]
     saw: Callable[[State, list[Entry]], None]
     over: Callable[[Daemon | None, BaseException | None], None]
+
+
+class NoRules:
+    """Whoever reads a run asks for none."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise AssertionError(f"the rule {name} is read where nothing is decided")
 
 
 class DoomedJournal(Journal):
@@ -79,6 +89,7 @@ class Coordinator:
         self.loop: Loop | None = None
         self.killed: list[Kill] = []
         self.state: State | None = None
+        self.said = Said()
         self._scenario = scenario
         self._ec2 = ec2
         self._hosts = hosts
@@ -114,8 +125,11 @@ class Coordinator:
             journal = DoomedJournal.create(path, EPOCH) if fresh else DoomedJournal.open(path)
             journal.coordinator = self  # type: ignore[attr-defined]
             self._journals.append(journal)
-            entries = sum(1 for _ in journal.entries())
-            state = replay(journal) if entries else new_state(self._scenario.facts)
+            begun = next(journal.entries(), None) is not None
+            rules = self._version().rules
+            state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
+            if begun:
+                self._look_recorded(journal, state)
             if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.ending != "interrupted":
                 loop.kill()
                 self._watching.over(None, None)
@@ -123,7 +137,7 @@ class Coordinator:
             daemon = Daemon(state, journal, self._world(loop), self._watched)
             self.state = state
             first = RunStarted(at=daemon.clock.now(), facts=state.facts)
-            work = daemon.begin(first) if not entries else daemon.resume()
+            work = daemon.resume() if begun else daemon.begin(first)
             loop.spawn(work, lambda task: self._ended(loop, daemon, task))
 
     def bury(self) -> None:
@@ -151,6 +165,26 @@ class Coordinator:
             self._watching.said(f"event {entry.seq}: {entry.event}")
             for command in entry.commands:
                 self._watching.said(f"    -> {_short(command)}")
+
+    def _version(self) -> Version:
+        """Of this process."""
+        version = self._scenario.version(self._incarnation)
+        if self._incarnation > 1 and version != self._scenario.version(self._incarnation - 1):
+            self.shared.chance.injected[OTHER_RULES] += 1
+        return version
+
+    def _look_recorded(self, journal: Journal, read: State) -> None:
+        """The journal alone gives the state that the process before had, whatever the rules are."""
+        wrong = self.shared.wrong
+        try:
+            ruleless = replay(journal, NoRules())  # type: ignore[arg-type]
+        except SeerdError as error:
+            wrong.append(f"it cannot be read without rules: {error}")
+        else:
+            wrong += [f"read with other rules: {what}" for what in differing(ruleless, read)]
+        kept = self.state
+        if kept is not None and kept.seq == read.seq:  # else it was killed before it had committed
+            wrong += [f"read and kept: {what}" for what in differing(read, kept)]
 
     def _before_step(self) -> None:
         self.steps += 1
@@ -191,12 +225,16 @@ class Coordinator:
         cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))
         provider = Ec2Provider(self._settings(), self._door, cloud)
         store = VirtualStore(shared.objects, shared.timeline, shared.chance)
+        facts, version = scenario.facts, scenario.version(self._incarnation)
+        stages = 0 if facts.outline is None else len(facts.outline.stages)
+        asker = VirtualAsker(facts.problem, version, stages, shared, self.said)
         job = Job(
             "source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0
         )
         return World(
             provider,
             store,
+            asker,
             job,
             run=scenario.facts.run,
             metric="accuracy",

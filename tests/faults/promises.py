@@ -9,10 +9,13 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from seerd.core.events import TrialCheckpointed
+from seerd.core.commands import StartTrial
+from seerd.core.events import PolicyAnswered, TrialCheckpointed
 from seerd.core.incumbent import incumbent
 from seerd.core.invariants import violations
+from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
+from seerd.core.verdicts import Adopted, Declined
 from seerd.errors import SeerdError
 from seerd.replay import replay
 from seerd.shell.daemon import Daemon
@@ -78,6 +81,9 @@ class Promises:
         if any(isinstance(entry.event, TrialCheckpointed) for entry in entries):
             self._confirmed_is_restorable(state)
         self._progress_counts_once(state)
+        for entry in entries:
+            self._nonsense_is_not_carried_out(entry)
+        self._a_policy_is_not_waited_for_for_ever(state)
 
     def _excused_gpu_s(self) -> float:
         """What nobody could have saved: a machine that is dead or whose agent hangs, while no daemon could reach EC2; one without an agent,
@@ -125,6 +131,27 @@ class Promises:
             tail = [report.epoch for report in trial.history[-3:]]
             if tail != sorted(set(tail)):
                 self.broken(f"the reports of {trial.id} are {tail}")
+
+    def _nonsense_is_not_carried_out(self, entry: Entry) -> None:
+        """A plan with a mistake in it is not adopted, one without is not declined, and nobody
+        starts who was not asked for.
+        """
+        said = self._play.coordinator.said
+        for decision in entry.decided:
+            if isinstance(decision, StartTrial) and decision.config not in said.meant.get(decision.trial, ()):
+                self.broken(f"{decision.trial} starts with {decision.config}, and no policy wanted that")
+        if not isinstance(entry.event, PolicyAnswered):
+            return
+        mad = said.is_nonsense(entry.event.plan)
+        for decision in entry.decided:
+            if isinstance(decision, Adopted) and mad:
+                self.broken(f"nonsense is the plan: {entry.event}")
+            if isinstance(decision, Declined) and not mad:
+                self.broken(f"a plan is declined: {decision.why}; {entry.event}")
+
+    def _a_policy_is_not_waited_for_for_ever(self, state: State) -> None:
+        if state.phase is RunPhase.RUNNING and state.plan.failures >= state.rules.max_failures:
+            self.broken(f"the policy has failed {state.plan.failures} times, and the run goes on")
 
     # ------------------------------------------------------------ at the end
 

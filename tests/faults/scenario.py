@@ -16,7 +16,9 @@ from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planning import plan_for
+from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script
+from tests.faults.versions import NAMES, Version, some_versions
 from tests.faults.weather import Span, Weather
 
 SLOW_STORE = 0.15
@@ -97,6 +99,23 @@ SPANS: dict[str, tuple[float, float]] = {
 """What may go wrong for a while, or at a moment: how long."""
 
 
+POLICY: dict[str, tuple[float, float]] = {
+    LATE: (0.05, 0.5),
+    SILENT: (0.01, 0.15),
+    RAISES: (0.01, 0.2),
+    DIES: (0.01, 0.2),
+    TALKS_NONSENSE: (0.05, 0.4),
+    GREEDY: (0.01, 0.2),
+}
+"""What may go wrong at every question to the policy, as `RATES`."""
+
+BROKEN_S = 1.0, 40.0
+"""For so long a policy may be of no use at all."""
+
+EVERYTHING = frozenset({*RATES, *SPANS, *POLICY, BROKEN, *NAMES, "daemon killed"})
+"""All that can go wrong, by the names under which it is counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kill:
     """The daemon is killed: before its `step`-th step, or at its `write`-th journal write (`after` it, or before); it comes back after
@@ -111,7 +130,11 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run and its world. `promised_gpu_s`: what it may be billed; None: what its limits say."""
+    """One run and its world.
+
+    promised_gpu_s  what it may be billed; None: what its limits say
+    versions        of its daemon's processes, one after the other; later ones are of the last
+    """
 
     seed: int
     facts: RunFacts
@@ -120,17 +143,26 @@ class Scenario:
     kills: tuple[Kill, ...]
     boot_s: float = 180.0
     promised_gpu_s: float | None = None
+    versions: tuple[Version, ...] = ()
 
     @property
     def parts(self) -> list[str]:
         """What could be left out of it."""
-        return [*self.weather.names, *(f"kill {place}" for place in range(len(self.kills)))]
+        versions = [f"version {place}" for place, one in enumerate(self.versions) if one != Version()]
+        return [*self.weather.names, *(f"kill {place}" for place in range(len(self.kills))), *versions]
+
+    def version(self, incarnation: int) -> Version:
+        """Of its daemon's first process, second, and so on."""
+        return self.versions[min(incarnation, len(self.versions)) - 1] if self.versions else Version()
 
     def without(self, part: str) -> Scenario:
         """The same without one of its parts."""
         if part.startswith("kill "):
             gone = int(part.removeprefix("kill "))
             return replace(self, kills=tuple(kill for place, kill in enumerate(self.kills) if place != gone))
+        if part.startswith("version "):
+            here = int(part.removeprefix("version "))
+            return replace(self, versions=(*self.versions[:here], Version(), *self.versions[here + 1 :]))
         return replace(self, weather=self.weather.without(part))
 
 
@@ -148,7 +180,10 @@ def scenario(seed: int) -> Scenario:
     if clock.random() < WRONG_CLOCK:
         spans = {"clock set wrong": (some_span(clock, deadline_s, 5.0, 400.0),)}
         weather = replace(weather, spans={**weather.spans, **spans})
-    return Scenario(seed, facts, script, weather, kills)
+    policy = random.Random(f"policy {seed}")
+    weather = with_policy(weather, policy, deadline_s)
+    versions = some_versions(random.Random(f"versions {seed}"))
+    return Scenario(seed, facts, script, weather, kills, versions=versions)
 
 
 def some_run(rng: random.Random, seed: int) -> RunFacts | None:
@@ -187,6 +222,7 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         mode=rng.choice(["max", "max", "min"]),  # type: ignore[arg-type]
         problem=planned.problem,
         cluster=planned.cluster,
+        outline=planned.outline,
     )
 
 
@@ -224,6 +260,17 @@ def some_weather(rng: random.Random, deadline_s: float) -> Weather:
         for name, lasts in SPANS.items()
         if rng.random() < share
     }
+    return Weather(rates, spans)
+
+
+def with_policy(weather: Weather, rng: random.Random, deadline_s: float) -> Weather:
+    """With a policy that is not always well, in half of the runs."""
+    rates, spans, share = dict(weather.rates), dict(weather.spans), rng.choice([0.0, 0.0, 0.3, 0.6])
+    for name, (least, most) in POLICY.items():
+        if rng.random() < share:
+            rates[name] = least * (most / least) ** rng.random()
+    if rng.random() < share / 3:
+        spans[BROKEN] = (some_span(rng, deadline_s, *BROKEN_S),)
     return Weather(rates, spans)
 
 

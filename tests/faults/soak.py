@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tests.faults.scenario import RATES, SPANS, scenario
+from tests.faults.scenario import EVERYTHING, scenario
 from tests.faults.world import Report, play
 
 BURY_EVERY = 20
@@ -35,7 +35,7 @@ class Soaked:
     @property
     def missing(self) -> list[str]:
         """What can go wrong and never has."""
-        return sorted((set(RATES) | set(SPANS) | {"daemon killed"}) - self.injected.keys())
+        return sorted(EVERYTHING - self.injected.keys())
 
     @property
     def seeds_per_s(self) -> float:

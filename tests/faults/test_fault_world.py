@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scenario import RATES, SPANS, Kill, Scenario, scenario
+from tests.faults.scenario import EVERYTHING, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
 from tests.faults.weather import Weather
@@ -41,9 +41,8 @@ def test_no_promise_is_broken_whatever_goes_wrong(soaked: Soaked) -> None:
 
 
 def test_what_has_not_gone_wrong_is_known(soaked: Soaked) -> None:
-    everything = set(RATES) | set(SPANS) | {"daemon killed"}
-    assert set(soaked.missing) == everything - soaked.injected.keys() < everything
-    assert replace(soaked, injected=dict.fromkeys(everything, 1)).missing == []
+    assert set(soaked.missing) == EVERYTHING - soaked.injected.keys() < EVERYTHING
+    assert replace(soaked, injected=dict.fromkeys(EVERYTHING, 1)).missing == []
 
 
 def test_a_seed_is_one_run_in_every_process() -> None:
@@ -80,7 +79,7 @@ def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there
 
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
-    return replace(scenario(seed), kills=(), weather=Weather())
+    return replace(scenario(seed), kills=(), weather=Weather(), versions=())
 
 
 def test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others(tmp_path: Path) -> None:

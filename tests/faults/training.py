@@ -54,6 +54,7 @@ class Shared:
     training: dict[tuple[str, int], str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     best_told: dict[str, int] = field(default_factory=dict)
+    most_gpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,8 @@ class Run:
                 shared.wrong.append(f"{self.key} begins on {self.instance} while {holder} runs on {instance}")
         for gpu in self.start.gpus:
             shared.training[self.instance, gpu] = self._name
+        if shared.most_gpus is not None and len(shared.training) > shared.most_gpus:
+            shared.wrong.append(f"{self.key} begins, and {len(shared.training)} GPUs are in use then")
 
     @property
     def _name(self) -> str:

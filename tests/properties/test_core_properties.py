@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -24,6 +23,7 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from tests.recorded import recorded
 
 SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "200"))
 BOHB_SEEDS = max(4, SEEDS // 50)
@@ -142,19 +142,6 @@ def lose_one(world: World, rng: random.Random) -> None:
     alive = [machine.id for machine in world.fleet.machines.values() if machine.alive]
     if alive and world.up:
         world.lose(rng.choice(alive))
-
-
-def recorded(state: State) -> dict[str, object]:
-    """Everything that a journal gives back: all but what is derived, and the rules."""
-    found = {field.name: deepcopy(getattr(state, field.name)) for field in fields(state)}
-    for name in ("rules", "aims", "agenda"):
-        del found[name]
-    for trial in found["trials"].values():
-        trial.target = None
-    for instance in found["fleet"].instances.values():
-        instance.claims = {}
-    found["plan"].order = list(found["plan"].order)
-    return found
 
 
 def check_accounts(world: World, state: State) -> None:
