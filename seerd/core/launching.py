@@ -7,10 +7,12 @@ those that the cloud is taking away count until they are being given back.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from seerd.core.commands import Status
+from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.limits import affordable_launch, time_left
+from seerd.core.limits import affordable_launch, alone_s, time_left
 from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
 
@@ -54,6 +56,22 @@ def launches(state: State) -> int:
             more, cluster.max_instances - state.fleet.present
         )  # the same machines again, once they have been left
     return more
+
+
+def asked_together(state: State) -> tuple[int, float | None]:
+    """How many instances are asked for now, and how long each may run without an agent, beside all the others."""
+    most, asked = launches(state), 0
+    ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
+    while asked < most and affordable_one(ahead):
+        asked += 1
+        _charge_one(ahead, f"one of {asked}")
+    return asked, alone_s(ahead) if asked else None
+
+
+def _charge_one(ahead: State, name: str) -> None:
+    cluster = ahead.facts.cluster
+    if cluster.billing == "rented":
+        ahead.ledger.start(Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s))
 
 
 def affordable_one(state: State) -> bool:
