@@ -195,6 +195,7 @@ def _convert(old: Journal) -> None:
         new.append(entries)
         _in_one_file(new)
     _copy(old, older(old.path, old.format))
+    old.close()  # whoever reads it keeps its log
     with Journal(_connect(old.path, "rw"), old.path) as copied:
         _in_one_file(copied)
     try:

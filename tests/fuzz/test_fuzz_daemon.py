@@ -209,7 +209,9 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
         made = RunFacts(run="r", name="r", metric="accuracy", mode="max", problem=problem, cluster=cluster)
         facts = outlined(made)
         store = folder / "store"
-        machines: Any = Machines(folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)])
+        machines: Any = Machines(
+            folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)]
+        )
         policy = PolicyProcess(problem)
         world = World(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best")
         with Journal.create(folder / "journal.db", time.time()) as journal, (folder / "out").open("w") as out:
