@@ -45,7 +45,7 @@ def answer(state: State) -> PolicyAnswered:
 
 
 def reconciled_again(state: State) -> list[AnyDecision]:
-    """What is asked for if every trial and every instance is looked at once more: nothing may be."""
+    """What is asked for if all trials and instances are looked at once more: nothing may be."""
     assert not state.agenda.hold, "no plan is about to come, for which everything would wait"
     state.agenda.touched = dict.fromkeys(state.trials)
     state.agenda.idle = dict.fromkeys(state.fleet.instances)
