@@ -32,6 +32,7 @@ from seerd.core.events import (
     PolicyAnswered,
     PolicyFailed,
     RunFacts,
+    RunResumed,
     RunStarted,
     StopAsked,
     TimerFired,
@@ -103,7 +104,7 @@ class Run:
     def come(self) -> list[AnyDecision]:
         """The instance is there."""
         (launch,) = (c for c in self.state.under_way.values() if isinstance(c, Launch))
-        common = {"command": launch.id, "instance": "i", "gpus": 8}
+        common = {"command": launch.id, "instance": "i", "gpus": launch.gpus}
         return self.tell(InstanceReady(at=self.at, running_since=self.at, **common))
 
     def fact(self, kind: type, name: str, /, **fields: Any) -> list[AnyDecision]:
@@ -472,6 +473,33 @@ def test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_an
     assert not of(Command, freed)
     decided = run.answer(PlanChange(put=(Put("out", 4, 0, None, STAYS),), ask_at_s=40.0))
     assert [(len(start.gpus), start.trial) for start in of(StartTrial, decided)] == [(4, "out")]
+
+
+def test_an_instance_may_come_while_a_resumed_run_waits_for_its_policy(facts: MakeFacts) -> None:
+    """It has been asked for by the daemon before, and has another name by the time of the answer."""
+    run = Run(facts(billing="rented", gpus=4, budget_gpu_s=2000.0))
+    run.answer(PlanChange(new=(New("a", LR),), put=(Put("a", 4, 0, None, 0),), ask_at_s=20.0))
+    run.wake()
+    run.tell(RunResumed(at=run.at, alive=()))
+    asked = run.question
+    assert not of(Command, run.come())
+    assert run.question == asked
+    (start,) = of(StartTrial, run.answer(PlanChange(ask_at_s=30.0)))
+    assert start.trial == "a"
+    run.wake()
+    assert of(StopTrial, run.answer(PlanChange(gone=("a",), ask_at_s=40.0)))
+    assert [end.instance for end in of(Terminate, run.exit("a"))] == ["i"]
+
+
+def test_an_instance_that_came_and_is_not_wanted_any_more_is_given_back(facts: MakeFacts) -> None:
+    """The same, and the answer wants nothing."""
+    run = Run(facts(billing="rented", gpus=4, budget_gpu_s=2000.0))
+    run.answer(PlanChange(new=(New("a", LR),), put=(Put("a", 4, 0, None, 0),), ask_at_s=20.0))
+    run.wake()
+    run.tell(RunResumed(at=run.at, alive=()))
+    run.come()
+    ends = of(Terminate, run.answer(PlanChange(gone=("a",), ask_at_s=30.0)))
+    assert [end.instance for end in ends] == ["i"]
 
 
 def test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open(run: Run) -> None:
