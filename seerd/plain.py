@@ -35,7 +35,7 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined
 from seerd.units import format_duration, format_gpu_time
@@ -128,12 +128,10 @@ def _text(event: Event, state: State) -> str | None:
 def _(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
-    if not state.outline.stages:
-        trials = state.facts.problem.params.name
-    else:
-        trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}"
+    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}, "
+    trials = trials if state.outline.stages else ""
     budget = format_gpu_time(limits.budget_gpu_s)
-    return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
+    return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
 @_text.register

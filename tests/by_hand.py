@@ -8,9 +8,10 @@ from __future__ import annotations
 from planner.model import View
 from seerd.core.asking import Asking, outlined
 from seerd.core.commands import AnyCommand
-from seerd.core.enact import AnyDecision
+from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import AnyEvent, PolicyAnswered, RunFacts, RunResumed
 from seerd.core.plans import Order
+from seerd.core.reconcile import reconcile
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, step, unfinished
 
@@ -41,3 +42,21 @@ def answer(state: State) -> PolicyAnswered:
     asking = Asking(state.facts.problem, plan.memory, Order(plan.order))
     found = asking.ask(View(state.now, state.facts.mode, state.trials))
     return PolicyAnswered(at=state.now, question=plan.question or "", plan=found.plan, memory=found.memory)
+
+
+def reconciled_again(state: State) -> list[AnyDecision]:
+    """What is asked for if all trials and instances are looked at once more: nothing may be."""
+    assert not state.agenda.hold, "no plan is about to come, for which everything would wait"
+    state.agenda.touched = dict.fromkeys(state.trials)
+    state.agenda.idle = dict.fromkeys(state.fleet.instances)
+    state.agenda.refit = True
+    return reconciled(state)
+
+
+def reconciled(state: State) -> list[AnyDecision]:
+    """What is asked for now, written down."""
+    asked: list[AnyDecision] = []
+    for decision in reconcile(state):
+        asked.append(decision)
+        enact(state, decision)
+    return asked

@@ -98,9 +98,9 @@ class Journal:
         _remove(new_path)
         entries = list(self.entries())
         with Journal.create(new_path, self.origin) as new:
-            new._set("converted", f"from format {self.format}")
+            new._set("converted", f"from format {self.format}")  # noqa: SLF001
             new.append(entries)
-            new._into_one_file()
+            new._into_one_file()  # noqa: SLF001
         kept = older(self.path, self.format)
         _remove(kept)
         try:
