@@ -215,16 +215,16 @@ def simulate(
 @app.command(name="list")
 def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """All runs, the newest last."""
-    from seerd import runs, show
+    from seerd import replay, show
     from seerd.errors import JournalError
     from seerd.tables import runs_table
 
     rows = []
     for folder in c.home(home).runs():
         try:
-            state = runs.read(folder)
+            state = replay.read(folder)
         except JournalError as error:
-            print(f"seerd: {c.harmless(str(error))}", file=sys.stderr)
+            rows.append(show.unreadable(folder.run, str(error)))
         else:
             rows.append(show.result(state, c.status(folder, state)))
     c.tell({"runs": rows}, None if json else runs_table(rows))
@@ -233,12 +233,12 @@ def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
 @app.command()
 def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has tried, and its best model."""
-    from seerd import runs
+    from seerd import replay
     from seerd import show as views
     from seerd.summary import summary
 
     folder = c.home(home).find(run)
-    state = runs.read(folder)
+    state = replay.read(folder)
     c.tell(views.details(state, c.status(folder, state)), None if json else summary(state))
 
 
@@ -276,11 +276,11 @@ def logs(
 @app.command()
 def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has cost, and for what: spent, committed and allowed."""
-    from seerd import runs, show
+    from seerd import replay, show
     from seerd.tables import ledger_table
 
     folder = c.home(home).find(run)
-    state, origin = runs.read_with_origin(folder)
+    state, origin = replay.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
     told = show.ledger(state, now_s)
     c.tell(told, None if json else ledger_table(told))
@@ -296,15 +296,16 @@ def best(
     json: o.JsonOpt = False,
 ) -> None:
     """The best model of a run: its configuration and its checkpoint."""
-    from seerd import runs, show
+    from seerd import replay, show
     from seerd.errors import NoModelError
+    from seerd.shell.home import copy_result
 
     folder = c.home(home).find(run)
-    found = show.best(runs.read(folder))
+    found = show.best(replay.read(folder))
     if found is None or found["checkpoint"] is None:
         raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
     if to is not None:
-        found["checkpoint"] = str(runs.copy_result(folder, to))
+        found["checkpoint"] = str(copy_result(folder, to))
     text = f"{found['trial']}  {found['metric']:.6g}\n{jsonlib.dumps(found['config'])}\n{found['checkpoint']}"
     c.tell(found, None if json else text)
 
@@ -330,7 +331,7 @@ def replay(
     home: o.HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
-    """Rebuild a run from its journal, check that the same decisions come out, and tell why it went as it did.
+    """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
     Without options, stage by stage: who was compared with whom and went on, why instances came and went, what it cost. `--trial t3`: the life of
     one trial, and why it was stopped. `--at 12m`: what ran, was wanted, under way and paid then, and what had been decided last. With both, the

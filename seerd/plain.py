@@ -11,6 +11,7 @@ from itertools import groupby
 
 from planner.space import Config, Value
 from seerd.core.attempts import crash_text
+from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
     Event,
@@ -21,6 +22,8 @@ from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
     OrderRefused,
+    PolicyAnswered,
+    PolicyFailed,
     PublishFailed,
     Remarked,
     RunResumed,
@@ -32,8 +35,9 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State, Trial
+from seerd.core.verdicts import Adopted, Closing, Declined
 from seerd.units import format_duration, format_gpu_time
 
 ENDINGS = {
@@ -49,16 +53,43 @@ LATE_S = 2.0
 """A stage is said to begin when a timer fires at its start, or so much later on a machine that is busy."""
 
 
-def line_of(event: AnyEvent, state: State) -> str | None:
-    """The line for an event; `state` is what was after it. Of a trial that there is not, whatever an agent says, nothing is told."""
+def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
+    """The line for an event and what was decided; `state` is what was after it. Of a trial that there is not, whatever an agent says, nothing
+    is told.
+    """
     if isinstance(event, TrialTraining | TrialReported | TrialExited) and event.trial not in state.trials:
         return None
-    text = _text(event, state)
+    text = _decided(event, state, decided) or _text(event, state)
     return None if text is None else "\n".join(map(printable, f"{event.at:7.1f}s  {text}".split("\n")))
 
 
+def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
+    """What was decided without somebody having asked for it."""
+    if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
+        return None
+    for decision in decided:
+        match decision:
+            case Closing() if decision.status in ENDINGS:
+                return f"{ENDINGS[decision.status]}: trials save and exit"
+            case Declined():
+                return f"the policy gave no plan that can be used: {decision.why}; the last one stands"
+            case Adopted() if _begins(event, state):
+                return stage_text(state)
+            case _:
+                pass
+    return None
+
+
+def _begins(event: AnyEvent, state: State) -> bool:
+    """Whether a stage behind the first one begins now."""
+    stage, stages = state.plan.stage, state.outline.stages
+    return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
+
+
 def stage_text(state: State) -> str:
-    """Which stage it is, and who runs in it."""
+    """Which stage it is, and who runs in it; empty where that was not recorded."""
+    if not state.outline.stages:
+        return ""
     stage = state.outline.stages[state.plan.stage]
     groups = ", ".join(
         f"{group.trials} trial{'s' * (group.trials > 1)} x {group.gpus_per_trial} GPU{'s' * (group.gpus_per_trial > 1)}"
@@ -97,9 +128,10 @@ def _text(event: Event, state: State) -> str | None:
 def _(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
-    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}"
+    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}, "
+    trials = trials if state.outline.stages else ""
     budget = format_gpu_time(limits.budget_gpu_s)
-    return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
+    return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
 @_text.register
@@ -117,18 +149,10 @@ def _(event: StopAsked, state: State) -> str:
 
 
 @_text.register
-def _(event: TimerFired, state: State) -> str | None:
-    if state.phase is RunPhase.CLOSING and state.ending is not None:
-        return f"{ENDINGS[state.ending]}: trials save and exit"
-    if state.plan.stage and 0 <= event.at - state.outline.stages[state.plan.stage].start_s < LATE_S:
-        return stage_text(state)
-    return None
-
-
-@_text.register
 def _(event: InstanceReady, state: State) -> str:
     first = next(i.id for i in state.fleet.instances.values() if i.ready_at is not None)
-    stage = f"; {stage_text(state)}" if first == event.instance else ""
+    text = stage_text(state) if first == event.instance else ""
+    stage = f"; {text}" if text else ""
     return f"{event.instance} is ready with {event.gpus} GPU slot{'s' * (event.gpus > 1)}{stage}"
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.forecast import Forecast
 from planner.model import Impossible, Stage
 from planner.stages import instances_for
 
 if TYPE_CHECKING:
+    from planner.forecast import Forecast
     from seerd.planning import Planned
 
 Json = dict[str, Any]

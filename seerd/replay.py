@@ -5,15 +5,31 @@ The one rule: nothing is decided, written or carried out, so any later version r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from seerd.core.events import RunStarted
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent, RunStarted
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import follow as follow_one
 from seerd.errors import ImpossibleEventError, JournalError
+from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
+
+Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
+"""Leads a state by one event and what was decided with it."""
+
+
+def read(folder: RunFolder) -> State:
+    """The state at the end of a run's journal, whether its daemon lives or not."""
+    return read_with_origin(folder)[0]
+
+
+def read_with_origin(folder: RunFolder) -> tuple[State, float]:
+    """The same, and when the run began, in seconds since 1970."""
+    with Journal.open(folder.journal, read_only=True) as journal:
+        return replay(journal), journal.origin
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
@@ -34,12 +50,12 @@ def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry
     return new_state(first.event.facts, rules), chain([first], entries)
 
 
-def follow(state: State, entries: Iterable[Entry]) -> None:
-    """Read further entries."""
+def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
+    """Read further entries; `go`: how, for whoever looks at each."""
     for entry in entries:
         in_order(state, entry)
         try:
-            follow_one(state, entry.event, entry.decided)
+            go(state, entry.event, entry.decided)
         except Exception as error:
             raise ImpossibleEventError(entry.seq, entry.event, error) from error
 

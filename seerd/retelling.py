@@ -1,6 +1,7 @@
 """What `seerd replay` tells: of a whole run, of one trial, or of one moment.
 
-The one rule: the whole journal is replayed and compared, whatever part of it is told.
+The one rule: the whole journal is read and decided again, whatever part of it is told; where this
+version would decide otherwise, the story is the one that was recorded.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from planner.names import same_trial
+from seerd.core.again import DecidingAgain, Difference
+from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
+from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
-from seerd.replay import begin, follow
+from seerd.plain import printable
+from seerd.replay import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
 from seerd.show import status_of
-from seerd.story.historian import Historian, Story
+from seerd.story.chapters import Story
+from seerd.story.historian import Historian
+from seerd.story.layout import wrapped
 from seerd.story.moment import moment_json
 from seerd.story.moment_page import moment_page
 from seerd.story.pages import story_page
@@ -26,13 +33,20 @@ from seerd.story.told import story_json, trial_json
 from seerd.story.trial_page import trial_page
 from seerd.story.words import at, count
 from seerd.units import parse_duration
+from seerd.version import VERSION
+
+MOST_SHOWN = 500
+"""So many characters of what was decided are shown."""
+UNKNOWN = "nothing was decided again: its format (1) has only commands of what was decided"
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a story is told: `at_s` seconds since the run began, or until the event with this number."""
+    """Until when a story is told: `at_s` seconds since the run began, or until the event with this
+    number.
+    """
 
     at_s: float | None = None
     event: int | None = None
@@ -65,31 +79,43 @@ def moment_of(text: str) -> Moment:
 
 
 def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Retold:
-    """Replay the journal and tell of it; `alive`: somebody runs the run. Raises `JournalError`, `UsageError`."""
+    """Read the journal, decide again, and tell of it; `alive`: somebody runs the run. Raises
+    `JournalError`, `UsageError`.
+    """
     state, entries = begin(journal)
-    historian = Historian()
+    again = DecidingAgain() if _comparable(journal, state) else None
+    go: Go = follow_one if again is None else again.follow
+    historian = Historian(go)
     rest = _walk(state, entries, historian, until)
     moment_s = _moment(state, until, later=bool(rest))
     retold = _tell(historian.story, state, trial, moment_s, status_of(state, alive))
-    events, commands = historian.story.events, historian.story.commands
-    if rest:
-        rest_of = list(entries)
-        follow(state, [*rest, *rest_of])
-        events += len(rest) + len(rest_of)
-        commands += sum(len(entry.commands) for entry in [*rest, *rest_of])
-    told = {**retold.told, "events": events, "commands": commands, "same": True}
-    same = f"replayed {count(events, 'event')}: the same {count(commands, 'command')} came out"
-    return Retold(told, Group(retold.page, Text(same)))
+    rest += entries if rest else ()
+    follow(state, rest, go)
+    events = historian.story.events + len(rest)
+    commands = historian.story.commands + sum(len(entry.commands) for entry in rest)
+    compared = _compared(again, journal.version, events, commands)
+    return Retold({**retold.told, **compared.told}, Group(retold.page, compared.page))
 
 
-def _walk(state: State, entries: Iterator[Entry], historian: Historian, until: Moment | None) -> list[Entry]:
-    """Step up to the moment; the first entry behind it, if there is one."""
+def _comparable(journal: Journal, state: State) -> bool:
+    """Whether all that was decided was recorded: so it is since format 2."""
+    return journal.format == FORMAT and state.facts.outline is not None
+
+
+def _walk(
+    state: State,
+    entries: Iterator[Entry],
+    historian: Historian,
+    until: Moment | None,
+) -> list[Entry]:
+    """Read up to the moment; the first entry behind it, if there is one."""
     for entry in entries:
         if until is not None and until.before(entry):
             if state.seq == 0:
-                raise UsageError(f"nothing had happened yet: the first event is at {at(entry.event.at)}")
+                first = at(entry.event.at)
+                raise UsageError(f"nothing had happened yet: the first event is at {first}")
             return [entry]
-        follow(state, [entry], historian.step)
+        follow(state, [entry], historian.read)
     return []
 
 
@@ -99,12 +125,19 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
         return None
     if until.event is not None:
         if not 0 < until.event <= state.seq:
-            raise UsageError(f"the journal of {state.facts.run} has events 1 to {state.seq}, and no {until.event}")
+            known = f"the journal of {state.facts.run} has events 1 to {state.seq}"
+            raise UsageError(f"{known}, and no {until.event}")
         return state.now
     return until.at_s if later else state.now
 
 
-def _tell(story: Story, state: State, trial: str | None, moment_s: float | None, status: str) -> Retold:
+def _tell(
+    story: Story,
+    state: State,
+    trial: str | None,
+    moment_s: float | None,
+    status: str,
+) -> Retold:
     if trial is not None:
         told = trial_json(_trial(state, trial), story, state)
         return Retold(told, trial_page(told, story, state))
@@ -122,3 +155,51 @@ def _trial(state: State, name: str) -> Trial:
     known = list(state.trials)
     some = f"; there are {known[0]} to {known[-1]}" if known else "; it has none yet"
     raise UsageError(f"{state.facts.run} has no trial {name}{some}")
+
+
+# ------------------------------------------------------------ what came out
+
+
+def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Retold:
+    """What deciding again has given."""
+    difference = None if again is None else again.difference
+    told: Json = {
+        "events": events,
+        "commands": commands,
+        "same": None if again is None else difference is None,
+        "difference": None if difference is None else _difference_json(difference),
+    }
+    if again is None:
+        page = f"read {count(events, 'event')} and {count(commands, 'command')}; {UNKNOWN}"
+    elif difference is None:
+        page = f"replayed {count(events, 'event')}: the same {count(commands, 'command')} came out"
+    else:
+        page = f"replayed {count(events, 'event')}; {_other(difference, version)}"
+    return Retold(told, wrapped(page))
+
+
+def _difference_json(difference: Difference) -> Json:
+    return {
+        "event": difference.seq,
+        "recorded": msgspec.to_builtins(difference.was),
+        "now": msgspec.to_builtins(difference.would_be),
+    }
+
+
+def _other(difference: Difference, version: str) -> str:
+    """The first decision that would be another one now, and by whom."""
+    return (
+        f"after event {difference.seq} something else would be decided now than then, "
+        "and is told as it was then:\n"
+        f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
+        f"The journal was begun by seerd {version or '(it does not say which)'}, "
+        f"this is seerd {VERSION}."
+    )
+
+
+def _shown(one: object) -> str:
+    text = "nothing more" if one is None else printable(str(one))
+    left_out = len(text) - MOST_SHOWN
+    if left_out <= 0:
+        return text
+    return f"{text[:MOST_SHOWN]}... ({count(left_out, 'character')} left out; --json has them all)"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 from seerd import worlds
 from seerd.core.events import RunFacts, RunStarted
@@ -117,25 +116,3 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     journal.origin = wall() - state.now
     worlds.save(worlds.prolonged(worlds.load(folder), wall() + left_s + worlds.MARGIN_S), folder)
-
-
-def read(folder: RunFolder) -> State:
-    """The state at the end of a run's journal, whether its daemon lives or not."""
-    return read_with_origin(folder)[0]
-
-
-def read_with_origin(folder: RunFolder) -> tuple[State, float]:
-    """The same, and when the run began, in seconds since 1970."""
-    with Journal.open(folder.journal, read_only=True) as journal:
-        return replay(journal), journal.origin
-
-
-def copy_result(folder: RunFolder, to: Path) -> Path:
-    """Copy the best model's checkpoint and configuration; where the checkpoint lies then."""
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", "checkpoint.pt"):
-            shutil.copyfile(folder.best / name, to / name)
-    except OSError as error:
-        raise UsageError(f"the model cannot be copied to {to}: {error.strerror} ({error.filename})") from error
-    return to / "checkpoint.pt"

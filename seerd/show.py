@@ -51,8 +51,16 @@ def result(state: State, status: str) -> Json:
         "usd": round(state.ledger.usd(spent), 4),
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
-        "stages": len(state.outline.stages),
+        "stages": _known(state, len(state.outline.stages)),
     }
+
+
+def unreadable(run: str, why: str) -> Json:
+    """A run in the list whose journal cannot be read: what is not known is null."""
+    known = dict.fromkeys(
+        ("best", "elapsed_s", "deadline_s", "gpu_min", "budget_gpu_min", "usd", "trials", "instances", "stages")
+    )
+    return {"run": run, "status": "unreadable", **known, "why": why}
 
 
 def best(state: State) -> Json | None:
@@ -69,13 +77,18 @@ def best(state: State) -> Json | None:
     }
 
 
+def _known(state: State, figure: int) -> int | None:
+    """None where it was not recorded, as in format 1 of journals."""
+    return None if state.facts.outline is None else figure
+
+
 def details(state: State, status: str) -> Json:
     """The object of `show --json`: the result, and every trial, instance and stage."""
     return {
         **result(state, status),
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
         "policy": state.facts.problem.params.name,
-        "stage": state.plan.stage + 1,
+        "stage": _known(state, state.plan.stage + 1),
         "all_trials": [trial_row(state, trial) for trial in state.trials.values()],
         "all_instances": [
             {

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from planner.clouds import INSTANCE_TYPES
-from seerd import runs
+from seerd import replay
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, SeerdError, UsageError
 from seerd.shell.aws import sweeping
@@ -164,7 +164,7 @@ def known_run(folder: RunFolder, now: float) -> Known:
     if process is not None or quiet_s >= QUIET_S:
         return Known(process, False, quiet_s)
     try:
-        over = runs.read(folder).phase is RunPhase.OVER
+        over = replay.read(folder).phase is RunPhase.OVER
     except SeerdError:
         over = False
     return Known(process, over, quiet_s)

@@ -21,16 +21,23 @@ def runs_table(rows: list[Json]) -> RenderableType:
         return Text("no runs yet; start one with: seerd run SPEC")
     table = _table("run", "status", ">trials", ">best", ">time", ">GPU time")
     for row in rows:
-        best = row["best"]
-        table.add_row(
-            row["run"],
-            row["status"],
-            str(row["trials"]),
-            f"{best['metric']:.6g}" if best else "-",
-            format_duration(round(row["elapsed_s"])),
-            format_gpu_time(row["gpu_min"] * 60),
-        )
-    return whole(table)
+        table.add_row(*_run_cells(row))
+    unreadable = (Text(f"{row['run']}: {row['why']}") for row in rows if row["status"] == "unreadable")
+    return Group(whole(table), *unreadable)
+
+
+def _run_cells(row: Json) -> list[str]:
+    if row["status"] == "unreadable":
+        return [row["run"], row["status"], "-", "-", "-", "-"]
+    best = row["best"]
+    return [
+        row["run"],
+        row["status"],
+        str(row["trials"]),
+        f"{best['metric']:.6g}" if best else "-",
+        format_duration(round(row["elapsed_s"])),
+        format_gpu_time(row["gpu_min"] * 60),
+    ]
 
 
 def ledger_table(told: Json) -> RenderableType:

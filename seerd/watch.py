@@ -30,7 +30,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
         for entry in entries:
-            line = line_of(entry.event, state)
+            line = line_of(entry.event, state, entry.decided)
             if line is not None:
                 with contextlib.suppress(
                     OSError, ValueError
@@ -49,7 +49,7 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     with LiveView() as view:
 
         def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
-            recent.extend(line for entry in entries if (line := line_of(entry.event, state)) is not None)
+            recent.extend(line for entry in entries if (line := line_of(entry.event, state, entry.decided)) is not None)
             view.update(state, now_s, recent)
 
         yield watcher

@@ -169,7 +169,7 @@ def assert_told(seerd: Seerd, result: dict) -> None:
     (chosen,) = (beat for beat in beats if beat["kind"] == "chosen")
     assert (chosen["trial"], chosen["metric"]) == (result["best"]["trial"], result["best"]["metric"])
     assert seerd.json("replay", "last", "--trial", result["best"]["trial"])["handed_back"]
-    assert "decided last" in seerd("replay", "last", "--at", "@3")
+    assert "decided last" in seerd("replay", "last", "--at", "@10")
 
 
 def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:

@@ -55,7 +55,7 @@ def test_it_fits_the_screen(facts: MakeFacts, size: tuple[int, int], until_s: fl
 def test_it_says_what_matters(facts: MakeFacts) -> None:
     made = world(facts(), 25.0)
     text = "\n".join(drawn(made.state, made.now, (100, 30), []))
-    for part in ("deadline", "budget", "2 of 2", "running", "out", "failed", "best", "lr=", "m1.0:"):
+    for part in ("deadline", "budget", "2 of 2", "running", "out", "failed", "best", "lr=", "m2.0:"):
         assert part in text, part
 
 

@@ -21,10 +21,11 @@ from seerd.core.events import (
     TrialStarted,
 )
 from seerd.core.state import new_state
-from seerd.core.step import step
+from seerd.core.step import follow
 from seerd.plain import config_text, gpus_text, line_of, printable
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -42,9 +43,9 @@ def said(world: World) -> list[str]:
     world.run()
     state = new_state(world.facts)
     lines = []
-    for event, _ in world.journal:
-        step(state, event)
-        line = line_of(event, state)
+    for event, decided in world.journal:
+        follow(state, event, decided)
+        line = line_of(event, state, decided)
         if line is not None:
             lines.append(line)
     return lines
@@ -54,7 +55,7 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     lines = said(slow(facts()))
     assert lines[0] == "    0.1s  6 trials, deadline 1m, budget 5.333gpu-min"
     assert (
-        lines[1] == "    0.2s  m1.0 is ready with 8 GPU slots; "
+        lines[1] == "    0.2s  m2.0 is ready with 8 GPU slots; "
         "stage 1 of 2 until 20s: 4 trials x 1 GPU, 2 trials x 2 GPUs"
     )
     for line in (
@@ -85,7 +86,7 @@ def test_with_several_instances_a_trial_says_which_is_its_own(facts: MakeFacts) 
     lines = said(
         World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
     )
-    assert any("t0001 trains on m1.0 GPU 0-1" in line for line in lines)
+    assert any("t0001 trains on m2.0 GPU 0-1" in line for line in lines)
     assert any("has been given back" in line for line in lines)
 
 
@@ -125,9 +126,9 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
         world.turn()
     last = max(event.fact for event, _ in world.journal if isinstance(event, TrialStarted | TrialReported))
     event = TrialExited(
-        at=11.5, instance="m1.0", fact=last + 100, happened=11.5, trial="t0003", attempt=1, cause="crashed", code=-9
+        at=11.5, instance="m2.0", fact=last + 100, happened=11.5, trial="t0003", attempt=1, cause="crashed", code=-9
     )
-    step(world.state, event)
+    handle(world.state, event)
     assert line_of(event, world.state) == "   11.5s  t0003 was killed by signal 9 (usually out of memory)"
 
 
@@ -137,9 +138,9 @@ def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -
     while not any(isinstance(event, TrialStarted) for event, _ in world.journal):
         world.turn()
     event = TrialExited(
-        at=1.0, instance="m1.0", fact=99, happened=1.0, trial="t0001", attempt=1, cause="finished", code=0
+        at=1.0, instance="m2.0", fact=99, happened=1.0, trial="t0001", attempt=1, cause="finished", code=0
     )
-    step(world.state, event)
+    handle(world.state, event)
     line = line_of(event, world.state)
     assert line is not None
     assert "t0001 has failed: ended without a report" in line
@@ -148,12 +149,12 @@ def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -
 
 def test_a_lost_instance_and_a_daemon_that_was_killed(facts: MakeFacts) -> None:
     lost = slow(facts())
-    lost.at(12.0, lambda: lost.lose("m1.0"))
+    lost.at(12.0, lambda: lost.lose("m2.0"))
     lines = said(lost)
-    assert "   12.0s  m1.0 is lost: power failure; its trials go on from their last checkpoints elsewhere" in lines
+    assert "   12.0s  m2.0 is lost: power failure; its trials go on from their last checkpoints elsewhere" in lines
     assert any("t0001 goes on after report 1" in line for line in lines)
     killed = World(facts(), Behaviour(metric=curve), kill_after=frozenset({30}))
-    assert any("resumed; instances that are still there: m1.0" in line for line in said(killed))
+    assert any("resumed; instances that are still there: m2.0" in line for line in said(killed))
 
 
 @pytest.mark.parametrize(("hard", "line"), [(False, "stopping: trials save and exit"), (True, "stopping at once")])
@@ -216,7 +217,7 @@ def test_a_log_line_with_control_characters_is_harmless(facts: MakeFacts) -> Non
         world.turn()
     event = TrialExited(
         at=1.0,
-        instance="m1.0",
+        instance="m2.0",
         fact=99,
         happened=1.0,
         trial="t0001",
@@ -225,6 +226,6 @@ def test_a_log_line_with_control_characters_is_harmless(facts: MakeFacts) -> Non
         code=1,
         tail=("\x1b[2Jgone\r\x07",),
     )
-    step(world.state, event)
+    handle(world.state, event)
     line = line_of(event, world.state)
     assert line == "    1.0s  t0001 ended with exit status 1 and will be restarted:  [2Jgone  "

@@ -1,4 +1,5 @@
-"""Deciding again what was decided, to compare: from the recorded state, one event at a time; the policy is asked again as well.
+"""Deciding again what was decided, to compare: from the recorded state, one event at a time; the
+policy is asked again as well.
 
 The one rule: the state goes on as it was recorded, whatever would be decided now.
 """
@@ -16,13 +17,15 @@ from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import AnyEvent, PolicyAnswered, RunResumed
 from seerd.core.plans import Order
 from seerd.core.state import Agenda, State
-from seerd.core.step import decisions, take
+from seerd.core.step import decisions, follow, take
+from seerd.core.verdicts import Closing, Declined
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After event number `seq`, `was` was decided, and now `would_be` would be; None: nothing (more). Of the policy: what it answered to that
-    event's question, and what it would answer; a text: why it would not.
+    """After event number `seq`, `was` was decided, and now `would_be` would be; None: nothing
+    (more). Of the policy: what it answered to that event's question, and what it would answer; a
+    text: why it would not.
     """
 
     seq: int
@@ -32,6 +35,8 @@ class Difference:
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
     """Read one event, and decide again what follows; the first difference, None if there is none."""
+    if isinstance(event, RunResumed):
+        state.agenda = Agenda()  # a new daemon had nothing of the one before it
     take(state, event)
     deciding = decisions(state, event)
     for place, was in enumerate(recorded):
@@ -43,7 +48,9 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
 
 
 def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference) -> Difference:
-    """As it was recorded. Whoever was deciding is not asked for more, so nothing of theirs is written down."""
+    """As it was recorded. Whoever was deciding is not asked for more, so nothing of theirs is
+    written down.
+    """
     for decision in recorded:
         enact(state, decision)
     state.agenda = Agenda()
@@ -52,29 +59,61 @@ def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference
 
 
 class AskingAgain:
-    """Asks the policy what it was asked, beside a run that is read."""
+    """Asks the policy what it was asked, beside a run that is read.
+
+    What it is asked with is kept from one question to the next for as long as its answers are those
+    that were adopted; otherwise it is made anew of what was recorded.
+    """
 
     def __init__(self) -> None:
+        self._asking: Asking | None = None
         self._question = ""
         self._seq = 0
         self._answer: Answer | str | None = None
 
-    def compare(self, state: State, event: AnyEvent) -> Difference | None:
+    def compare(self, event: AnyEvent) -> Difference | None:
         """Before the event is read: whether the policy would have answered as it did."""
-        if not isinstance(event, PolicyAnswered) or event.question != self._question or self._answer is None:
+        if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
-        was = Answer(event.plan, event.memory)
-        return None if was == self._answer else Difference(self._seq, was, self._answer)
+        was, answer = Answer(event.plan, event.memory), self._answer
+        self._answer = None
+        return None if answer is None or was == answer else Difference(self._seq, was, answer)
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """After an event was read: ask what it has led to ask."""
+        if any(isinstance(one, Declined | Closing) for one in decided):
+            self._asking = None
         asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
         plan = state.plan
         if plan.question is None or not asked:
             return
         self._question, self._seq = plan.question, state.seq
+        if self._answer is not None:  # to a question whose outcome nobody has heard of
+            self._asking = None
         try:
-            asking = Asking(state.facts.problem, plan.memory, Order(plan.order))
-            self._answer = asking.ask(View(state.now, state.facts.mode, state.trials))
+            if self._asking is None:
+                self._asking = Asking(state.facts.problem, plan.memory, Order(plan.order))
+            self._answer = self._asking.ask(View(state.now, state.facts.mode, state.trials))
         except Exception as error:  # noqa: BLE001 - a policy is anybody's code
-            self._answer = why(error)
+            self._answer, self._asking = why(error), None
+
+
+class DecidingAgain:
+    """Reads a run, and decides again what follows and what the policy answers, up to the first
+    difference: what comes after it could only follow from that.
+    """
+
+    def __init__(self) -> None:
+        self._policy = AskingAgain()
+        self.difference: Difference | None = None
+
+    def follow(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
+        """As `step.follow`."""
+        if self.difference is None:
+            self.difference = self._policy.compare(event)
+        if self.difference is not None:
+            follow(state, event, decided)
+            return
+        self.difference = again(state, event, decided)
+        if self.difference is None:
+            self._policy.ask(state, event, decided)

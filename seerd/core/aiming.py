@@ -61,9 +61,9 @@ def derive(state: State) -> None:
     for demand in staying:
         _aim(state, state.trials[demand.trial], state.trials[demand.trial].held)
     aims.waiting = Waiting(demand for demand in demands if demand.trial not in aims.aimed)
-    ready = (i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.READY)
-    state.agenda.roomy = dict.fromkeys(ready)
-    state.agenda.idle = dict.fromkeys(state.fleet.instances)
+    there = [i for i in state.fleet.instances.values() if i.phase in (InstancePhase.READY, InstancePhase.LEAVING)]
+    state.agenda.roomy = {i.id: None for i in there if i.phase is InstancePhase.READY}
+    state.agenda.idle = {i.id: None for i in there}  # not those that are asked for: they will have another id
 
 
 def _stays(trial: Trial, gpus: int, state: State) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import isfinite
 
 from seerd.core.plans import STAYS, Order, PlanChange, Put
 from seerd.core.state import State
@@ -52,11 +53,20 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
     for name in named:
         if name not in known:
             yield f"it names {name}, and there is no such trial"
+    yield from _wrong_values(change)
     for put in change.put:
         yield from _wrong_size(state, put)
     yield from _wrong_order(state.plan.order, change)
     yield from _too_many(state, change)
     yield from _wrong_time(state, change)
+
+
+def _wrong_values(change: PlanChange) -> Iterator[str]:
+    """Nothing that is no number can be written down."""
+    for new in change.new:
+        for name, value in new.config.items():
+            if isinstance(value, float) and not isfinite(value):
+                yield f"it wants to try {name} = {value} with {new.trial}"
 
 
 def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
@@ -97,9 +107,9 @@ def _too_many(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_time(state: State, change: PlanChange) -> Iterator[str]:
-    asked_s = state.plan.asked_s
-    if change.ask_at_s is not None and change.ask_at_s <= asked_s and not change.done:
-        yield f"it wants to be asked again at {change.ask_at_s:g}s, and it was asked at {asked_s:g}s"
+    asked_s, at_s = state.plan.asked_s, change.ask_at_s
+    if at_s is not None and (not isfinite(at_s) or (at_s <= asked_s and not change.done)):
+        yield f"it wants to be asked again at {at_s:g}s, and it was asked at {asked_s:g}s"
     stages = len(state.outline.stages)
     if change.stage < 0 or (stages and change.stage >= stages):
         yield f"it speaks of stage {change.stage + 1} of {stages}"

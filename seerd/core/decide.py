@@ -5,6 +5,7 @@ The one rule: verdicts are yielded, and written down before the next is looked f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from seerd.core.aiming import aim_all, drop, fill
@@ -159,7 +160,7 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
         why=why,
         by_s=quiet_by(state),
         close_at_s=round(close_at(state), 3),
-        exhausted_at_s=round(exhausted_s, 3) if exhausted_s < float("inf") else None,
+        exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
         release_s=round(release_s(state), 3),
         detail=refused[-1] if why == "no-instance" and refused else "",
     )

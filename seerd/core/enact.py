@@ -104,7 +104,7 @@ def _eliminate(state: State, trial: Trial) -> None:
 
 def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
     plan = state.plan
-    for name in change.gone:
+    for name in (*change.gone, *change.eliminated):
         plan.wanted.pop(name, None)
         state.trials[name].gpus, state.trials[name].until = 0, None
     for put in change.put:

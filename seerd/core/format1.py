@@ -8,6 +8,7 @@ The rules are those of the versions that wrote it, whatever they are now.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -181,7 +182,7 @@ def _closing(state: State, status: Status | None) -> Closing:
         why=CAUSES.get(status, "unknown"),
         by_s=quiet_by(state),
         close_at_s=round(close_at(state), 3),
-        exhausted_at_s=round(exhausted_s, 3) if exhausted_s < float("inf") else None,
+        exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
         release_s=round(release_s(state), 3),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from seerd.core.commands import Status
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.limits import affordable_launch, time_left
+from seerd.core.limits import affordable_launch, alone_s, time_left
 from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
 
@@ -58,19 +58,25 @@ def launches(state: State) -> int:
     return more
 
 
+def asked_together(state: State) -> tuple[int, float | None]:
+    """How many instances are asked for now, and how long each may run without an agent, beside all the others."""
+    most, asked = launches(state), 0
+    ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
+    while asked < most and affordable_one(ahead):
+        asked += 1
+        _charge_one(ahead, f"one of {asked}")
+    return asked, alone_s(ahead) if asked else None
+
+
+def _charge_one(ahead: State, name: str) -> None:
+    cluster = ahead.facts.cluster
+    if cluster.billing == "rented":
+        ahead.ledger.start(Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s))
+
+
 def affordable_one(state: State) -> bool:
     """Whether one more instance may be paid."""
     return affordable_launch(state, state.facts.cluster.gpus_per_instance)
-
-
-def with_one_more(state: State) -> State:
-    """The same with what one more instance costs from now on, to look ahead."""
-    cluster = state.facts.cluster
-    if cluster.billing == "held":
-        return state
-    expected = f"expected {len(state.ledger.open)}"
-    charge = Charge(expected, expected, cluster.gpus_per_instance, state.now, minimum_s=cluster.minimum_s)
-    return replace(state, ledger=state.ledger.beside(charge))
 
 
 def held_back(state: State) -> HoldCause | None:

@@ -75,11 +75,9 @@ class Ledger:
         """An open charge began at another time than was thought."""
         self.start(replace(self._take(what), since_s=since_s))
 
-    def beside(self, charge: Charge) -> Ledger:
-        """Another one that has this charge too, to look ahead."""
-        ahead = replace(self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young))
-        ahead.start(charge)
-        return ahead
+    def copy(self) -> Ledger:
+        """To look ahead: what is charged there leaves this one as it is, to the last bit."""
+        return replace(self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young))
 
     def _take(self, what: str) -> Charge:
         charge = self.open.pop(what)

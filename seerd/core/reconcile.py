@@ -24,9 +24,9 @@ from seerd.core.commands import (
     TerminateCause,
 )
 from seerd.core.incumbent import incumbent, sign_of
-from seerd.core.launching import affordable_one, held_back, launches, with_one_more
+from seerd.core.launching import asked_together, held_back
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, alone_s, grace_left_s, time_left, wake_at
+from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
 from seerd.core.state import Incumbent, Instance, State, Trial
 from seerd.core.triage import hangs
@@ -206,15 +206,11 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 
 def _launch(state: State) -> Iterator[Launch]:
-    """Every instance that is wanted and can be paid. What each may cost alone depends on how many
-    there will be, itself among them.
-    """
-    asked, ahead, most = 0, state, launches(state)
-    while asked < most and affordable_one(ahead):
-        asked, ahead = asked + 1, with_one_more(ahead)
-    alone, gpus = alone_s(ahead), state.facts.cluster.gpus_per_instance
+    """Every instance that is wanted and can be paid."""
+    asked, alone_s = asked_together(state)
     for _ in range(asked):
-        yield Launch(id=state.next_id, gpus=gpus, alone_s=alone, why=state.agenda.because)
+        gpus = state.facts.cluster.gpus_per_instance
+        yield Launch(id=state.next_id, gpus=gpus, alone_s=alone_s, why=state.agenda.because)
 
 
 def _unused(instance: Instance) -> bool:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,3 +156,14 @@ def default_home() -> Path:
         return Path(home).expanduser().resolve()
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "seerd"
+
+
+def copy_result(folder: RunFolder, to: Path) -> Path:
+    """Copy the best model's checkpoint and configuration; where the checkpoint lies then. Raises `UsageError`."""
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "checkpoint.pt"):
+            shutil.copyfile(folder.best / name, to / name)
+    except OSError as error:
+        raise UsageError(f"the model cannot be copied to {to}: {error.strerror} ({error.filename})") from error
+    return to / "checkpoint.pt"

@@ -87,8 +87,35 @@ class Journal:
                 closing.pop_all()
                 return journal
             if journal.format != FORMAT:
-                _convert(journal)
+                converted = journal._converted()
+        if journal.format != FORMAT:
+            _replace(path, converted)
         return cls(_connect(path, "rw"), path)
+
+    def _converted(self) -> Path:
+        """A journal of today's format with the same entries, and a copy of this one, beside it."""
+        new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
+        _remove(new_path)
+        entries = list(self.entries())
+        with Journal.create(new_path, self.origin) as new:
+            new._set("converted", f"from format {self.format}")  # noqa: SLF001
+            new.append(entries)
+            new._into_one_file()  # noqa: SLF001
+        kept = older(self.path, self.format)
+        _remove(kept)
+        try:
+            with contextlib.closing(sqlite3.connect(kept)) as copy:
+                self._connection.backup(copy)
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal {self.path} cannot be copied to {kept}: {error}") from error
+        return new_path
+
+    def _into_one_file(self) -> None:
+        """Without a log beside it, which would be taken for that of whatever lies there next."""
+        try:
+            self._connection.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal {self.path} cannot be converted: {error}") from error
 
     def _known_format(self) -> int:
         found = self._get("format")
@@ -185,39 +212,14 @@ def older(path: Path, form: int) -> Path:
     return path.with_name(f"{path.stem}.format{form}{path.suffix}")
 
 
-def _convert(old: Journal) -> None:
-    """Put a journal of today's format in its place; until that is whole, the old one stays as it is."""
-    new_path = old.path.with_name(f"{old.path.stem}.new{old.path.suffix}")
-    _remove(new_path)
-    entries = list(old.entries())
-    with Journal.create(new_path, old.origin) as new:
-        new._set("converted", f"from format {old.format}")
-        new.append(entries)
-        _in_one_file(new)
-    _copy(old, older(old.path, old.format))
-    with Journal(_connect(old.path, "rw"), old.path) as copied:
-        _in_one_file(copied)
+def _replace(path: Path, new_path: Path) -> None:
+    """Put the converted journal in the place of the one that has been copied."""
+    with Journal(_connect(path, "rw"), path) as copied:
+        copied._into_one_file()  # noqa: SLF001
     try:
-        new_path.replace(old.path)
+        new_path.replace(path)
     except OSError as error:
-        raise JournalError(f"the journal {old.path} cannot be converted: {error.strerror}") from error
-
-
-def _copy(old: Journal, to: Path) -> None:
-    _remove(to)
-    try:
-        with contextlib.closing(sqlite3.connect(to)) as copy:
-            old._connection.backup(copy)
-    except sqlite3.Error as error:
-        raise JournalError(f"the journal {old.path} cannot be copied to {to}: {error}") from error
-
-
-def _in_one_file(journal: Journal) -> None:
-    """Without a log beside it, which would be taken for that of whatever lies there next."""
-    try:
-        journal._connection.execute("PRAGMA journal_mode=DELETE")
-    except sqlite3.Error as error:
-        raise JournalError(f"the journal {journal.path} cannot be converted: {error}") from error
+        raise JournalError(f"the journal {path} cannot be converted: {error.strerror}") from error
 
 
 def _remove(path: Path) -> None:

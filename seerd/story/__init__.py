@@ -1,8 +1,10 @@
-"""Why a run went as it did: told from the same steps of the pure core that made it, with what was so before and after each.
+"""Why a run went as it did: told from its events and from what was decided, with the reasons that
+were recorded.
 
-The one rule: nothing here is recorded while a run goes on. What is told follows from its journal alone, so that any journal can be explained.
+The one rule: nothing is decided or guessed here. What a journal does not say is told as unknown.
 
-`historian` watches the steps and writes down `beats` (what happened, and a typed reason), of which `reasons_of_trials`, `reasons_of_instances`
-and `reasons_of_the_run` find the reasons; `costs` divides the ledger between stages; `moment` describes the state at one moment. `told` turns
-all of it into JSON, `words` into sentences, `pages`, `trial_page` and `moment_page` into what is printed.
+`historian` reads a run entry by entry; `facts` and `decisions` say what each entry means, as
+`beats`, and `chapters` and `attempts` keep them. `costs` divides the ledger between chapters;
+`moment` describes the state at one moment. `told` turns all of it into JSON, `words` into
+sentences, `pages`, `trial_page` and `moment_page` into what is printed.
 """

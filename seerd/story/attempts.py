@@ -1,6 +1,7 @@
 """Attempts of trials: where each was, for how long, what it reported, how it ended.
 
-The one rule: an attempt holds its GPUs on an instance from the order to start it until its processes there are gone.
+The one rule: an attempt holds its GPUs on an instance from the order to start it until its
+processes there are gone.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from seerd.core.events import AnyEvent, InstanceLost, TrialExited, TrialReported, TrialTraining
+from seerd.core.events import AnyEvent, TrialExited, TrialReported, TrialTraining
+from seerd.core.incumbent import sign_of
 from seerd.core.state import Report, State
-from seerd.story.beats import Ended, Started
-from seerd.story.before import Before
+from seerd.story.beats import Ended, Started, Stopped
 
 
 @dataclass(slots=True)
@@ -23,18 +24,26 @@ class Held:
     since_s: float
     until_s: float | None = None
 
+    def leave(self, at_s: float) -> None:
+        """They are free, if they were not before."""
+        if self.until_s is None:
+            self.until_s = max(self.since_s, at_s)
+
 
 @dataclass(slots=True)
 class Attempt:
     """One attempt.
 
-    training_s   when it reached its training loop, None if it did not; it went on after `after_reports` reports
+    stopped      the last order to end it, None if there was none
+    training_s   when it reached its training loop, None if it did not; it went on after
+                 `after_reports` reports
     first, last, best   its reports; None if it made none
     count        how many it made
     """
 
     started: Started
     held: list[Held]
+    stopped: Stopped | None = None
     training_s: float | None = None
     after_reports: int = 0
     first: Report | None = None
@@ -51,7 +60,9 @@ class Attempt:
 
     def gpu_s(self, now_s: float) -> float:
         """GPU-seconds for which it has held its GPUs."""
-        return sum(len(h.gpus) * max(0.0, (now_s if h.until_s is None else h.until_s) - h.since_s) for h in self.held)
+        untils = [now_s if held.until_s is None else held.until_s for held in self.held]
+        pairs = zip(self.held, untils, strict=True)
+        return sum(len(held.gpus) * max(0.0, until - held.since_s) for held, until in pairs)
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ class Attempts:
     """All attempts of a run, in the order in which they were ordered."""
 
     all: list[Attempt] = field(default_factory=list)
-    _last: dict[str, Attempt] = field(default_factory=dict)
+    _open: dict[str, Attempt] = field(default_factory=dict)
 
     def of(self, trial: str) -> list[Attempt]:
         """Those of one trial."""
@@ -68,47 +79,53 @@ class Attempts:
     def start(self, started: Started) -> None:
         """One more."""
         held = [Held(on.instance, on.gpus, started.at_s) for on in started.on]
-        self._last[started.trial] = Attempt(started, held)
-        self.all.append(self._last[started.trial])
+        self._open[started.trial] = Attempt(started, held)
+        self.all.append(self._open[started.trial])
 
-    def hear(self, event: TrialTraining | TrialReported, state: State) -> None:
-        """What an attempt tells of itself; what came too late to count does not count here either."""
-        attempt, trial = self._last.get(event.trial), state.trials.get(event.trial)
+    def stop(self, stopped: Stopped) -> None:
+        """It was asked to end."""
+        self._open[stopped.trial].stopped = stopped
+
+    def hear(self, event: AnyEvent, state: State) -> None:
+        """What an attempt tells of itself; what came too late or twice does not count."""
+        if not isinstance(event, TrialTraining | TrialReported):
+            return
+        attempt, trial = self._open.get(event.trial), state.trials.get(event.trial)
         if attempt is None or trial is None or trial.held is None or trial.attempt != event.attempt:
             return
         if isinstance(event, TrialTraining):
             attempt.training_s = attempt.training_s or event.happened
             attempt.after_reports = event.epoch
         elif trial.history and trial.history[-1].epoch == event.epoch:
-            attempt.count += 1
-            attempt.last = trial.history[-1]
-            attempt.first = attempt.first or attempt.last
-            attempt.best = _better(attempt.best, attempt.last, state)
+            _count(attempt, trial.history[-1], sign_of(state))
 
-    def leave(self, before: Before, event: TrialExited) -> None:
+    def leave(self, event: TrialExited) -> None:
         """It is gone from one of its instances."""
-        old, attempt = before.trials.get(event.trial), self._last.get(event.trial)
-        if old is None or attempt is None or old.attempt != event.attempt or attempt.ended is not None:
+        attempt = self._open.get(event.trial)
+        if attempt is None or attempt.started.attempt != event.attempt:
             return
         for held in attempt.held:
-            if held.instance == event.instance and held.until_s is None:
-                held.until_s = max(held.since_s, event.happened)
+            if held.instance == event.instance:
+                held.leave(event.happened)
 
-    def lose(self, instance: str, before: Before, state: State) -> None:
-        """An instance is gone, and with it what ran there."""
-        ended_s = state.fleet.instances[instance].ended_at
-        for name in before.trials:
-            for held in self._last[name].held if name in self._last else ():
-                if held.instance == instance and held.until_s is None:
-                    held.until_s = max(held.since_s, state.now if ended_s is None else ended_s)
+    def lose(self, instance: str, at_s: float) -> tuple[str, ...]:
+        """An instance is gone, and with it what ran there: these trials."""
+        there = [(t, h) for t, a in self._open.items() for h in a.held if h.instance == instance]
+        lost = [(trial, held) for trial, held in there if held.until_s is None]
+        for _, held in lost:
+            held.leave(at_s)
+        return tuple(trial for trial, _ in lost)
 
-    def end(self, ended: Ended, event: AnyEvent) -> None:
+    def gone(self, trial: str | None, state: State) -> list[Attempt]:
+        """Those of which no process is left, of one trial or of all."""
+        some = self._open if trial is None else self._open.keys() & {trial}
+        return [self._open[name] for name in some if _gone(self._open[name], state)]
+
+    def end(self, ended: Ended, happened: float) -> None:
         """Nothing of it is left."""
-        attempt = self._last[ended.trial]
-        happened = getattr(event, "happened", ended.at_s)
+        attempt = self._open.pop(ended.trial)
         for held in attempt.held:
-            if held.until_s is None:
-                held.until_s = max(held.since_s, happened)
+            held.leave(happened)
         attempt.ended = ended
         attempt.ended_s = max(held.until_s or 0.0 for held in attempt.held)
 
@@ -117,19 +134,17 @@ class Attempts:
         return ((attempt, held) for attempt in self.all for held in attempt.held)
 
 
-def gone(before: Before, event: AnyEvent, state: State) -> list[str]:
-    """Instances that have been lost with this event."""
-    if isinstance(event, InstanceLost):
-        instance = state.fleet.instances.get(event.instance)
-        return [event.instance] if instance is not None and instance.ended_at is not None else []
-    return [name for name in before.there if state.fleet.instances[name].ended_at is not None]
+def _gone(attempt: Attempt, state: State) -> bool:
+    trial = state.trials[attempt.started.trial]
+    return trial.held is None or trial.attempt != attempt.started.attempt
 
 
-def _better(old: Report | None, new: Report, state: State) -> Report | None:
-    if new.metric is None or (old is not None and old.metric is not None and not _beats(new.metric, old.metric, state)):
-        return old
-    return new
-
-
-def _beats(new: float, old: float, state: State) -> bool:
-    return new > old if state.facts.mode == "max" else new < old
+def _count(attempt: Attempt, report: Report, sign: float) -> None:
+    if report is attempt.last:
+        return
+    attempt.count += 1
+    attempt.last = report
+    attempt.first = attempt.first or report
+    best = None if attempt.best is None else attempt.best.metric
+    better = report.metric is not None and (best is None or sign * report.metric > sign * best)
+    attempt.best = report if better else attempt.best

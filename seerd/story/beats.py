@@ -1,15 +1,28 @@
 """What happened in a run, each with its reason as a typed value.
 
-The one rule: a beat is data, in the units that its keys name; `seerd replay --json` prints it as it is, `words` says it in a sentence.
+The one rule: a beat is data, in the units that its keys name; `seerd replay --json` prints it as it
+is, `words` says it in a sentence. Why anything was decided is what the journal says of it; what
+each cause means is in `seerd.core.commands` and `seerd.core.verdicts`.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from seerd.core.commands import Status
+from seerd.core.commands import (
+    AskCause,
+    LaunchCause,
+    PublishCause,
+    StartCause,
+    Status,
+    StopCause,
+    TerminateCause,
+)
+from seerd.core.events import Notice
+from seerd.core.state import State
+from seerd.core.verdicts import CloseCause, HoldCause
 
 
 class On(Struct, frozen=True, kw_only=True):
@@ -27,40 +40,74 @@ class Sized(Struct, frozen=True, kw_only=True):
 
 
 class Beat(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """`event`: the number of the event in the journal; `at_s`: when the daemon learned of it, seconds since the run began."""
+    """`event`: the event's number; `at_s`: when it was learned, seconds since the run began."""
 
     event: int
     at_s: float
 
 
+class Decision(Beat, frozen=True, kw_only=True):
+    """Something that was decided, not something that happened."""
+
+
+SomeBeat = TypeVar("SomeBeat", bound=Beat)
+
+
+def tell(kind: type[SomeBeat], state: State, source: object = None, **more: Any) -> SomeBeat:
+    """A beat of now, with what the source has under the same names, and with more."""
+    names = [name for name in kind.__struct_fields__ if hasattr(source, name)]
+    shared = {name: getattr(source, name) for name in names}
+    return kind(**{**shared, **more, "event": state.seq, "at_s": state.now})
+
+
 # ------------------------------------------------------------ what the policy wanted
 
-PlanCause = Literal["began", "clock", "reports", "ended", "resumed"]
-"""Why the policy was asked: the run began; a stage was over by the clock; a trial had made the reports that the policy wanted to see; nobody
-was left, or it wants to know of every end; an interrupted run went on.
-"""
 
+class Planned(Decision, frozen=True, kw_only=True, tag="planned"):
+    """An answer of the policy became the plan.
 
-class Planned(Beat, frozen=True, kw_only=True, tag="planned"):
-    """The policy said who should run. `trial`: whose report or end made it be asked, if it was one's; `stage`: from 1; `new`: new ones."""
+    because   why it had been asked; `trial`: whose report or end that was, if it was one's
+    stage     from 1; `new`: so many new trials
+    dropped   trials that the answer wanted, and that had ended since the question
+    note      what the policy says of it; empty if nothing
+    """
 
-    because: PlanCause
+    because: AskCause
     trial: str | None
     stage: int
     groups: tuple[Sized, ...]
     new: int
+    dropped: tuple[str, ...]
+    note: str
+
+
+class Declined(Decision, frozen=True, kw_only=True, tag="declined"):
+    """The policy gave no plan that could be used, for the `failures`-th time in a row.
+
+    detail    why, in words
+    again_s   when it may be asked again
+    stands    there was a plan before, and it stands
+    """
+
+    detail: str
+    failures: int
+    again_s: float
+    stands: bool
 
 
 Verdict = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
-"""goes-on: it trains on; out: eliminated; paused: it waits, and may go on later; complete: it has made all reports of a training; finished: its
-script had ended by itself, its model counts; failed: it had crashed too often.
+"""goes-on: it trains on; out: eliminated; paused: it waits, and may go on later; complete: it has
+made all reports of a training; finished: its script had ended by itself, its model counts; failed:
+it had crashed too often.
 """
 
 
-class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
-    """A trial was compared with others: it was number `place` of `of`, and the `best` first ones may go on.
+class Judged(Decision, frozen=True, kw_only=True, tag="judged"):
+    """A trial was compared with others: it was number `place` of `of`, and the `best` first ones
+    may go on.
 
-    metric, reports   what it was judged by: the metric after so many reports; None if that was not finite, or if there was none
+    metric, reports   what it was judged by: the metric after so many reports; None if that was not
+                      finite, or if there was none
     gpus_before, gpus how many GPUs were wanted for it before and from then on
     place             None where the policy says only that it is out
     cut, cut_metric   the last of the `best` ones, None where that is not known
@@ -84,26 +131,23 @@ class Judged(Beat, frozen=True, kw_only=True, tag="judged"):
 # ------------------------------------------------------------ attempts of trials
 
 
-class Started(Beat, frozen=True, kw_only=True, tag="started"):
-    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for the first line of training."""
+class Started(Decision, frozen=True, kw_only=True, tag="started"):
+    """An attempt was ordered. `checkpoint`, `after_reports`: what it goes on from; None and 0 for
+    the first line of training.
+    """
 
     trial: str
     attempt: int
+    why: StartCause
     on: tuple[On, ...]
     checkpoint: str | None
     after_reports: int
 
 
-StopCause = Literal["out", "resized", "moved", "displaced", "reached", "paused", "leaving", "node", "closing", "hard"]
-"""out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer instances are needed; displaced: its GPUs
-are for others, it waits; reached: it has made the `until` reports after which it is compared with others; paused: the plan does not want it to
-run now; leaving: the cloud takes the instance away; node: its attempt has ended on another of its instances; closing: the run is being ended;
-hard: at once, as the person asked.
-"""
-
-
-class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
-    """An attempt was asked to save and exit within `grace_s`, or was killed (not `saves`). `others`: trials that get its GPUs."""
+class Stopped(Decision, frozen=True, kw_only=True, tag="stopped"):
+    """An attempt was asked to save and exit within `grace_s`, or was killed (not `saves`).
+    `others`: trials that get its GPUs.
+    """
 
     trial: str
     attempt: int
@@ -117,8 +161,9 @@ class Stopped(Beat, frozen=True, kw_only=True, tag="stopped"):
 
 
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
-"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script ended by itself; crashed; refused: its agent
-could not start it; lost: its instance or agent was gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
+"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script
+ended by itself; crashed; refused: its agent could not start it; lost: its instance or agent was
+gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
 """
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 
@@ -127,9 +172,9 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
     """An attempt has ended, and what that meant for its trial.
 
     detail        in words, of a crash, a refusal or a loss; empty if there is nothing to say
-    failures      how often the trial has ended by its own fault; `most_failures`: more than so many, and it has failed; `losses` the same for
-                  ends that were the machine's fault
-    reports       how many it had made; `kept`: how many are in its newest checkpoint, None without one
+    failures      how often the trial has ended by its own fault; `most_failures`: more than so
+                  many, and it has failed; `losses` the same for ends that were the machine's fault
+    reports       how many it had made; `kept`: of them in its newest checkpoint, None without one
     """
 
     trial: str
@@ -146,29 +191,22 @@ class Ended(Beat, frozen=True, kw_only=True, tag="ended"):
 
 # ------------------------------------------------------------ instances
 
-AskCause = Literal["plan", "replacement", "again", "room", "resumed"]
-"""plan: the wanted trials need them; replacement: others are gone or about to be; again: they had been refused before; room: there may be more
-now; resumed: a run went on.
-"""
 
+class Asked(Decision, frozen=True, kw_only=True, tag="asked"):
+    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them (None:
+    the plan is not known), and there were `had`.
+    """
 
-class Asked(Beat, frozen=True, kw_only=True, tag="asked"):
-    """Instances were asked for: the trials that are wanted (`wanted`) need `needed` of them, and there were `had`."""
-
-    why: AskCause
+    why: LaunchCause
     instances: tuple[str, ...]
     gpus_each: int
     wanted: tuple[Sized, ...]
-    needed: int
+    needed: int | None
     had: int
 
 
-HoldCause = Literal["budget", "late", "most"]
-"""budget: it could not be paid; late: it would not be ready early enough before the end; most: no more may be there at one moment."""
-
-
-class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
-    """Instances, or GPUs for a trial that waits (`trials`), were wanted and not asked for. Told when it begins to be so."""
+class HeldBack(Decision, frozen=True, kw_only=True, tag="held-back"):
+    """Instances, or GPUs for a waiting trial (`trials`), are from now on not asked for."""
 
     why: HoldCause
     needed: int
@@ -177,7 +215,7 @@ class HeldBack(Beat, frozen=True, kw_only=True, tag="held-back"):
 
 
 class Came(Beat, frozen=True, kw_only=True, tag="came"):
-    """An instance takes orders. `asked`: what it was called before; `after_s`: since it was asked for."""
+    """An instance takes orders. `asked`: its launch; `after_s`: since it was asked for."""
 
     instance: str
     asked: str
@@ -194,16 +232,20 @@ class Refused(Beat, frozen=True, kw_only=True, tag="refused"):
 
 
 class Noticed(Beat, frozen=True, kw_only=True, tag="noticed"):
-    """The cloud will take an instance away, at `by_s` (None: it does not say when). `sure`: it has said so, it is not only likely."""
+    """The cloud will take an instance away, at `by_s` (None: it does not say when), or it must not
+    be used any more (`notice`), and `detail`. `sure`: the cloud has said so, it is not only likely.
+    """
 
     instance: str
+    notice: Notice
+    detail: str
     sure: bool
     by_s: float | None
     trials: tuple[str, ...]
 
 
 class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
-    """An instance is gone that nobody had given back. `ended_s`: since when; `trials`: what ran there."""
+    """An instance is gone, and was not given back: since `ended_s`, with what ran there."""
 
     instance: str
     detail: str
@@ -211,31 +253,25 @@ class Lost(Beat, frozen=True, kw_only=True, tag="lost"):
     trials: tuple[str, ...]
 
 
-GiveCause = Literal["idle", "leaving", "end"]
-"""idle: fewer are needed now; leaving: the cloud takes it away, and nothing runs there any more; end: the run is over."""
+class GivenBack(Decision, frozen=True, kw_only=True, tag="given-back"):
+    """Instances were given back: `needed` were needed from then on (None: the plan is not known),
+    and `had` had been there.
+    """
 
-
-class GivenBack(Beat, frozen=True, kw_only=True, tag="given-back"):
-    """Instances were given back: `needed` were needed from then on, and `had` had been there."""
-
-    why: GiveCause
+    why: TerminateCause
     instances: tuple[str, ...]
-    needed: int
+    needed: int | None
     had: int
 
 
 # ------------------------------------------------------------ the run
 
-CloseCause = Literal["plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial"]
-"""plan: the policy wants nothing more; last-stage: it was in its last one, as planned, when the deadline came near; deadline: it was not;
-person: asked for it; no-instance: none could be had; no-trial: none is left, and none has reported.
-"""
 
-
-class Closing(Beat, frozen=True, kw_only=True, tag="closing"):
+class Closing(Decision, frozen=True, kw_only=True, tag="closing"):
     """The run is being ended.
 
-    close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the same for the budget, None if nothing costs
+    close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the
+                    same for the budget, None if nothing costs
     release_s       how long giving everything back takes, at most
     spent_gpu_min   and `committed_gpu_min`: what will have been billed by then
     """
@@ -258,8 +294,9 @@ class StopWanted(Beat, frozen=True, kw_only=True, tag="stop-wanted"):
 
 
 class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
-    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there any more; `silent_s`: how long nothing had
-    been written, by the run's clock; `reopened`: the run had been interrupted, and goes on.
+    """A new daemon took the run up. `alive`: instances it found; `gone`: those that were not there
+    any more; `silent_s`: how long nothing had been written, by the run's clock; `reopened`: the run
+    had been interrupted, and goes on.
     """
 
     alive: tuple[str, ...]
@@ -268,13 +305,15 @@ class Resumed(Beat, frozen=True, kw_only=True, tag="resumed"):
     reopened: bool
 
 
-class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
+class Chosen(Decision, frozen=True, kw_only=True, tag="chosen"):
     """The model to hand back was chosen: the best confirmed checkpoint.
 
+    why            "next": the one before could not be read
     among          trials that had one with a finite metric; `runner_up`: the best of another trial
-    better_unsaved the best report of any trial that was better, and is in no checkpoint that is left
+    better_unsaved the best report of any trial that was better, and is in no checkpoint any more
     """
 
+    why: PublishCause
     trial: str
     metric: float
     reports: int
@@ -287,7 +326,7 @@ class Chosen(Beat, frozen=True, kw_only=True, tag="chosen"):
 
 
 class NotUsable(Beat, frozen=True, kw_only=True, tag="not-usable"):
-    """The chosen checkpoint could not be fetched. `damaged`: it never can be, and the next best is taken."""
+    """The chosen checkpoint could not be fetched. `damaged`: it never can be."""
 
     trial: str
     detail: str
@@ -303,6 +342,14 @@ class Over(Beat, frozen=True, kw_only=True, tag="over"):
     path: str | None
 
 
+class Slow(Beat, frozen=True, kw_only=True, tag="slow"):
+    """A rank of a trial keeps the others waiting; `detail` in words."""
+
+    trial: str
+    rank: int
+    detail: str
+
+
 class Remark(Beat, frozen=True, kw_only=True, tag="remark"):
     """Something that took its time, in words."""
 
@@ -311,6 +358,7 @@ class Remark(Beat, frozen=True, kw_only=True, tag="remark"):
 
 AnyBeat = (
     Planned
+    | Declined
     | Judged
     | Started
     | Stopped
@@ -328,5 +376,6 @@ AnyBeat = (
     | Chosen
     | NotUsable
     | Over
+    | Slow
     | Remark
 )

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from seerd.core.ledger import Charge
 from seerd.core.state import State
-from seerd.story.historian import Story
+from seerd.story.chapters import Story
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from typing import Literal
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
-from seerd.story.attempts import Attempt
-from seerd.story.beats import AnyBeat, Judged, Stopped
-from seerd.story.historian import Story
+from seerd.story.beats import AnyBeat, Closing, Judged, Stopped
+from seerd.story.chapters import Story
 from seerd.story.words import count, end_of, sentence, stop_reason
 
 FateKind = Literal["finished", "eliminated", "failed", "survived", "paused", "never-started", "waiting", "running"]
-"""survived: it trained until the run ended; paused: it waited then, the policy wanted others; waiting: for GPUs; running: now."""
+"""survived: it trained until the run ended; paused: it waited then, the policy wanted others;
+waiting: for GPUs; running: now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +32,30 @@ class Fate:
 
 def fate(trial: Trial, story: Story, state: State) -> Fate:
     """Of one trial."""
-    return fate_of(trial, story.of_trial(trial.id), story.attempts.of(trial.id), state)
+    kind, why = _fate(trial, story, state)
+    published = state.result.published
+    return Fate(kind, why, published is not None and published.incumbent.trial == trial.id)
 
 
-def fate_of(trial: Trial, beats: Sequence[AnyBeat], attempts: Sequence[Attempt], state: State) -> Fate:
-    """The same, with what names the trial, and its attempts."""
-    kind, why = _fate(trial, beats, attempts, state)
-    handed_back = state.result.published is not None and state.result.published.incumbent.trial == trial.id
-    return Fate(kind, why, handed_back)
-
-
-def _fate(trial: Trial, beats: Sequence[AnyBeat], attempts: Sequence[Attempt], state: State) -> tuple[FateKind, str]:
+def _fate(trial: Trial, story: Story, state: State) -> tuple[FateKind, str]:
+    beats, attempts = story.of_trial(trial.id), story.attempts.of(trial.id)
     judged = next((beat for beat in reversed(beats) if isinstance(beat, Judged)), None)
     last = attempts[-1] if attempts else None
     if trial.phase is TrialPhase.FINISHED:
         return "finished", f"its script came to its end by itself, after {count(trial.reports, 'report')}"
     if trial.phase is TrialPhase.FAILED:
         return "failed", end_of(last.ended) if last is not None and last.ended is not None else trial.why
+    told = "" if judged is None else sentence(judged, state.facts.metric).partition(": ")[2]
     if trial.phase is TrialPhase.ELIMINATED or trial.out:
-        return "eliminated", _after_name(sentence(judged, state.facts.metric)) if judged is not None else trial.why
+        return "eliminated", told or trial.why
     if state.phase is not RunPhase.OVER:
         return _present(trial, beats)
     if last is None:
         return "never-started", "there were never GPUs for it"
-    stops = [beat for beat in beats if isinstance(beat, Stopped)]
-    if stops and stops[-1].attempt == last.started.attempt and stops[-1].why in ("closing", "hard"):
+    if last.stopped is not None and _at_the_end(last.stopped, story):
         return "survived", f"it trained until the run ended, {count(trial.reports, 'report')} in all"
     if judged is not None and judged.verdict in ("paused", "complete"):
-        return "paused", _after_name(sentence(judged, state.facts.metric))
+        return "paused", told
     why = end_of(last.ended) if last.ended is not None else "its last attempt never ended"
     return "paused", f"when the run ended it was waiting; its last attempt {why}"
 
@@ -69,8 +66,14 @@ def _present(trial: Trial, beats: Sequence[AnyBeat]) -> tuple[FateKind, str]:
     if trial.gpus:
         return "waiting", f"it waits for {count(trial.gpus, 'GPU')}"
     stop = next((beat for beat in reversed(beats) if isinstance(beat, Stopped)), None)
-    return "paused", "it has not been started yet" if stop is None else f"it was stopped {stop_reason(stop)}"
+    if stop is None:
+        return "paused", "it has not been started yet"
+    return "paused", f"it was stopped {stop_reason(stop)}".rstrip()
 
 
-def _after_name(text: str) -> str:
-    return text.partition(": ")[2]
+def _at_the_end(stopped: Stopped, story: Story) -> bool:
+    """Whether it was asked to end because the run ended; if nobody knows why, after that."""
+    if stopped.why != "unknown":
+        return stopped.why in ("closing", "hard")
+    ends = (beat for beat in story.chapters[-1].beats if isinstance(beat, Closing))
+    return any(end.event <= stopped.event for end in ends)

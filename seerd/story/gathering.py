@@ -41,7 +41,9 @@ def lines_of(beats: Sequence[AnyBeat], name: str) -> Iterator[tuple[float, str]]
 
 def _shown(beat: AnyBeat, taken: set[tuple[int, str]]) -> bool:
     match beat:
-        case Planned() | Judged() | Started():
+        case Planned():
+            return bool(beat.dropped or beat.note)
+        case Judged() | Started():
             return False
         case Stopped():
             noticed = beat.why == "leaving" and (beat.event, beat.trial) in taken
@@ -60,7 +62,7 @@ def _key(beat: AnyBeat, place: int) -> Key:
         case Refused():
             return "refused", beat.instance.partition(".")[0], beat.detail
         case Stopped():
-            return "stopped", beat.event, beat.why
+            return "stopped", beat.event, beat.why, beat.saves
         case Ended():
             return "ended", beat.how, beat.detail, beat.then, round(beat.at_s)
         case _:
@@ -80,7 +82,8 @@ def _line(together: Sequence[AnyBeat], name: str) -> str:
             return f"{sentence(last, name)} ({many} times)"
         case Stopped():
             who = names([beat.trial for beat in together if isinstance(beat, Stopped)])
-            return f"{who} {'save and exit' if first.saves else 'are killed'} {stop_reason(first)}"
+            how = "save and exit" if first.saves else "are killed"
+            return f"{who} {how} {stop_reason(first)}".rstrip()
         case _:
             who = names([beat.trial for beat in together if isinstance(beat, Ended)])
             return f"{sentence(first, name)} (so {who})"

@@ -6,34 +6,28 @@ The one rule: a pure function of the state after the last event before that mome
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import msgspec
 
-from seerd.core.commands import AnyCommand, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.commands import (
+    AnyCommand,
+    AskPolicy,
+    Launch,
+    Publish,
+    SetTimer,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Instance, State, Trial
 from seerd.show import best
-from seerd.story.beats import (
-    AnyBeat,
-    Asked,
-    Chosen,
-    Closing,
-    GivenBack,
-    HeldBack,
-    Judged,
-    Planned,
-    Started,
-    Stopped,
-)
-from seerd.story.historian import Story
-from seerd.story.reasons_of_trials import sized
+from seerd.story.beats import AnyBeat, Decision
+from seerd.story.chapters import Story, needed, wanted
 from seerd.story.told import beats_json
 from seerd.story.words import at
-
-DECISIONS = (Planned, Judged, Started, Stopped, Asked, HeldBack, GivenBack, Closing, Chosen)
 
 Json = dict[str, Any]
 
@@ -42,7 +36,6 @@ def moment_json(at_s: float, story: Story, state: State) -> Json:
     """The object of `replay --at --json`, but for what the replay itself has found."""
     stages, stage = state.outline.stages, state.plan.stage
     present = [instance for instance in state.fleet.instances.values() if instance.phase not in GONE]
-    wanted = sized(Counter(allocation.gpus for allocation in state.plan.wanted.values()))
     waiting = [name for name in state.plan.wanted if state.trials[name].held is None]
     return {
         "run": state.facts.run,
@@ -50,11 +43,11 @@ def moment_json(at_s: float, story: Story, state: State) -> Json:
         "at_s": at_s,
         "event": state.seq,
         "phase": str(state.phase),
-        "stage": stage + 1,
+        "stage": stage + 1 if stages else None,
         "stages": len(stages),
-        "stage_end_s": stages[stage].end_s,
-        "wanted": msgspec.to_builtins(wanted),
-        "instances_needed": state.aims.needed,
+        "stage_end_s": stages[stage].end_s if stages else None,
+        "wanted": msgspec.to_builtins(wanted(state)),
+        "instances_needed": needed(state),
         "instances_live": state.fleet.live,
         "running": [_running(t) for t in state.trials.values() if t.held is not None],
         "waiting": [{"trial": name, "gpus": state.trials[name].gpus} for name in waiting],
@@ -114,8 +107,12 @@ def _next(state: State) -> list[Json]:
     if state.phase is not RunPhase.RUNNING:
         return []
     due = [("deadline", close_at(state)), ("budget", exhausted_at(state))]
-    due += [("plan", state.plan.last.ask_at_s)] if state.plan.last.ask_at_s is not None else []
-    due += [("launch", state.fleet.launch_at)] if state.now < state.fleet.launch_at and state.fleet.live < state.aims.needed else []
+    plan, fleet = state.plan, state.fleet
+    ask_s = plan.again_s if plan.failures else plan.last.ask_at_s
+    what = "again" if plan.failures else "plan"
+    due += [(what, ask_s)] if ask_s is not None and plan.question is None else []
+    launches = state.now < fleet.launch_at and fleet.live < (needed(state) or 0)
+    due += [("launch", fleet.launch_at)] if launches else []
     soonest = sorted((seconds, what) for what, seconds in due if math.isfinite(seconds))
     return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in soonest]
 
@@ -129,6 +126,8 @@ def _asked(command: AnyCommand) -> str:
     match command:
         case SetTimer():
             return f"look again at {at(command.due)}"
+        case AskPolicy():
+            return "the policy is asked"
         case Launch():
             return f"an instance with {command.gpus} GPUs"
         case Terminate():
@@ -146,5 +145,5 @@ def _asked(command: AnyCommand) -> str:
 
 def _last_decision(story: Story) -> list[AnyBeat]:
     """All that was decided with the last event that decided anything."""
-    decided = [beat for beat in story.beats if isinstance(beat, DECISIONS)]
+    decided = [beat for beat in story.beats if isinstance(beat, Decision)]
     return [beat for beat in decided if beat.event == decided[-1].event]

@@ -23,6 +23,7 @@ NEXT = {
     "deadline": "everything must be asked to stop, to keep the deadline",
     "budget": "everything must be asked to stop, to keep the budget",
     "plan": "the stage is over, the policy is asked",
+    "again": "the policy is asked again, since its last answer was of no use",
     "launch": "instances are asked for again",
     "closed": "what has not saved by then is given back as it is",
 }
@@ -30,14 +31,17 @@ NEXT = {
 
 def moment_page(told: Json, state: State) -> RenderableType:
     """The value of `replay --at --json`, to be read."""
-    head = (
-        f"{told['run']} at {at(told['at_s'])} (after event {told['event']}): {told['phase']}, "
-        f"stage {told['stage']} of {told['stages']} (planned until {at(told['stage_end_s'])})"
-    )
+    head = f"{told['run']} at {at(told['at_s'])} (after event {told['event']}): {told['phase']}"
+    if told["stage"] is not None:
+        stage = f"stage {told['stage']} of {told['stages']}"
+        head += f", {stage} (planned until {at(told['stage_end_s'])})"
     parts: list[RenderableType] = [wrapped(head), Text(), *_money(told, state), Text()]
     wanted = " and ".join(f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"])
-    instances = f"{count(told['instances_needed'], 'instance')} needed, {told['instances_live']} there or on the way"
-    parts.append(wrapped(f"wanted: {wanted or 'nobody'}; {instances}"))
+    needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
+    plan = "the plan was not recorded; instances: "
+    if needed is not None:
+        plan = f"wanted: {wanted or 'nobody'}; {count(needed, 'instance')} needed, "
+    parts.append(wrapped(plan + live))
     parts += [_where(told), Text()]
     if told["waiting"]:
         waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])

@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.ranking import standing
+from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.plain import ENDINGS
-from seerd.story.beats import AnyBeat, Judged, Planned, Started, StopCause, Stopped, Verdict
+from seerd.story.beats import AnyBeat, Judged, Planned, Started, Stopped, Verdict
+from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, costs
 from seerd.story.gathering import lines_of
-from seerd.story.historian import Chapter, Story
 from seerd.story.layout import MOST_LINES, grid, wrapped
 from seerd.story.words import at, count, ordinal, sentence, sizes
 from seerd.units import format_duration, format_gpu_time, format_money
@@ -45,8 +46,10 @@ STOPS: dict[StopCause, str] = {
     "paused": "paused",
     "leaving": "moved off what the cloud takes away",
     "node": "ended with another of their instances",
+    "hung": "killed since they hung",
     "closing": "saved at the end",
     "hard": "killed at the end",
+    "unknown": "asked to end",
 }
 VERDICTS: dict[Verdict, str] = {
     "goes-on": "goes on",
@@ -84,15 +87,14 @@ def _head(state: State) -> Text:
 def _chapter(chapter: Chapter, cost: Cost, state: State) -> list[RenderableType]:
     parts: list[RenderableType] = [_title(chapter, state)]
     judged = [beat for beat in chapter.beats if isinstance(beat, Judged)]
-    first, lines = chapter.beats[0], chapter.beats
-    if isinstance(first, Planned):
+    first = next((beat for beat in chapter.beats if isinstance(beat, Planned)), None)
+    if first is not None:
         parts.append(grid([(at(first.at_s), sentence(first, state.facts.metric))]))
-        lines = lines[1:]
     if judged:
         parts.append(_judged(judged, state))
         if _best_get_most(judged, state):
             parts.append(grid([("", "of those that go on, the best have the most GPUs")]))
-    parts.append(_lines(lines, state))
+    parts.append(_lines([beat for beat in chapter.beats if beat is not first], state))
     return [*parts, *_cost(cost, state)]
 
 
@@ -100,12 +102,13 @@ def _title(chapter: Chapter, state: State) -> RenderableType:
     until = state.now if chapter.until_s is None else chapter.until_s
     when = f"{at(chapter.start_s)} to {at(until)}"
     if chapter.stage is None:
-        return wrapped(f"the end, {when}", "bold")
+        return wrapped(f"the {'end' if chapter.end else 'run'}, {when}", "bold")
     last = chapter.planned_end_s
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
     again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
-    title = f"stage {chapter.stage + 1} of {len(state.outline.stages)}{again}, {when}{planned}: {sizes(chapter.groups)}"
-    return wrapped(title, "bold")
+    stages = len(state.outline.stages)
+    stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
+    return wrapped(f"{stage}: {sizes(chapter.groups) or 'nobody'}", "bold")
 
 
 def _judged(judged: Sequence[Judged], state: State) -> RenderableType:

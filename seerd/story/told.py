@@ -14,9 +14,9 @@ from seerd.core.state import Report, State, Trial
 from seerd.show import result
 from seerd.story.attempts import Attempt
 from seerd.story.beats import AnyBeat
+from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, InstanceCost, costs
 from seerd.story.fates import fate
-from seerd.story.historian import Chapter, Story
 from seerd.story.words import sentence
 
 Json = dict[str, Any]
@@ -40,6 +40,7 @@ def chapter_json(chapter: Chapter, cost: Cost, state: State) -> Json:
     gpu_s = float(cost.billed)
     return {
         "stage": None if chapter.stage is None else chapter.stage + 1,
+        "end": chapter.end,
         "times": chapter.times,
         "start_s": chapter.start_s,
         "until_s": state.now if chapter.until_s is None else chapter.until_s,

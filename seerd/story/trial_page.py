@@ -13,7 +13,7 @@ from rich.text import Text
 from seerd.core.state import State
 from seerd.plain import config_text
 from seerd.story.beats import Started
-from seerd.story.historian import Story
+from seerd.story.chapters import Story
 from seerd.story.layout import grid, shortened, wrapped
 from seerd.story.words import at, count, sentence
 

@@ -15,6 +15,7 @@ from seerd.story.beats import (
     Came,
     Chosen,
     Closing,
+    Declined,
     Ended,
     GivenBack,
     HeldBack,
@@ -28,6 +29,7 @@ from seerd.story.beats import (
     Remark,
     Resumed,
     Sized,
+    Slow,
     Started,
     Stopped,
     StopWanted,
@@ -81,14 +83,27 @@ def sentence(beat: Beat, name: str) -> str:
 @sentence.register
 def _(beat: Planned, name: str) -> str:
     because = {
-        "began": "the run begins",
-        "clock": "the stage before was over by the clock",
-        "reports": f"{beat.trial} had made the reports after which trials are compared",
-        "ended": f"{beat.trial} had ended" if beat.trial else "of the trials that were wanted nobody was left",
-        "resumed": "the interrupted run goes on",
+        "began": "the run begins: ",
+        "clock": "the stage before was over by the clock: ",
+        "reports": f"{beat.trial} had made the reports after which trials are compared: ",
+        "ended": f"{beat.trial} had ended: " if beat.trial else "a trial had ended: ",
+        "resumed": "the run goes on: ",
+        "untrue": "the plan before was in part about trials that had ended: ",
+        "again": "the answer before was of no use: ",
+        "unknown": "",
     }[beat.because]
     new = f", {count(beat.new, 'new configuration')}" if beat.new else ""
-    return f"{because}: {sizes(beat.groups) or 'nobody'} wanted{new}"
+    late = f"; {names(beat.dropped)} had ended meanwhile, left out" if beat.dropped else ""
+    note = f"; {printable(beat.note)}" if beat.note else ""
+    return f"{because}{sizes(beat.groups) or 'nobody'} wanted{new}{late}{note}"
+
+
+@sentence.register
+def _(beat: Declined, name: str) -> str:
+    times = f" ({ordinal(beat.failures)} time in a row)" if beat.failures > 1 else ""
+    then = "the last plan stands" if beat.stands else "there is no plan yet"
+    why = f"{printable(beat.detail)}; {then}, asked again at {at(beat.again_s)}"
+    return f"the policy gave no plan that can be used{times}: {why}"
 
 
 @sentence.register
@@ -133,7 +148,7 @@ def stop_reason(beat: Stopped) -> str:
     """Why an attempt was asked to end."""
     heirs = f": its GPUs are for {names(beat.others)}" if beat.others else ""
     return {
-        "out": "it is out",
+        "out": "since it is out",
         "resized": f"to go on with {count(beat.gpus, 'GPU')} instead of {beat.gpus_before}",
         "moved": f"to go on elsewhere{heirs or ', so that fewer instances are needed'}",
         "displaced": f"to wait{heirs or ': there is no room for it any more'}",
@@ -141,15 +156,17 @@ def stop_reason(beat: Stopped) -> str:
         "paused": "to wait: the plan does not want it to train on now",
         "leaving": "to go on elsewhere: the cloud takes its instance away",
         "node": "since it has ended on another of its instances",
+        "hung": "since some of its ranks do nothing, and the others wait for them",
         "closing": "since the run ends",
         "hard": "since the run was to end at once",
+        "unknown": "",
     }[beat.why]
 
 
 @sentence.register
 def _(beat: Stopped, name: str) -> str:
     how = f"saves and exits (within {at(beat.grace_s)})" if beat.saves else "is killed"
-    return f"{beat.trial} {how} {'' if beat.why != 'out' else 'since '}{stop_reason(beat)}"
+    return f"{beat.trial} {how} {stop_reason(beat)}".rstrip()
 
 
 @sentence.register
@@ -186,10 +203,13 @@ def _(beat: Asked, name: str) -> str:
         "again": " again, after a refusal",
         "room": "",
         "resumed": ", as the run goes on",
+        "unknown": "",
     }[beat.why]
     had = f"there {'was' if beat.had == 1 else 'were'} {beat.had}"
     many = len(beat.instances)
     asked = f"{count(many, 'instance')} with {count(beat.gpus_each, 'GPU')}{' each' * (many > 1)} asked for{why}"
+    if beat.needed is None:
+        return f"{asked}: {had}"
     return f"{asked}: {sizes(beat.wanted)} need {beat.needed}, {had}"
 
 
@@ -222,11 +242,12 @@ def _(beat: Refused, name: str) -> str:
 @sentence.register
 def _(beat: Noticed, name: str) -> str:
     by = f" at {at(beat.by_s)}" if beat.by_s is not None else ""
-    on = (
-        f"; {names(beat.trials)} {'saves' if len(beat.trials) == 1 else 'save'} and go on elsewhere"
-        if beat.trials
-        else ""
-    )
+    one = len(beat.trials) == 1
+    saving = "saves and goes" if one else "save and go"
+    on = f"; {names(beat.trials)} {saving} on elsewhere" if beat.trials else ""
+    if beat.notice == "unhealthy":
+        why = f": {printable(beat.detail)}" if beat.detail else ""
+        return f"{beat.instance} is not used any more{why}{on}"
     return f"the cloud {'takes' if beat.sure else 'will probably take'} {beat.instance} away{by}{on}"
 
 
@@ -240,11 +261,12 @@ def _(beat: Lost, name: str) -> str:
 @sentence.register
 def _(beat: GivenBack, name: str) -> str:
     why = {
-        "idle": f"{beat.needed} needed, {beat.had} there",
-        "leaving": "the cloud takes it away, and nothing runs there any more",
-        "end": "the run ends",
+        "idle": f": {beat.needed} needed, {beat.had} there",
+        "leaving": ": the cloud takes it away, and nothing runs there any more",
+        "end": ": the run ends",
+        "unknown": "",
     }[beat.why]
-    return f"{names(beat.instances)} given back: {why}"
+    return f"{names(beat.instances)} given back{why}"
 
 
 @sentence.register
@@ -259,6 +281,8 @@ def _(beat: Closing, name: str) -> str:
         "person": "the end: the person asked for it",
         "no-instance": f"the end: no instance can be had{': ' + printable(beat.detail) if beat.detail else ''}",
         "no-trial": "the end: no trial is left that has reported",
+        "policy": "the end: again and again the policy gave no plan that can be used",
+        "unknown": f"the end: {ENDINGS[beat.status]}",
     }[beat.why]
 
 
@@ -296,6 +320,11 @@ def _(beat: NotUsable, name: str) -> str:
 def _(beat: Over, name: str) -> str:
     model = "without a model" if beat.path is None else f"the model is in {printable(beat.path)}"
     return f"over ({ENDINGS[beat.status]}): {model}"
+
+
+@sentence.register
+def _(beat: Slow, name: str) -> str:
+    return printable(beat.detail)
 
 
 @sentence.register

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from planner.model import Allocation, ClusterFacts, Group
 from planner.stages import instances_for
 from seerd.core.aiming import aim_all, drop, fill, instances_needed
+from seerd.core.attempts import unwant
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import (
     InstanceLost,
@@ -28,8 +29,9 @@ from seerd.core.events import (
 )
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
+from seerd.core.plans import Order
 from seerd.core.state import Instance, State, Trial, new_state
-from seerd.core.step import step
+from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 
 MakeFacts = Callable[..., RunFacts]
@@ -96,6 +98,7 @@ class Board:
         for number, gpus in enumerate(wanted):
             trial = self.state.trials[f"t{number}"] = Trial(f"t{number}", {}, 0, gpus=gpus)
             self.state.plan.wanted[trial.id] = Allocation(trial.id, gpus)
+        self.state.plan.order = Order(self.state.plan.wanted.values())
         for gpus in instances:
             self.add(gpus)
         aim_all(self.state)
@@ -103,13 +106,17 @@ class Board:
     def add(self, gpus: int) -> str:
         """One more instance that is ready, with all its room."""
         name = f"m{len(self.state.fleet.instances)}"
-        self.state.fleet.instances[name] = Instance(name, gpus, InstancePhase.READY)
-        self.state.fleet.live += 1
+        self.state.fleet.add(Instance(name, gpus))
+        self.state.fleet.go(self.state.fleet.instances[name], InstancePhase.READY)
         self.state.agenda.roomy[name] = None
         return name
 
-    def drop(self, trial: str) -> None:
-        drop(self.state, self.state.trials[trial])
+    def drop(self, name: str) -> None:
+        """It has ended, if it has not already."""
+        trial = self.state.trials[name]
+        gpus = trial.gpus
+        unwant(self.state, trial)
+        drop(self.state, trial, gpus)
 
     @property
     def aimed(self) -> list[str]:
@@ -218,10 +225,10 @@ def rich_facts(gpus: int) -> RunFacts:
     return msgspec.structs.replace(made, problem=problem)
 
 
-def begun(facts: RunFacts) -> tuple[State, list[Launch]]:
+def launched(facts: RunFacts) -> tuple[State, list[Launch]]:
     """A run that has asked for its instances."""
-    state = new_state(facts)
-    return state, [c for c in step(state, RunStarted(at=0.0, facts=facts)) if isinstance(c, Launch)]
+    state = begun(facts)
+    return state, [c for c in handle(state, RunStarted(at=0.0, facts=facts)) if isinstance(c, Launch)]
 
 
 def ready(command: Launch, instance: str, at: float) -> InstanceReady:
@@ -230,29 +237,29 @@ def ready(command: Launch, instance: str, at: float) -> InstanceReady:
 
 @pytest.mark.parametrize(("gpus", "instances"), [(1, 8), (2, 4), (4, 2), (8, 1)])
 def test_as_many_are_asked_for_as_the_trials_need_and_no_more(gpus: int, instances: int) -> None:
-    state, launches = begun(rich_facts(gpus))
+    state, launches = launched(rich_facts(gpus))
     assert sorted(a.gpus for a in state.plan.wanted.values()) == [1, 1, 1, 1, 2, 2]
     assert len(launches) == instances
 
 
 def test_an_instance_that_is_lost_leaves_its_trials_waiting_for_the_next() -> None:
-    state, launches = begun(rich_facts(4))
-    step(state, ready(launches[0], "a", 1.0))
+    state, launches = launched(rich_facts(4))
+    handle(state, ready(launches[0], "a", 1.0))
     on_a = {name for name, trial in state.trials.items() if trial.held is not None}
     assert len(on_a) in (2, 3, 4)
-    commands = step(state, InstanceLost(at=2.0, instance="a", why="power failure"))
+    commands = handle(state, InstanceLost(at=2.0, instance="a", why="power failure"))
     assert len([c for c in commands if isinstance(c, Launch)]) == 1
     assert all(state.trials[name].held is None for name in on_a)
-    again = step(state, ready(launches[1], "b", 3.0))
+    again = handle(state, ready(launches[1], "b", 3.0))
     assert {c.trial for c in again if isinstance(c, StartTrial)} & on_a
     assert violations(state) == []
 
 
 def test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it() -> None:
     """Its end settles what it cost: from when it ran, for a minute at least, and nothing if it never did."""
-    state, (first, second) = begun(rich_facts(4))
-    step(state, ready(first, "a", 1.0))
-    commands = step(state, StopAsked(at=2.0))
+    state, (first, second) = launched(rich_facts(4))
+    handle(state, ready(first, "a", 1.0))
+    commands = handle(state, StopAsked(at=2.0))
     stops = [c for c in commands if isinstance(c, StopTrial)]
     for number, stop in enumerate(stops, 1):
         exited = TrialExited(
@@ -265,16 +272,16 @@ def test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it() -> 
             cause="asked",
             code=0,
         )
-        commands = step(state, exited)
+        commands = handle(state, exited)
     ends = {c.instance: c for c in commands if isinstance(c, Terminate)}
     assert ends.keys() == {"a", second.id}
     assert second.id not in state.under_way
     assert second.id in state.ledger.open
     before = state.ledger.spent_gpu_s(3.0)
     assert before == 2 * 4 * 60
-    step(state, InstanceTerminated(at=4.0, command=ends[second.id].id, instance=second.id))
+    handle(state, InstanceTerminated(at=4.0, command=ends[second.id].id, instance=second.id))
     assert state.ledger.spent_gpu_s(4.0) == 4 * 60
-    assert step(state, ready(second, "b", 5.0)) == []
+    assert handle(state, ready(second, "b", 5.0)) == []
     assert "b" not in state.fleet.instances
     assert violations(state) == []
 
@@ -286,7 +293,7 @@ def test_a_launch_that_came_to_nothing_costs_what_ran_of_it(
     running_since: float | None, ended: float | None, gpu_s: float
 ) -> None:
     made = small_facts(billing="rented", gpus=4, deadline_s=600.0, t_min_s=150.0, budget_gpu_s=3200.0)
-    state, launches = begun(made)
+    state, launches = launched(made)
     refused = [
         LaunchRefused(
             at=100.0, command=c.id, why="it died while it booted", retry=True, running_since=running_since, ended=ended
@@ -294,24 +301,24 @@ def test_a_launch_that_came_to_nothing_costs_what_ran_of_it(
         for c in launches
     ]
     for event in refused:
-        step(state, event)
+        handle(state, event)
     closed = [charge.gpu_s(100.0) for charge in state.ledger.closed]
     assert closed == [gpu_s] * (0 if running_since is None else len(launches))
     assert violations(state) == []
 
 
 def test_a_launch_is_charged_from_the_request_until_its_start_is_known() -> None:
-    state, launches = begun(rich_facts(4))
+    state, launches = launched(rich_facts(4))
     assert state.ledger.spent_gpu_s(0.0) == len(launches) * 4 * 60
     assert state.ledger.spent_gpu_s(100.0) == len(launches) * 4 * 100
-    step(state, InstanceReady(at=30.0, command=launches[0].id, instance="a", gpus=4, running_since=20.0))
+    handle(state, InstanceReady(at=30.0, command=launches[0].id, instance="a", gpus=4, running_since=20.0))
     assert state.ledger.spent_gpu_s(100.0) == 4 * 80 + 4 * 100
 
 
 def test_nothing_is_asked_for_that_could_not_be_used_before_the_end() -> None:
     """Closing begins at 51 s, after the grace and what giving back takes; an attempt must have five seconds."""
-    for lost_at, launched in ((40.0, 1), (50.0, 0)):
-        state, launches = begun(rich_facts(8))
-        step(state, ready(launches[0], "a", 1.0))
-        commands = step(state, InstanceLost(at=lost_at, instance="a", why="power failure"))
-        assert len([c for c in commands if isinstance(c, Launch)]) == launched
+    for lost_at, asked in ((40.0, 1), (50.0, 0)):
+        state, launches = launched(rich_facts(8))
+        handle(state, ready(launches[0], "a", 1.0))
+        commands = handle(state, InstanceLost(at=lost_at, instance="a", why="power failure"))
+        assert len([c for c in commands if isinstance(c, Launch)]) == asked

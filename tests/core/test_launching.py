@@ -26,9 +26,9 @@ from seerd.core.invariants import violations
 from seerd.core.launching import refused
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import grace_s
-from seerd.core.reconcile import NOTICE_MARGIN_S, reconcile
-from seerd.core.state import State, new_state
-from seerd.core.step import step
+from seerd.core.rules import RULES
+from seerd.core.state import State
+from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
 GPUS = 4
@@ -46,18 +46,16 @@ class Cloud:
         )
         problem = replace(made.problem, limits=replace(made.problem.limits, **limits), params=params)
         made = msgspec.structs.replace(made, problem=problem, cluster=replace(made.cluster, **(cluster or {})))
-        self.state: State = new_state(made)
+        self.state: State = begun(made)
         self.timer: SetTimer | None = None
         self.open = self.launches(self.tell(RunStarted(at=0.0, facts=made)))
         self.facts = 0
 
     def tell(self, event: object) -> list[AnyCommand]:
-        commands = step(self.state, event)  # type: ignore[arg-type]
+        commands = handle(self.state, event)  # type: ignore[arg-type]
         assert violations(self.state) == []
         if self.state.phase is not RunPhase.OVER:
-            self.state.agenda.touched = dict.fromkeys(self.state.trials)
-            self.state.agenda.refit = True
-            assert reconcile(self.state) == []
+            assert reconciled_again(self.state) == []
         self.timer = next((c for c in commands if isinstance(c, SetTimer)), self.timer)
         return commands
 
@@ -266,7 +264,7 @@ def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_aske
 def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:
     full(cloud)
     usual = grace_s(cloud.state)
-    soon = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=50.0 + NOTICE_MARGIN_S + 1.5)
+    soon = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=50.0 + RULES.notice_margin_s + 1.5)
     assert {stop.grace_s for stop in stopped(soon, "b")} == {1.5}
     never = cloud.fact(InstanceNoticed, "a", 50.0, what="rebalance", by=None)
     assert {stop.grace_s for stop in stopped(never, "a")} == {usual}
@@ -320,8 +318,8 @@ def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> 
 @pytest.mark.parametrize("billing", ["held", "rented"])
 def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(facts: MakeFacts, billing: str) -> None:
     made = facts(billing=billing, gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
-    state = new_state(made)
-    launched = Cloud.launches(step(state, RunStarted(at=0.0, facts=made)))
+    state = begun(made)
+    launched = Cloud.launches(handle(state, RunStarted(at=0.0, facts=made)))
     assert launched
-    ends = step(state, StopAsked(at=5.0))
+    ends = handle(state, StopAsked(at=5.0))
     assert [c.instance for c in ends if isinstance(c, Terminate)] == [launch.id for launch in launched]

@@ -23,7 +23,6 @@ from seerd.core.events import (
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import (
-    LEASE_S,
     affordable,
     affordable_launch,
     close_at,
@@ -33,10 +32,11 @@ from seerd.core.limits import (
     release_s,
     terminate_s,
 )
-from seerd.core.state import Instance, State, new_state
-from seerd.core.step import step
+from seerd.core.rules import RULES
+from seerd.core.state import Instance, State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from tests.by_hand import begun, handle
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -45,14 +45,14 @@ def rented(facts: MakeFacts, budget_gpu_s: float, *, boot_s: float = 0.0) -> Sta
     """A state with instances of four GPUs, of which none has been asked for yet."""
     made = facts(billing="rented", gpus=4, deadline_s=3600.0, t_min_s=150.0, budget_gpu_s=4000.0)
     limits = replace(made.problem.limits, budget_gpu_s=budget_gpu_s)
-    state = new_state(msgspec.structs.replace(made, cluster=replace(made.cluster, boot_s=boot_s)))
+    state = begun(msgspec.structs.replace(made, cluster=replace(made.cluster, boot_s=boot_s)))
     problem = replace(state.facts.problem, limits=limits)
     state.facts = msgspec.structs.replace(state.facts, problem=problem)
     return state
 
 
 def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget(facts: MakeFacts) -> None:
-    state = new_state(facts(budget_gpu_s=320.0))
+    state = begun(facts(budget_gpu_s=320.0))
     state.ledger.start(Charge("t1/1", "i", 2, 0.0))
     wait_s = release_s(state)
     assert wait_s > 0
@@ -84,28 +84,28 @@ def test_a_launch_must_be_paid_beside_what_runs(facts: MakeFacts) -> None:
 
 def test_instances_that_never_get_an_agent_end_within_the_budget(facts: MakeFacts) -> None:
     """All that were asked for together: the first of them knows of the last."""
-    state = new_state(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0))
-    asked = [c for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    state = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0))
+    asked = [c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
     assert len(asked) > 1
     used = sum(command.gpus * ((command.alone_s or 0.0) + terminate_s(state)) for command in asked)
     assert used == pytest.approx(2000.0)
     assert all((command.alone_s or 0.0) + terminate_s(state) < 600.0 for command in asked)
-    soon = new_state(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4))
-    asked = [c for c in step(soon, RunStarted(at=0.0, facts=soon.facts)) if isinstance(c, Launch)]
+    soon = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4))
+    asked = [c for c in handle(soon, RunStarted(at=0.0, facts=soon.facts)) if isinstance(c, Launch)]
     assert {command.alone_s for command in asked} == {600.0 - terminate_s(soon)}
-    held = new_state(facts())
-    assert [c.alone_s for c in step(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)] == [None]
+    held = begun(facts())
+    assert [c.alone_s for c in handle(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)] == [None]
 
 
 def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(facts: MakeFacts) -> None:
     state = rented(facts, 4000.0)
-    assert lease_s(state, 0.0) == LEASE_S
+    assert lease_s(state, 0.0) == RULES.lease_s
     late = close_at(state) - 10.0
     assert lease_s(state, late) == pytest.approx(10.0 + end_s(state) / 2)
     assert lease_s(state, late + 3600.0) == 0.0
     state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
     late = exhausted_at(state) - 5.0
-    assert late < close_at(state) - LEASE_S
+    assert late < close_at(state) - RULES.lease_s
     assert lease_s(state, late) == pytest.approx(5.0 + end_s(state) / 2)
 
 
@@ -119,12 +119,12 @@ def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: 
 def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_that_was_heard_of(
     facts: MakeFacts,
 ) -> None:
-    state = new_state(facts())
-    (launch,) = [c for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
-    step(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=8, running_since=1.0))
+    state = begun(facts())
+    (launch,) = [c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    handle(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=8, running_since=1.0))
     common = {"instance": "i", "trial": "t0001", "attempt": 1}
-    step(state, TrialStarted(at=9.0, happened=2.0, fact=1, pid=7, **common))
-    step(state, TrialExited(at=9.0, happened=5.0, fact=2, cause="crashed", code=1, **common))
+    handle(state, TrialStarted(at=9.0, happened=2.0, fact=1, pid=7, **common))
+    handle(state, TrialExited(at=9.0, happened=5.0, fact=2, cause="crashed", code=1, **common))
     (charge,) = state.ledger.closed
     assert (charge.what, charge.since_s, charge.until_s) == ("t0001/1", 2.0, 5.0)
 
@@ -133,14 +133,14 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
     """It was heard of last at 100 s: with its lease and the time to let go it may have lived so much longer, and no more than until now."""
     for resumed_at in (110.0, 1000.0):
         state = rented(facts, 4000.0)
-        step(state, RunStarted(at=0.0, facts=state.facts))
+        handle(state, RunStarted(at=0.0, facts=state.facts))
         state.fleet.instances["i"] = Instance("i", 4, InstancePhase.READY, ready_at=0.0)
         state.fleet.live += 1
         state.fleet.present += 1
         state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
         state.now = 100.0
         allowed = 100.0 + lease_s(state, 100.0) + release_s(state)
-        step(state, RunResumed(at=resumed_at, alive=()))
+        handle(state, RunResumed(at=resumed_at, alive=()))
         (charge,) = state.ledger.closed
         assert charge.until_s == pytest.approx(min(resumed_at, allowed))
 
@@ -148,26 +148,26 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
 def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent(facts: MakeFacts) -> None:
     """After that it is gone, and what the same launch brings when it is asked for again begins then."""
     for resumed_at in (110.0, 450.0, 900.0):
-        state = new_state(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
-        launch = next(c for c in step(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+        state = begun(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
+        launch = next(c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
         assert launch.alone_s is not None
         assert 110.0 < launch.alone_s < 900.0
-        step(state, RunResumed(at=resumed_at, alive=()))
+        handle(state, RunResumed(at=resumed_at, alive=()))
         gone = max(0.0, resumed_at - 0.5 - launch.alone_s)
         assert state.ledger.open[launch.id].since_s == pytest.approx(0.5 + gone)
 
 
 def test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else(facts: MakeFacts) -> None:
     """It had no agent whose lease would have ended it: it costs until its end is confirmed."""
-    state = new_state(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
-    launch = next(c for c in step(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
-    asked = [c for c in step(state, StopAsked(at=30.0, hard=True)) if isinstance(c, Terminate)]
+    state = begun(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
+    launch = next(c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+    asked = [c for c in handle(state, StopAsked(at=30.0, hard=True)) if isinstance(c, Terminate)]
     assert launch.id in {command.instance for command in asked}
-    again = step(state, RunResumed(at=400.0, alive=()))
+    again = handle(state, RunResumed(at=400.0, alive=()))
     assert {command.id for command in asked} <= {command.id for command in again}
     assert state.ledger.open[launch.id].gpu_s(400.0) == 2 * 399.5
     (ending,) = (command for command in asked if command.instance == launch.id)
-    step(state, InstanceTerminated(at=401.0, command=ending.id, instance=launch.id, running_since=5.0, ended=400.5))
+    handle(state, InstanceTerminated(at=401.0, command=ending.id, instance=launch.id, running_since=5.0, ended=400.5))
     assert [charge.gpu_s(401.0) for charge in state.ledger.closed if charge.instance == launch.id] == [2 * 395.5]
 
 
@@ -179,8 +179,8 @@ def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: M
         world.turn()
     state, late = world.state, exhausted_at(world.state) + 1.0
     alive = tuple(state.fleet.instances)
-    step(state, RunResumed(at=late, alive=alive))
+    handle(state, RunResumed(at=late, alive=alive))
     assert state.phase is RunPhase.RUNNING
     assert state.timer is not None
-    step(state, TimerFired(at=late, command=state.timer.id))
+    handle(state, TimerFired(at=late, command=state.timer.id))
     assert state.phase is not RunPhase.RUNNING

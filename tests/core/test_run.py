@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.space import Config
-from seerd.core.attempts import MAX_LOSSES
-from seerd.core.codec import encode_commands
+from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceLost,
@@ -23,11 +22,11 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.reconcile import reconcile
+from seerd.core.rules import RULES
 from seerd.core.state import State, Trial
-from seerd.core.step import step
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from tests.by_hand import handle, reconciled, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -129,7 +128,7 @@ def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: 
 def test_a_trial_that_takes_machine_after_machine_down_fails_in_the_end(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
     world.begin()
-    for losses in range(1, MAX_LOSSES + 2):
+    for losses in range(1, RULES.max_losses + 2):
         while not world.state.trials or (held := world.state.trials["t0001"].held) is None:
             world.turn()
         world.lose(held[0].node)
@@ -178,7 +177,7 @@ def test_a_fact_that_is_told_again_counts_once(facts: MakeFacts) -> None:
     trial = world.state.trials["t0001"]
     known = [e for e, _ in world.journal if isinstance(e, TrialTraining) and (e.trial, e.attempt) == ("t0001", 2)]
     tell(world, TrialReported, epoch=2, metric=0.2, unit_s=1.0)
-    step(world.state, known[-1])
+    handle(world.state, known[-1])
     assert [report.epoch for report in trial.history] == [1, 2]
 
 
@@ -194,7 +193,7 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
         "fact": instance.seen + 1,
         "trial": "t0001",
     }
-    step(world.state, kind(**common, attempt=attempt or trial.attempt, **fields))
+    handle(world.state, kind(**common, attempt=attempt or trial.attempt, **fields))
 
 
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
@@ -277,12 +276,10 @@ def test_reconciling_twice_asks_for_nothing_new(facts: MakeFacts) -> None:
     world.begin()
     while not world.state.finished:
         world.turn()
-        before = encode_commands(list(world.state.under_way.values()))
-        world.state.agenda.touched = dict.fromkeys(world.state.trials)
-        world.state.agenda.refit = True
+        before = encode_decisions(list(world.state.under_way.values()))
         if not world.state.finished:
-            assert reconcile(world.state) == []
-            assert encode_commands(list(world.state.under_way.values())) == before
+            assert reconciled_again(world.state) == []
+            assert encode_decisions(list(world.state.under_way.values())) == before
 
 
 def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFacts) -> None:
@@ -299,7 +296,7 @@ def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFa
     for slots in old.held:
         state.fleet.instances[slots.node].claims.update(dict.fromkeys(slots.gpus, new.id))
     state.agenda.touched = dict.fromkeys([new.id, old.id])
-    assert [type(command) for command in reconcile(state)] == [StopTrial]
+    assert [type(command) for command in reconciled(state)] == [StopTrial]
     left = old.held
     tell(world, TrialExited, cause="asked", code=None)
     assert new.held == left
@@ -343,7 +340,7 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     known = [checkpoint.name for checkpoint in trial.checkpoints]
     unheard = (saved(world, "late", 50, attempt=7), saved(world, "later", 60), saved(world, "last", 70))
     lost = InstanceLost(at=now, instance=trial.held[0].node, why="power failure", saved=unheard)
-    step(world.state, RunResumed(at=now, alive=(), saved=unheard) if resumed else lost)
+    handle(world.state, RunResumed(at=now, alive=(), saved=unheard) if resumed else lost)
     assert [checkpoint.name for checkpoint in trial.checkpoints] == ["last", "later"], f"not {known}, not of attempt 7"
     assert (trial.reports, trial.metric) == (70, 0.4)
     assert trial.phase is TrialPhase.WAITING
@@ -351,7 +348,7 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     instance = world.state.fleet.instances[lost.instance]
     for epoch in (3, 71, 3):
         late = {"at": now, "happened": now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
-        step(world.state, TrialReported(**late, attempt=1, epoch=epoch, metric=0.3, unit_s=1.0))
+        handle(world.state, TrialReported(**late, attempt=1, epoch=epoch, metric=0.3, unit_s=1.0))
     epochs = [report.epoch for report in trial.history]
     assert epochs == [1, 2, 3, 60, 70], "what its own journal tells later fills the holes, and adds nothing"
 
@@ -365,14 +362,14 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
         world.turn()
         commands = [c for c in state.under_way.values() if isinstance(c, Publish)]
     failed = PublishFailed(at=world.now, command=asked[0].id, why="busy", damaged=False)
-    assert [c for c in step(state, failed) if isinstance(c, Publish)] == []
+    assert [c for c in handle(state, failed) if isinstance(c, Publish)] == []
     while not state.finished:
         world.turn()
     assert state.result.published is None
     assert any("is in the store: busy" in note for note in state.notes)
-    (again,) = [c for c in step(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
+    (again,) = [c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
     assert again.checkpoint == asked[0].checkpoint
-    last = step(state, ModelPublished(at=world.now, command=again.id, path="best"))
+    last = handle(state, ModelPublished(at=world.now, command=again.id, path="best"))
     assert [type(c) for c in last] == [Finish]
     assert state.result.published is not None
 
@@ -384,6 +381,6 @@ def test_a_damaged_best_model_leaves_the_next_best(facts: MakeFacts) -> None:
     while not (asked := [c for c in state.under_way.values() if isinstance(c, Publish)]):
         world.turn()
     failed = PublishFailed(at=world.now, command=asked[0].id, why="damaged", damaged=True)
-    (other,) = [c for c in step(state, failed) if isinstance(c, Publish)]
+    (other,) = [c for c in handle(state, failed) if isinstance(c, Publish)]
     assert (other.trial, other.checkpoint) != (asked[0].trial, asked[0].checkpoint)
     assert other.metric <= asked[0].metric

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from seerd.core.closing import GRACE_MIN_S
-from seerd.core.codec import decode_commands, encode_commands
+from seerd.core.codec import decode_decisions, encode_decisions
 from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceLost,
@@ -27,9 +26,9 @@ from seerd.core.events import (
 )
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.reconcile import reconcile
-from seerd.core.state import State, Trial, new_state
-from seerd.core.step import step
+from seerd.core.rules import RULES
+from seerd.core.state import State, Trial
+from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -42,7 +41,7 @@ class Pair:
         params = replace(made.problem.params, name="random", trials=1, p_min=4, p_max=4)
         problem = replace(made.problem, params=params, gpus_per_instance=2)
         cluster = replace(made.cluster, max_instances=None if billing == "rented" else 2)
-        self.state: State = new_state(msgspec.structs.replace(made, problem=problem, cluster=cluster))
+        self.state: State = begun(msgspec.structs.replace(made, problem=problem, cluster=cluster))
         self._facts = {"a": 0, "b": 0}
         self.at = 0.0
         launches = self.tell(RunStarted(at=0.0, facts=self.state.facts))
@@ -59,11 +58,9 @@ class Pair:
 
     def tell(self, event: Any) -> list[AnyCommand]:
         """Let it be so."""
-        commands = step(self.state, event)
+        commands = handle(self.state, event)
         assert violations(self.state) == []
-        self.state.agenda.touched = dict.fromkeys(self.state.trials)
-        self.state.agenda.refit = True
-        assert reconcile(self.state) == []
+        assert reconciled_again(self.state) == []
         return commands
 
     def fact(self, node: str, kind: type, /, **fields: Any) -> list[AnyCommand]:
@@ -115,7 +112,7 @@ def test_an_attempt_has_started_when_node_0_has(pair: Pair) -> None:
 
 def test_an_order_is_said_again_until_every_node_has_started(pair: Pair) -> None:
     pair.fact("a", TrialStarted, pid=7)
-    assert pair.start in step(pair.state, RunResumed(at=5.0, alive=("a", "b")))
+    assert pair.start in handle(pair.state, RunResumed(at=5.0, alive=("a", "b")))
 
 
 def test_only_node_0_reports_and_saves(pair: Pair) -> None:
@@ -201,7 +198,7 @@ def test_an_order_that_one_node_refuses_ends_the_attempt(pair: Pair) -> None:
 
 def test_when_node_0_has_finished_all_is_saved_and_the_others_may_end_by_themselves(pair: Pair) -> None:
     pair.run()
-    assert stops(pair.exit("a", "finished")) == [(("b",), True, GRACE_MIN_S)]
+    assert stops(pair.exit("a", "finished")) == [(("b",), True, RULES.grace_min_s)]
     assert pair.trial.phase is TrialPhase.STOPPING
     pair.exit("b", "crashed")
     assert pair.trial.phase is TrialPhase.FINISHED
@@ -257,7 +254,7 @@ def test_a_lost_instance_is_paid_until_it_ended_by_the_clouds_account(pair: Pair
 
 def test_an_older_journals_order_to_stop_is_the_same() -> None:
     older = b'[{"kind":"stop-trial","id":"9.0","trial":"t","attempt":1,"instance":"a","checkpoint":true,"grace_s":4.0}]'
-    (command,) = decode_commands(older)
+    (command,) = decode_decisions(older)
     assert isinstance(command, StopTrial)
     assert command.nodes == ("a",)
-    assert encode_commands([command]) == older
+    assert encode_decisions([command]) == older

@@ -14,7 +14,8 @@ from seerd.core.attempts import crash_text
 from seerd.core.commands import Launch, StartTrial, Terminate
 from seerd.core.events import InstanceNoticed, InstanceTerminated, TrialExited, TrialStalled, TrialWaited
 from seerd.core.lifecycle import InstancePhase, TrialPhase
-from seerd.core.triage import SLOW_SHARE, slow_rank
+from seerd.core.rules import RULES
+from seerd.core.triage import slow_rank
 from seerd.plain import line_of
 from seerd.summary import summary
 from tests.core.test_several_nodes import MakeFacts, Pair, stops
@@ -129,7 +130,7 @@ def test_how_an_attempt_crashed_in_words(fields: dict[str, Any], text: str) -> N
 def test_a_slow_rank_waits_much_less_than_every_other(shares: dict[int, float]) -> None:
     found = slow_rank(shares)
     gaps = sorted(shares.values())
-    assert (found is not None) == (len(gaps) > 1 and gaps[1] - gaps[0] >= SLOW_SHARE)
+    assert (found is not None) == (len(gaps) > 1 and gaps[1] - gaps[0] >= RULES.slow_share)
     if found is not None:
         assert shares[found[0]] == gaps[0]
-        assert SLOW_SHARE <= found[1] <= 1
+        assert RULES.slow_share <= found[1] <= 1

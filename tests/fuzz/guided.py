@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from agent.protocol import ProtocolError
     from agent.transfer import Directory, Manifest, TransferError
     from agent.wire import decode, encode
-    from seerd.core.codec import decode_event, encode_event
+    from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
     from seerd.shell.home import RunFolder
     from seerd.shell.stores.base import stored
@@ -86,6 +86,12 @@ def event(data: bytes) -> None:
         encode_event(decode_event(data))
 
 
+def decisions(data: bytes) -> None:
+    """What was decided, in a journal."""
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        encode_decisions(decode_decisions(data))
+
+
 def curves(data: bytes) -> None:
     """An .npz file."""
     with contextlib.suppress(SeerdError):
@@ -105,7 +111,8 @@ def smi(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (protocol, outbox, manifest, spec, units, event, curves, setup, smi)
+    target.__name__: target
+    for target in (protocol, outbox, manifest, spec, units, event, decisions, curves, setup, smi)
 }
 
 

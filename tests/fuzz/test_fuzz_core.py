@@ -28,7 +28,7 @@ from agent.protocol import (
 )
 from agent.wire import decode, encode
 from planner.policy import POLICIES
-from seerd.core.codec import decode_commands, decode_event, encode_commands, encode_event
+from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import Launch, StartTrial
 from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import InstancePhase, RunPhase
@@ -41,6 +41,7 @@ from seerd.show import details, ledger
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.summary import summary
+from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, fuzzed
 
@@ -107,10 +108,10 @@ def told_of(world: World) -> None:
     """The journal as it is on the disk gives the same run again, and everything that people may ask of it can be shown."""
     state = new_state(world.facts)
     console = Console(width=100, file=io.StringIO(), markup=False)
-    for event, commands in world.journal:
+    for event, decided in world.journal:
         again = decode_event(encode_event(event))
-        assert encode_commands(step(state, again)) == encode_commands(commands)
-        assert decode_commands(encode_commands(commands)) == commands
+        assert encode_decisions(step(state, again)) == encode_decisions(decided)
+        assert decode_decisions(encode_decisions(decided)) == decided
         line = line_of(again, state)
         assert line is None or all(part.isprintable() for part in line.split("\n"))
     console.print(view(state, state.now, [], (100, 40)))
@@ -159,13 +160,13 @@ def test_a_lying_agent_ends_nothing_but_its_own_attempts(lies, policy, rented):
 
 def test_an_agent_refuses_only_orders_to_start(facts):
     """It may guess the number of any command; a launch that counted as answered would bring an instance that nobody gives back."""
-    state = new_state(facts(gpus=2, billing="rented", usd_per_gpu_h=3.0))
-    asked = [c.id for c in step(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    state = begun(facts(gpus=2, billing="rented", usd_per_gpu_h=3.0))
+    asked = [c.id for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
     assert len(asked) > 1
-    step(state, InstanceReady(at=1.0, command=asked[0], instance="i-0", gpus=2, running_since=0.5))
+    handle(state, InstanceReady(at=1.0, command=asked[0], instance="i-0", gpus=2, running_since=0.5))
     for number, command in enumerate([*asked[1:], *state.under_way], 1):
         if not isinstance(state.under_way.get(command), StartTrial):
-            step(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
-    step(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
+            handle(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
+    handle(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
     assert state.fleet.instances["i-1"].phase is InstancePhase.READY
     assert state.timer is None or state.timer.id in state.under_way

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,7 @@ from agent.protocol import (
 from agent.wire import decode, encode
 from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
+from seerd.core.asking import outlined
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, new_state
@@ -46,6 +48,7 @@ from seerd.shell import agents
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
+from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.world import World
@@ -203,10 +206,14 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
             gpus_per_instance=1,
         )
         cluster = ClusterFacts(billing="held", gpus_per_instance=1, max_instances=2, terminate_s=0.0)
-        facts = RunFacts(run="r", name="r", metric="accuracy", mode="max", problem=problem, cluster=cluster)
+        made = RunFacts(run="r", name="r", metric="accuracy", mode="max", problem=problem, cluster=cluster)
+        facts = outlined(made)
         store = folder / "store"
-        machines = Machines(folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)])
-        world = World(machines, DirectoryStore(store), JOB, "r", "accuracy", folder / "best")  # type: ignore[arg-type]
+        machines: Any = Machines(
+            folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)]
+        )
+        policy = PolicyProcess(problem)
+        world = World(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best")
         with Journal.create(folder / "journal.db", time.time()) as journal, (folder / "out").open("w") as out:
             daemon = Daemon(new_state(facts), journal, world, lines_to(RunFolder(folder), out))
             asyncio.run(daemon.begin(RunStarted(at=daemon.clock.now(), facts=facts)))

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from planner.policy import POLICIES
+from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
 from seerd.story.beats import Closing, Over
@@ -21,7 +22,7 @@ from seerd.story.told import story_json, trial_json
 from seerd.story.trial_page import trial_page
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
-from tests.story.retold import beats_of, printed, story_of
+from tests.story.retold import beats_of, printed, retold, story_of
 
 MakeFacts = Callable[..., RunFacts]
 ENDS = {TrialPhase.FINISHED: "finished", TrialPhase.ELIMINATED: "eliminated", TrialPhase.FAILED: "failed"}
@@ -32,14 +33,17 @@ ENDS = {TrialPhase.FINISHED: "finished", TrialPhase.ELIMINATED: "eliminated", Tr
 @given(st.integers(0, 10**9), st.sampled_from(ALL_BUT_BOHB))
 def test_every_run_can_be_told(seed: int, policy: str) -> None:
     assert policy in POLICIES
-    state, story = story_of(faulty_world(seed, small_facts, [policy]))
+    world = faulty_world(seed, small_facts, [policy])
+    state, story = story_of(world)
+    beside = story_json(*reversed(retold(world, DecidingAgain().follow)), "done")
+    assert beside == story_json(story, state, "done"), "deciding again beside it changes nothing"
     told = costs(story, state, state.now)
     assert float(sum(part.billed for part in told)) == pytest.approx(state.ledger.spent_gpu_s(state.now), abs=1e-6)
     for one in (one for part in told for one in part.instances):
         assert one.billed >= 0
         assert one.starting <= one.held + 1e-6
         assert one.held <= float(one.billed) + 1e-6, "no trial holds what is not billed"
-    assert len(beats_of(story, Closing)) == 1 + sum(c.stage is None and c.times > 1 for c in story.chapters)
+    assert len(beats_of(story, Closing)) == 1 + sum(c.end and c.times > 1 for c in story.chapters)
     assert beats_of(story, Over)
     for trial in state.trials.values():
         became = fate(trial, story, state)

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from planner.space import Config
-from seerd.core.commands import AnyCommand, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.commands import Finish, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
@@ -23,6 +24,7 @@ from seerd.core.events import (
     TrialReported,
     TrialTraining,
 )
+from seerd.core.verdicts import Adopted, Closing, Kept, Promised
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -85,15 +87,15 @@ def spot_notice(facts: MakeFacts) -> World:
     """Two minutes before one of two instances is taken away, its trials save and move; another one is on its way by then."""
     made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
     world = World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
-    world.at(80.0, lambda: world.notice("m1.1", "interruption", 200.0))
-    world.at(200.0, lambda: world.lose("m1.1"))
+    world.at(80.0, lambda: world.notice("m2.1", "interruption", 200.0))
+    world.at(200.0, lambda: world.lose("m2.1"))
     return world
 
 
 def lost_node(facts: MakeFacts) -> World:
     """One of the two instances of a trial dies: the other one is stopped, and both wait for the replacement."""
     world = several(facts, SLOW)
-    world.at(100.0, lambda: world.lose("m1.1"))
+    world.at(100.0, lambda: world.lose("m2.1"))
     return world
 
 
@@ -141,7 +143,8 @@ def transcript(world: World) -> str:
     state = world.run()
     lines = []
     spread = {(c.trial, c.attempt) for _, commands in world.journal for c in commands if getattr(c, "beside", ())}
-    for event, commands in world.journal:
+    for event, decided in world.journal:
+        commands = [one for one in decided if not isinstance(one, Kept | Promised)]
         if isinstance(event, (TrialReported, TrialCheckpointed)) and not commands:
             continue
         where = f" on {event.instance}" if _attempt(event) in spread and isinstance(event, AgentFact) else ""
@@ -169,7 +172,12 @@ def said(event: AnyEvent) -> str:
             return f"{name}{trial}" + (f" {event.instance}" if hasattr(event, "instance") and not trial else "")
 
 
-def asked(command: AnyCommand) -> str:
+def asked(command: AnyDecision) -> str:
+    why = getattr(command, "why", None)
+    return _asked(command) + (f" ({why})" if why is not None else "")
+
+
+def _asked(command: AnyDecision) -> str:
     name = type(command).__name__
     match command:
         case SetTimer():
@@ -189,8 +197,13 @@ def asked(command: AnyCommand) -> str:
             return f"{name} {command.instance}"
         case Launch():
             return f"{name} {command.gpus} GPUs"
-        case _:
+        case Finish() | Closing():
             return f"{name} {command.status}"
+        case Adopted():
+            return " ".join([name, *(["without", *command.dropped] if command.dropped else [])])
+        case _:
+            trial = getattr(command, "trial", None) or getattr(command, "instance", None)
+            return name if trial is None else f"{name} {trial}"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -33,11 +33,13 @@ from agent.protocol import (
     Welcome,
 )
 from agent.wire import decode, encode
+from seerd.core.asking import outlined
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.replay import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
+from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.world import World
@@ -167,7 +169,9 @@ class Place:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises what it raises."""
         with Journal.open(self.journal) as journal:
             state = new_state(self.facts) if self.first else replay(journal)
-            world = World(self.provider, self.store, JOB, "small", "accuracy", self.journal.parent / "best")
+            policy = PolicyProcess(self.facts.problem)
+            best = self.journal.parent / "best"
+            world = World(self.provider, self.store, policy, JOB, "small", "accuracy", best)
             daemon = Daemon(state, journal, world, self._watch)
             work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
             self.first = False
@@ -220,7 +224,7 @@ def play(facts: RunFacts, folder: Path, scenario: Callable[[Place], Awaitable[No
             object.__setattr__(store, "kept", [])
             provider.gate.set()
             try:
-                await scenario(Place(facts, folder / "journal.db", agent, provider, store))
+                await scenario(Place(outlined(facts), folder / "journal.db", agent, provider, store))
             finally:
                 for writer in agent.writers:
                     writer.close()

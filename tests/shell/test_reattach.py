@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,11 @@ from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation, Ears
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch, Found
+from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Loss, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.world import Core, Running, World
+from tests.conftest import small_facts
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
 
@@ -81,7 +84,9 @@ async def found(folder: Path) -> Found:
         known=lambda _: (0, ""),
         lease=lambda: (60.0, 1.0),
     )
-    world = World(Mute(folder / "s"), DirectoryStore(folder / "store"), JOB, "r1", "accuracy", folder)  # type: ignore[arg-type]
+    mute: Any = Mute(folder / "s")
+    policy = PolicyProcess(small_facts().problem)
+    world = World(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
     carrying = Dispatch(world, core, RunClock(0.0))
     await carrying.open()
     try:

@@ -18,10 +18,12 @@ from agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import AnyEvent
 from seerd.shell.clock import RunClock
+from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.talks import Outcome, Talks
 from seerd.shell.world import Core, World
+from tests.conftest import small_facts
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
 HEALTHY = Expected(gpus=0, free_bytes=0, torch=False)
@@ -108,7 +110,9 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
                 known=lambda _: (0, ""),
                 lease=lambda: (60.0, 1.0),
             )
-            world = World(Reach(spoken.path), store, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)  # type: ignore[arg-type]
+            policy = PolicyProcess(small_facts().problem)
+            reach: Any = Reach(spoken.path)
+            world = World(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
             tasks: list[asyncio.Task[Any]] = []
             lost: list[tuple[str, str]] = []
             beside = lambda work: tasks.append(asyncio.get_running_loop().create_task(work))  # noqa: E731

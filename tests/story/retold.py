@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console, RenderableType
 
 from planner.space import Config
-from seerd.core.codec import encode_commands
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
+from seerd.core.step import follow
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from seerd.story.beats import AnyBeat
-from seerd.story.historian import Historian, Story
+from seerd.story.chapters import Story
+from seerd.story.historian import Follow, Historian
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -28,16 +32,16 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def story_of(world: World) -> tuple[State, Story]:
-    """Run the world, then step through its journal."""
+    """Run the world, then read its journal."""
     world.run()
     return retold(world)
 
 
-def retold(world: World) -> tuple[State, Story]:
-    """Of a world that has run."""
-    state, historian = new_state(world.facts), Historian()
-    for event, commands in world.journal:
-        assert encode_commands(historian.step(state, event)) == encode_commands(commands)
+def retold(world: World, go: Follow = follow) -> tuple[State, Story]:
+    """Of a world that has run; `go`: who leads the state from one event to the next."""
+    state, historian = new_state(world.facts), Historian(go)
+    for event, decided in world.journal:
+        historian.read(state, event, decided)
     return state, historian.story
 
 
@@ -74,5 +78,20 @@ def write_run(home: Path, run: str, world: World) -> Path:
     folder.mkdir(parents=True)
     (folder / "spec.toml").touch()
     with Journal.create(folder / "journal.db", 1_700_000_000.0) as journal:
-        journal.append([Entry(seq, event, commands) for seq, (event, commands) in enumerate(world.journal, 1)])
+        entries = enumerate(world.journal, 1)
+        journal.append([Entry(seq, event, decided) for seq, (event, decided) in entries])
     return folder
+
+
+def write_format1(home: Path, run: str, rows: Sequence[dict[str, Any]]) -> None:
+    """A run's folder with a journal of format 1."""
+    (home / run).mkdir(parents=True)
+    with sqlite3.connect(home / run / "journal.db") as raw:
+        raw.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        raw.execute("INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.0')")
+        columns = "seq INTEGER PRIMARY KEY, at REAL, event BLOB, commands BLOB"
+        raw.execute(f"CREATE TABLE events ({columns})")
+        for seq, row in enumerate(rows, 1):
+            parts = (json.dumps(row[part]).encode() for part in ("event", "commands"))
+            raw.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], *parts))
+    raw.close()

@@ -61,8 +61,8 @@ def test_why_instances_come_and_go(facts: MakeFacts) -> None:
     assert (asked.why, asked.needed, asked.had, len(asked.instances)) == ("plan", 2, 0, 2)
     assert [(sized.trials, sized.gpus_per_trial) for sized in asked.wanted] == [(2, 2), (4, 1)]
     idle, end = beats_of(story, GivenBack)
-    assert (idle.why, idle.instances, idle.needed, idle.had) == ("idle", ("m1.0",), 1, 2)
-    assert (end.why, end.instances) == ("end", ("m1.1",))
+    assert (idle.why, idle.instances, idle.needed, idle.had) == ("idle", ("m2.0",), 1, 2)
+    assert (end.why, end.instances) == ("end", ("m2.1",))
     (moved,) = (beat for beat in beats_of(story, Stopped) if beat.why == "moved")
     assert moved.trial == "t0002", "it leaves an instance that is not needed any more"
 
@@ -70,20 +70,20 @@ def test_why_instances_come_and_go(facts: MakeFacts) -> None:
 def test_a_spot_notice_moves_trials_and_asks_for_another_instance(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["spot_notice"](facts))
     (noticed,) = beats_of(story, Noticed)
-    assert (noticed.instance, noticed.sure, noticed.by_s) == ("m1.1", True, 200.0)
+    assert (noticed.instance, noticed.sure, noticed.by_s) == ("m2.1", True, 200.0)
     assert noticed.trials == ("t0003", "t0004", "t0005", "t0006")
     stops = {beat.trial: (beat.why, beat.others) for beat in beats_of(story, Stopped) if beat.event == noticed.event}
     assert stops["t0003"] == ("leaving", ())
     assert stops["t0007"] == ("displaced", ("t0003",)), "a more valuable trial gets its GPUs"
     assert [beat.why for beat in beats_of(story, Asked)] == ["plan", "replacement"]
-    (given,) = (beat for beat in beats_of(story, GivenBack) if beat.instances == ("m1.1",))
+    (given,) = (beat for beat in beats_of(story, GivenBack) if beat.instances == ("m2.1",))
     assert given.why == "leaving"
 
 
 def test_a_lost_instance_takes_its_trials_with_it_and_they_go_on_from_their_checkpoints(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["lost_instance"](facts))
     (lost,) = beats_of(story, Lost)
-    assert (lost.instance, lost.detail, len(lost.trials)) == ("m1.0", "power failure", 6)
+    assert (lost.instance, lost.detail, len(lost.trials)) == ("m2.0", "power failure", 6)
     ended = [beat for beat in beats_of(story, Ended) if beat.event == lost.event]
     assert {(beat.how, beat.then, beat.kept) for beat in ended} == {("lost", "restarts", 1)}
     again = [beat for beat in beats_of(story, Started) if beat.attempt == 2]
@@ -111,7 +111,7 @@ def test_a_rank_that_fails_ends_the_attempt_on_its_other_instance(facts: MakeFac
     (node,) = (beat for beat in beats_of(story, Stopped) if beat.why == "node")
     assert (node.trial, node.saves) == ("t0001", False)
     first = beats_of(story, Started)[0]
-    assert [on.instance for on in first.on] == ["m1.0", "m1.1"]
+    assert [on.instance for on in first.on] == ["m2.0", "m2.1"]
 
 
 def test_a_refusal_is_told_with_when_it_is_asked_again(facts: MakeFacts) -> None:
@@ -144,7 +144,7 @@ def test_an_instance_that_the_budget_could_not_pay_is_held_back(facts: MakeFacts
     problem = replace(made.problem, params=params, gpus_per_instance=4)
     behaviour = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, boot=exactly(30.0))
     world = World(msgspec.structs.replace(made, problem=problem), behaviour)
-    world.at(560.0, lambda: world.lose("m1.0"))
+    world.at(560.0, lambda: world.lose("m2.0"))
     _, story = story_of(world)
     (held,) = beats_of(story, HeldBack)
     assert (held.why, held.needed, held.had, held.at_s) == ("budget", 2, 1, 560.0)

@@ -1,0 +1,152 @@
+"""Reading a run: a fold over its journal that asks no rule, so a version with other rules reads
+every run as it was, and goes on from there by its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import cache
+
+import pytest
+
+from seerd.core.again import again
+from seerd.core.aiming import derive
+from seerd.core.events import RunFacts, RunStarted
+from seerd.core.invariants import violations
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.rules import RULES, Rules
+from seerd.core.state import GONE, LIVE, State, new_state
+from seerd.core.step import follow, step
+from seerd.sim.world import World
+from tests.by_hand import begun
+from tests.conftest import small_facts
+from tests.properties.test_core_properties import faulty_world, recorded
+
+MakeFacts = Callable[..., RunFacts]
+SEEDS = range(24)
+ALTERED = range(8)
+"""Runs that are decided again: each once for every rule and each of its other values."""
+NO_RULES: Rules = None  # type: ignore[assignment]
+"""Whoever asks for one of them fails."""
+
+
+@cache
+def run_of(seed: int) -> World:
+    """A run with faults that is over; not to be changed."""
+    world = faulty_world(seed, small_facts)
+    world.run()
+    return world
+
+
+def prefixes(world: World, rules: Rules) -> Iterator[State]:
+    """The state after each event, read."""
+    state = new_state(world.facts, rules)
+    for event, decided in world.journal:
+        follow(state, event, decided)
+        yield state
+
+
+def test_deciding_needs_rules_and_so_reading_without_them_shows_that_nothing_is_decided(
+    facts: MakeFacts,
+) -> None:
+    run = begun(facts())
+    state = new_state(run.facts, NO_RULES)
+    with pytest.raises(AttributeError):
+        step(state, RunStarted(at=0.0, facts=run.facts))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_run_is_read_from_the_disk_without_a_rule(seed: int) -> None:
+    world = run_of(seed)
+    assert recorded(world.read(rules=NO_RULES)) == recorded(world.state)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 9, 14])
+def test_after_each_event_whoever_reads_knows_what_whoever_decided_knew(seed: int) -> None:
+    """Not only at the end: a daemon that is killed anywhere is followed by one that only reads."""
+    world = run_of(seed)
+    decider = new_state(world.facts)
+    for (event, decided), reader in zip(world.journal, prefixes(world, NO_RULES), strict=True):
+        assert step(decider, event) == decided
+        assert recorded(reader) == recorded(decider)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_counted_is_what_a_recount_gives(seed: int) -> None:
+    """Reading keeps the counts as deciding does."""
+    for state in prefixes(run_of(seed), NO_RULES):
+        fleet, phases = state.fleet, [one.phase for one in state.fleet.instances.values()]
+        assert fleet.live == sum(phase in LIVE for phase in phases)
+        assert fleet.leaving == phases.count(InstancePhase.LEAVING)
+        assert fleet.present == sum(phase not in GONE for phase in phases)
+        assert state.holding == sum(trial.held is not None for trial in state.trials.values())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_invariants_hold_for_whoever_reads(seed: int) -> None:
+    for state in prefixes(run_of(seed), NO_RULES):
+        assert violations(state) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_derived_anew_is_of_what_was_recorded_alone(seed: int) -> None:
+    """Twice is once, and nothing that a journal has is touched."""
+    for state in prefixes(run_of(seed), NO_RULES):
+        if state.seq % 5:
+            continue
+        before = recorded(state)
+        derive(state)
+        aims = state.aims
+        derive(state)
+        assert state.aims == aims
+        assert recorded(state) == before
+
+
+# ---------------------------------------------------------------- other rules
+
+
+def others(name: str) -> list[Rules]:
+    """This version's rules but for one, which is smaller or larger."""
+    value = getattr(RULES, name)
+    values = (max(1, value - 1), value + 2) if isinstance(value, int) else (value / 4, value * 4)
+    return [replace(RULES, **{name: other}) for other in values if other != value]
+
+
+NAMES = [field.name for field in fields(Rules)]
+
+
+@cache
+def differences(name: str) -> int:
+    """How often a version with this rule altered would have decided otherwise; each time it must
+    read on as it was.
+    """
+    found = 0
+    for rules in others(name):
+        for seed in ALTERED:
+            world = run_of(seed)
+            state = new_state(world.facts, rules)
+            for event, decided in world.journal:
+                found += again(state, event, decided) is not None
+            assert recorded(state) == recorded(world.state), (name, seed)
+            assert recorded(world.read(rules)) == recorded(world.state), (name, seed)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_version_with_another_rule_reads_every_run_as_it_was(name: str) -> None:
+    assert others(name)
+    differences(name)
+
+
+def test_most_rules_would_have_made_a_difference() -> None:
+    """Or the runs that are decided again would show nothing."""
+    without = {name for name in NAMES if not differences(name)}
+    assert without == set()
+
+
+@pytest.mark.parametrize("seed", ALTERED)
+def test_with_the_rules_that_it_was_decided_by_nothing_differs(seed: int) -> None:
+    world = run_of(seed)
+    state = new_state(world.facts)
+    assert [again(state, *row) for row in world.journal] == [None] * len(world.journal)

@@ -1,0 +1,68 @@
+"""Journals of format 1, told with what they say: nothing is invented where they say nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seerd.core.codec import decode_decisions, decode_event
+from seerd.core.format1 import convert
+from seerd.core.state import State, new_state
+from seerd.story.beats import Asked, Closing, GivenBack, Judged, Planned, Started, Stopped
+from seerd.story.chapters import Story
+from seerd.story.costs import costs
+from seerd.story.fates import fate
+from seerd.story.historian import Historian
+from seerd.story.moment import moment_json
+from seerd.story.moment_page import moment_page
+from seerd.story.pages import story_page
+from seerd.story.told import story_json, trial_json
+from seerd.story.trial_page import trial_page
+from tests.story.retold import beats_of, printed
+
+JOURNALS = sorted((Path(__file__).parent.parent / "journals").rglob("*.jsonl"))
+KNOWN = {"unknown", "hung", "out"}
+"""Why an attempt was asked to end: what format 1 shows beside the orders themselves."""
+
+
+def read(path: Path) -> tuple[State, Story]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    if not {"event", "commands"} <= rows[0].keys():
+        pytest.skip("of another format")
+    parts = ("event", "commands")
+    texts = [tuple(json.dumps(row[part]).encode() for part in parts) for row in rows]
+    entries = list(convert([(decode_event(e), decode_decisions(c)) for e, c in texts]))
+    state, historian = new_state(entries[0][0].facts), Historian()  # type: ignore[union-attr]
+    for event, decided in entries:
+        historian.read(state, event, decided)
+    return state, historian.story
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+def test_what_is_unknown_is_told_as_unknown(path: Path) -> None:
+    state, story = read(path)
+    assert not beats_of(story, Planned)
+    assert not beats_of(story, Judged)
+    assert {beat.why for beat in beats_of(story, Stopped)} <= KNOWN
+    for kind in (Started, Asked, GivenBack):
+        assert {beat.why for beat in beats_of(story, kind)} <= {"unknown"}
+    assert all(beat.needed is None for beat in beats_of(story, Asked))
+    assert all(chapter.stage is None for chapter in story.chapters)
+    assert len(beats_of(story, Closing)) == sum(chapter.end for chapter in story.chapters)
+    json.dumps(story_json(story, state, "done"))
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+def test_every_page_can_be_read(path: Path) -> None:
+    state, story = read(path)
+    told = sum(part.billed for part in costs(story, state, state.now))
+    assert float(told) == pytest.approx(state.ledger.spent_gpu_s(state.now))
+    pages = [story_page(story, state), moment_page(moment_json(state.now, story, state), state)]
+    for trial in state.trials.values():
+        assert fate(trial, story, state).why
+        pages.append(trial_page(trial_json(trial, story, state), story, state))
+    for page in map(printed, pages):
+        assert "None" not in page
+        assert "unknown" not in page
