@@ -160,8 +160,7 @@ def test_a_journal_with_other_decisions_is_told(good, tmp_path, rows):
         "UPDATE events SET decisions = x'5b'",
         "UPDATE events SET decisions = (SELECT decisions FROM events WHERE seq = 2) WHERE seq = 3",
         "UPDATE meta SET value = '1' WHERE key = 'format'",
-        "UPDATE meta SET value = char(27) || '[2J' WHERE key = 'version';\n"
-        + "UPDATE meta SET value = '3' WHERE key = 'format'",
+        "UPDATE meta SET value = iif(key = 'format', '3', char(27) || '[2J') WHERE key != 'origin'",
         "UPDATE events SET event = (SELECT event FROM events WHERE seq = 1)",
         "UPDATE events SET event = zeroblob(5000000) WHERE seq = 2",
         "DROP TABLE events",
