@@ -103,7 +103,8 @@ def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | Non
     """Trials that may be seen otherwise by a policy after this event than before it; None: any."""
     if isinstance(event, ABOUT_ANY):
         return None
-    trials = {getattr(what, "trial", None) for what in (event, *decided)} - {None}
+    named = (getattr(what, "trial", None) for what in (event, *decided))
+    trials = {name for name in named if name is not None}
     if isinstance(event, PolicyAnswered):
         trials.update(event.plan.eliminated)
     return trials
