@@ -103,9 +103,9 @@ ENDURING = (
     Mutant(
         "an instance is told how long it may cost alone without itself",
         "the budget is kept, with what is committed",
-        "seerd/core/reconcile.py",
-        "    alone, gpus = alone_s(ahead),",
-        "    alone, gpus = alone_s(state),",
+        "seerd/core/launching.py",
+        "    return asked, alone_s(ahead) if asked else None\n",
+        "    return asked, alone_s(state) if asked else None\n",
         (f"{SEED}[133]",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "        if is_kept(answered):\n",
         "        if True:\n",
-        (f"{SEED}[136]",),
+        (f"{SEED}[173]",),
     ),
     Mutant(
         "trials together may get more GPUs than there may be",
