@@ -262,7 +262,7 @@ def test_no_trial_gets_more_gpus_than_there_may_be(facts: MakeFacts, gpus: int, 
     run.answer(FIRST)
     run.come()
     run.wake()
-    decided = run.answer(PlanChange(put=(Put("b", gpus, 0, None, STAYS),)))
+    decided = run.answer(PlanChange(gone=("a", "c"), put=(Put("b", gpus, 0, None, STAYS),)))
     assert [one.why for one in of(Declined, decided)] == [
         "it gives b 5 GPUs, and there may be 4" for _ in range(not good)
     ]
