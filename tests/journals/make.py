@@ -20,7 +20,7 @@ from tests.properties.test_core_properties import faulty_world
 
 FOLDER = Path(__file__).parent / f"format{FORMAT}"
 EVENTS = range(40, 100)
-MIDWAY = 30
+MIDWAY = 24
 ENDINGS = ("done", "deadline", "budget", "interrupted", "failed")
 
 
@@ -58,7 +58,7 @@ def write(name: str, chosen: tuple[int, str], *, midway: bool = False) -> None:
     seed, policy = chosen
     world = faulty_world(seed, small_facts, [policy])
     world.begin()
-    while not world.state.finished and not (midway and len(world.journal) >= MIDWAY and world.state.holding):
+    while not world.state.finished and not (midway and len(world.journal) >= MIDWAY and world.state.holding > 0):
         world.turn()
     rows = [
         {"event": json.loads(encode_event(event)), "decisions": json.loads(encode_decisions(decided))}
