@@ -47,9 +47,9 @@ ENDURING = (
     Mutant(
         "an instance that was never ready counts as lost when a run is taken up",
         "the ledger is the cloud's own account",
-        "seerd/core/apply.py",
-        "instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:",
-        "instance.phase in THERE and instance.id not in event.alive:",
+        "seerd/core/record.py",
+        "if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive",
+        "if instance.phase in THERE and instance.id not in event.alive",
         (f"{LIMITS}::test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else",),
     ),
     Mutant(
