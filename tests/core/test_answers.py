@@ -256,15 +256,35 @@ def test_what_is_no_mistake_is_the_plan(run: Run, change: PlanChange) -> None:
     assert run.state.notes == []
 
 
-@pytest.mark.parametrize(("gpus", "good"), [(4, True), (5, False)])
-def test_no_trial_gets_more_gpus_than_there_may_be(facts: MakeFacts, gpus: int, good: bool) -> None:
+TOO_MANY = [
+    (PlanChange(put=(Put("a", 1, 0, None, STAYS), Put("b", 2, 0, None, STAYS))), []),
+    (PlanChange(gone=("b", "c"), put=(Put("a", 4, 0, None, STAYS),)), []),
+    (
+        PlanChange(put=(Put("b", 5, 0, None, STAYS),)),
+        ["it gives b 5 GPUs, and there may be 4"],
+    ),
+    (
+        PlanChange(put=(Put("b", 2, 0, None, STAYS),)),
+        ["it gives its trials 5 GPUs together, and there may be 4"],
+    ),
+]
+"""Where the plan before gives its trials four together."""
+
+
+@pytest.mark.parametrize(("change", "why"), TOO_MANY)
+def test_trials_get_no_more_gpus_than_there_may_be(
+    facts: MakeFacts, change: PlanChange, why: list[str]
+) -> None:
+    """Neither one of them nor all together, beside those that the answer leaves as they were."""
     run = Run(facts(max_gpus=4))
     run.answer(FIRST)
     run.come()
     run.wake()
-    decided = run.answer(PlanChange(put=(Put("b", gpus, 0, None, STAYS),)))
-    assert [one.why for one in of(Declined, decided)] == [
-        "it gives b 5 GPUs, and there may be 4" for _ in range(not good)
+    assert [one.why for one in of(Declined, run.answer(replace(change, ask_at_s=30.0)))] == why
+    run.wake()
+    one_more = PlanChange(new=(New("d", LR),), put=(Put("d", 1, 0, None, 0),))
+    assert [one.why for one in of(Declined, run.answer(one_more))] == [
+        "it gives its trials 5 GPUs together, and there may be 4"
     ]
 
 
@@ -511,6 +531,16 @@ def test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open(run: Run
     run.answer(PlanChange(ask_at_s=30.0))
     assert state.timer is not None
     assert state.timer.due == 30.0
+
+
+def test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question(
+    run: Run,
+) -> None:
+    """Or a slow policy would never be asked by the clock any more."""
+    run.at = 25.0
+    assert not of(AskPolicy, run.answer(PlanChange(ask_at_s=22.0)))
+    assert of(AskPolicy, run.wake()) == [AskPolicy(id=run.question, why="clock")]
+    assert run.at == 25.0
 
 
 # ---------------------------------------------------------------- whatever it says
