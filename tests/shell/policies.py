@@ -49,6 +49,13 @@ def moody(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     return (plan, after) if filler is None else (plan, Memory(after.values, {"filler": filler}))
 
 
+def mistaken(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Names a trial that there is not, until it is asked again. Its note is what it remembers."""
+    allocations = (Allocation("nobody", 1),) if view.now_s < 1.0 else ()
+    plan = Plan(allocations, ask_at_s=view.now_s + 9.0, note=f"remembers {dict(memory.values)}")
+    return plan, memory.after({"asked": True})
+
+
 def _sleep(memory: Memory) -> None:
     time.sleep(3600)
 

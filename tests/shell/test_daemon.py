@@ -10,7 +10,7 @@ import pytest
 
 from agent.protocol import Renew, Start, Started
 from seerd.core.commands import Launch
-from seerd.core.events import RunFacts, RunResumed
+from seerd.core.events import PolicyAnswered, RunFacts, RunResumed
 from seerd.errors import JournalError
 from seerd.shell import dispatch
 from tests.shell.place import Place, play
@@ -128,3 +128,16 @@ def test_the_newest_two_checkpoints_of_a_trial_are_kept(
         assert {tuple(names) for _, names in place.store.kept if "000003" in names} == {("000003", "000002")}
 
     play(facts(), tmp_path, scenario, saves=3)
+
+
+def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeFacts, tmp_path: Path) -> None:
+    """Neither in the state nor in its own process, which goes on."""
+
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:mistaken"
+        await place.run(lambda daemon: len(daemon.state.notes) > 1)
+        declined, adopted = (event for event in place.events() if isinstance(event, PolicyAnswered))
+        assert declined.plan.put[0].trial == "nobody"
+        assert (adopted.plan.gone, adopted.plan.put, adopted.plan.note) == ((), (), "remembers {}")
+
+    play(facts(), tmp_path, scenario)
