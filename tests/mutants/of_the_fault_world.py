@@ -58,7 +58,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{SEED}[4]",),
+        (f"{SEED}[38]", f"{SEED}[42]"),
     ),
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
@@ -66,7 +66,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "        span = Span()\n        try:\n            span = await self._world.provider.terminate(instance)\n",
         "        span = Span()\n        try:\n            pass\n",
-        (f"{SEED}[23]",),
+        (f"{SEED}[7]", f"{SEED}[11]"),
     ),
     Mutant(
         "an instance that is no good is told of and kept",

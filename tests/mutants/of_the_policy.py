@@ -184,6 +184,31 @@ ASKING = (
         "            pass\n",
         (f"{DAEMON}::test_a_policy_whose_answer_was_declined_remembers_nothing_of_it",),
     ),
+    Mutant(
+        "an answer that no journal can keep is adopted",
+        STANDS,
+        "seerd/shell/dispatch.py",
+        "        if is_kept(answered):\n",
+        "        if answered:\n",
+        (f"{DAEMON}::test_an_answer_that_no_journal_can_keep_is_none",),
+    ),
+    Mutant(
+        "the policy is not told what has happened since it was asked last",
+        "a question is what was so when it was noted",
+        "seerd/shell/dispatch.py",
+        "        self._changed.update(trials_of(entry.event, entry.decided))\n",
+        "",
+        (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
+    ),
+    Mutant(
+        "the policy is asked about what has happened since the question",
+        "a question is what was so when it was noted",
+        "seerd/shell/daemon.py",
+        "            self._put_question(entry, carried_on)\n        self._journal.append(entries)\n",
+        "        self._journal.append(entries)\n        for entry in entries:\n"
+        "            self._put_question(entry, carried_on)\n",
+        (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
+    ),
     unchecked(
         "ask for a trial that there is",
         "if name in state.trials or new.count(name) > 1:",

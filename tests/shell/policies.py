@@ -56,6 +56,18 @@ def mistaken(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory
     return plan, memory.after({"asked": True})
 
 
+def no_json(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Remembers what a journal cannot keep."""
+    return Plan(ask_at_s=view.now_s + 9.0), memory.after({"least": float("nan")})
+
+
+def watching(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Wants to be asked after the first report of its only trial. Its note is how many there are."""
+    told = [one.reports for one in view.trials.values()]
+    new = () if told else (NewTrial("t0001", {"lr": 0.5}),)
+    return Plan((Allocation("t0001", 1, until=1),), new, note=f"reports: {told}"), memory
+
+
 def _sleep(memory: Memory) -> None:
     time.sleep(3600)
 

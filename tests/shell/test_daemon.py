@@ -10,7 +10,7 @@ import pytest
 
 from agent.protocol import Renew, Start, Started
 from seerd.core.commands import Launch
-from seerd.core.events import PolicyAnswered, RunFacts, RunResumed
+from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed, TrialReported
 from seerd.errors import JournalError
 from seerd.shell import dispatch
 from tests.shell.place import Place, play
@@ -141,3 +141,27 @@ def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeF
         assert (adopted.plan.gone, adopted.plan.put, adopted.plan.note) == ((), (), "remembers {}")
 
     play(facts(), tmp_path, scenario)
+
+
+def test_an_answer_that_no_journal_can_keep_is_none(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:no_json"
+        await place.run(lambda daemon: bool(daemon.state.notes))
+        (failed,) = (event for event in place.events() if isinstance(event, PolicyFailed))
+        assert failed.why == "the policy's answer has values that are not JSON, such as NaN"
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(facts: MakeFacts, tmp_path: Path) -> None:
+    """Whatever is heard with the same breath: here more reports than the one that it waits for."""
+
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:watching"
+        await place.run(lambda daemon: len(daemon.state.notes) > 1)
+        _, answered = (event for event in place.events() if isinstance(event, PolicyAnswered))
+        assert answered.plan.note == "reports: [1]"
+        reported = [event for event in place.shown if isinstance(event, TrialReported)]
+        assert len(reported) == 3
+
+    play(facts(), tmp_path, scenario, saves=3)
