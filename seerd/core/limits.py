@@ -161,7 +161,9 @@ def wake_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """When the policy must be asked next: not while it is being asked; at once if its answer came later than it wanted to be asked again."""
+    """When the policy must be asked next: not while it is being asked, and at once if its answer
+    came later than it wanted to be asked again.
+    """
     plan = state.plan
     if plan.question is not None:
         return math.inf

@@ -274,9 +274,7 @@ TOO_MANY = [
 
 
 @pytest.mark.parametrize(("change", "why"), TOO_MANY)
-def test_trials_get_no_more_gpus_than_there_may_be(
-    facts: MakeFacts, change: PlanChange, why: list[str]
-) -> None:
+def test_trials_get_no_more_gpus_than_there_may_be(facts: MakeFacts, change: PlanChange, why: list[str]) -> None:
     """Neither one of them nor all together, beside those that the answer leaves as they were."""
     run = Run(facts(max_gpus=4))
     run.answer(FIRST)

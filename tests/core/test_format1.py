@@ -1,4 +1,4 @@
-"""Journals of format 1: a run of today, written as that format did, is read with the same accounts."""
+"""Journals of format 1: a run of today, written as that format did, has the same accounts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from seerd.core.commands import AskPolicy, Command
 from seerd.core.events import AnyEvent, PolicyAnswered, RunFacts
 from seerd.core.format1 import Row, convert
+from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, unfinished
@@ -52,11 +53,17 @@ def read(world: World) -> State:
 
 def accounts(state: State) -> object:
     trials = [
-        (one.id, one.attempt, one.crashes, one.losses, one.checkpoints, one.history, one.phase == "failed")
+        (one.id, one.attempt, one.crashes, one.losses, one.phase is TrialPhase.FAILED)
         for one in state.trials.values()
         if one.attempt
     ]
-    return trials, state.ledger.closed, state.result, state.ending
+    made = [(one.id, one.checkpoints, one.history) for one in state.trials.values()]
+    return trials, [one for one in made if one[2]], state.ledger.closed, state.result, state.ending
+
+
+def crashes(trial: str, attempt: int, epoch: int) -> bool:
+    """Never, once, twice or until it fails."""
+    return attempt <= int(trial[-1]) % 4 and epoch == attempt + 1
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def crashed(facts: MakeFacts) -> World:
         facts(),
         Behaviour(
             metric=lambda config, epoch: float(config["lr"]) * (1 - 0.5**epoch),
-            crashes=lambda trial, attempt, epoch: attempt <= int(trial[-1]) % 4 and epoch == attempt + 1,
+            crashes=crashes,
         ),
         kill_after=frozenset({60}),
     )

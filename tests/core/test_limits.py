@@ -146,14 +146,15 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
 
 
 def test_what_agents_were_promised_counts_whatever_the_rules_are_now(facts: MakeFacts) -> None:
-    """Another version takes the run up: those that it does not find had gone by the lease of the one before."""
+    """Another version takes the run up: who is not found had gone by the lease of the one before."""
     charged = []
-    for lease_s in (RULES.lease_s, 3 * RULES.lease_s):
+    for now_s in (RULES.lease_s, 3 * RULES.lease_s):
         state = rented(facts, 4000.0)
         handle(state, RunStarted(at=0.0, facts=state.facts))
         (launch, *_) = (c for c in state.under_way.values() if isinstance(c, Launch))
-        handle(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=4, running_since=1.0))
-        state.rules = replace(RULES, lease_s=lease_s)
+        common = {"command": launch.id, "instance": "i", "gpus": 4}
+        handle(state, InstanceReady(at=1.0, running_since=1.0, **common))
+        state.rules = replace(RULES, lease_s=now_s)
         handle(state, RunResumed(at=500.0, alive=()))
         charged += [one.until_s for one in state.ledger.closed if one.instance == "i"]
     assert len(charged) == 2

@@ -21,14 +21,16 @@ def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("words", nargs="*", help="of the name or the file; without any: every mutant")
-    parser.add_argument("--jobs", type=int, default=AT_ONCE, help="so many at a time (default: %(default)s)")
+    help_of_jobs = "so many at a time (default: %(default)s)"
+    parser.add_argument("--jobs", type=int, default=AT_ONCE, help=help_of_jobs)
     given = parser.parse_args()
     words: list[str] = given.words
     jobs: int = given.jobs
     began = time.monotonic()
     chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in words)]
     with ThreadPoolExecutor(jobs) as pool:
-        shares = filter(None, (chosen[part::jobs] for part in range(jobs)))  # pytest without any test would run all
+        # pytest without any test would run all
+        shares = filter(None, (chosen[part::jobs] for part in range(jobs)))
         clean = [pool.submit(check_unmutated, share) for share in shares]
         for check in clean:
             check.result()

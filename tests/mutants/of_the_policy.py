@@ -1,4 +1,6 @@
-"""Mistakes in what is asked and answered: questions, what of an answer is taken, the process that is asked, what it remembers."""
+"""Mistakes in what is asked and answered: questions, what of an answer is taken, the process that
+is asked, what it remembers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ FUNCTIONS = "tests/planner/test_policies_are_functions.py"
 STANDS = "an answer that cannot be the plan changes nothing"
 MISTAKE = f"{ANSWERS}::test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands"
 UNTRUE = f"{ANSWERS}::test_what_became_untrue_meanwhile_is_dropped_and_asked_again"
+LATE = f"{ANSWERS}::test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question"
+OPEN = f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer"
 TOO_MANY = f"{ANSWERS}::test_trials_get_no_more_gpus_than_there_may_be"
 IN_TIME = f"{PROCESS}::test_one_that_does_not_answer_in_time_is_killed"
 
@@ -52,7 +56,8 @@ ASKING = (
         "nothing delays the end",
         "seerd/core/decide.py",
         "    if woken and (found := _limit_reached(state)) is not None:\n",
-        "    if woken and state.plan.question is None and (found := _limit_reached(state)) is not None:\n",
+        "    asked = state.plan.question is not None\n"
+        "    if woken and not asked and (found := _limit_reached(state)) is not None:\n",
         (f"{ANSWERS}::test_an_open_question_does_not_delay_the_end",),
     ),
     Mutant(
@@ -77,7 +82,7 @@ ASKING = (
         "seerd/core/limits.py",
         "    return math.inf if plan.last.ask_at_s is None else plan.last.ask_at_s\n",
         "    due = plan.last.ask_at_s\n    return math.inf if due is None or due <= state.now else due\n",
-        (f"{ANSWERS}::test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question",),
+        (LATE,),
     ),
     Mutant(
         "a policy that fails is asked for ever",
@@ -115,9 +120,9 @@ ASKING = (
         "things are begun while a question is open",
         "nothing is begun that the next plan might undo",
         "seerd/core/decide.py",
-        'state.agenda.hold = _plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"',
-        "state.agenda.hold = False",
-        (f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer",),
+        "    return state.plan.question is not None or (wants_to_ask(state) and not answered)\n",
+        "    return False\n",
+        (OPEN,),
     ),
     Mutant(
         "what is lost is not replaced while a question is open",
@@ -132,7 +137,8 @@ ASKING = (
         "what became untrue is left out and asked again",
         "seerd/core/answers.py",
         "        if name not in known:\n",
-        '        if name not in known or (name not in new and state.trials[name].status != "live"):\n',
+        '        gone = name in state.trials and state.trials[name].status != "live"\n'
+        "        if gone or name not in known:\n",
         (UNTRUE,),
     ),
     Mutant(
@@ -160,11 +166,11 @@ ASKING = (
         (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
     ),
     Mutant(
-        "an eliminated trial that waits can come back",
+        "an eliminated trial is only paused",
         "who is out stays out",
         "seerd/core/enact.py",
-        "    trial.out = True\n",
-        "    trial.out = trial.held is not None\n",
+        "    for name in change.eliminated:\n        _eliminate(state, state.trials[name])\n",
+        "",
         (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
     ),
     Mutant(
@@ -349,9 +355,8 @@ ASKING = (
         "the policy's process goes on from its own answers alone",
         STANDS,
         "seerd/shell/policy.py",
-        '        """The last answer was not adopted: the next question tells the process everything."""\n'
-        "        self._in_step = False\n",
-        '        """The last answer was not adopted: the next question tells the process everything."""\n',
+        'the next question tells the process everything."""\n        self._in_step = False\n',
+        'the next question tells the process everything."""\n',
         (f"{PROCESS}::test_it_answers_as_if_it_were_asked_here",),
     ),
     Mutant(

@@ -155,7 +155,11 @@ class Store(DirectoryStore):
 
 @dataclass
 class Place:
-    """A run's journal, and the world around it; `shown`: the events that people were shown; `policy`: see `Opening.plan`."""
+    """A run's journal, and the world around it.
+
+    shown   the events that people were shown
+    policy  see `seerd.shell.policy_wire.Opening.plan`
+    """
 
     facts: RunFacts
     journal: Path
