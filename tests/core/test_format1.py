@@ -86,6 +86,17 @@ def test_crashes_are_counted_as_they_were(crashed: World) -> None:
     assert accounts(read(crashed)) == accounts(crashed.state)
 
 
+@pytest.mark.parametrize("after", range(3, 15))
+def test_commands_that_were_given_again_are_given_once(facts: MakeFacts, after: int) -> None:
+    """A daemon was killed while launches and starts were under way."""
+    usual = Behaviour(metric=lambda config, epoch: 0.5)
+    world = World(facts(), usual, kill_after=frozenset({after}))
+    world.run()
+    ids = [one.id for _, decided in convert(old_rows(world)) for one in commands_of(decided)]
+    assert len(ids) == len(set(ids))
+    assert accounts(read(world)) == accounts(world.state)
+
+
 def test_whatever_the_rules_are_now(crashed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(RULES, max_crashes=0, max_losses=0, kept_checkpoints=1)
     monkeypatch.setattr(new_state, "__defaults__", (other,))

@@ -65,8 +65,7 @@ COUNTING = (
         "the lease goes on past the end of the run",
         "an agent without a daemon ends within both limits",
         "seerd/core/limits.py",
-        "return max(0.0, min(state.rules.lease_s, "
-        "min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))",
+        "return max(0.0, min(state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))",
         "return state.rules.lease_s",
         (LIMITS,),
     ),

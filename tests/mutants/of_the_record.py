@@ -108,7 +108,7 @@ READING = (
         "seerd/shell/daemon.py",
         "before = unfinished(self.state) if isinstance(event, RunResumed) else []",
         "before: list[AnyCommand] = []",
-        (f"{DAEMON}::test_orders_without_an_outcome_are_said_again_under_their_ids",),
+        (f"{DAEMON}::test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again",),
     ),
     Mutant(
         "what was promised to agents is not recorded",
@@ -164,7 +164,7 @@ READING = (
         "seerd/shell/journal.py",
         "        copied._into_one_file()  # noqa: SLF001\n",
         "        pass\n",
-        (f"{JOURNAL}::test_a_journal_of_format_1_that_is_to_be_written_is_copied_and_converted",),
+        (f"{JOURNAL}::test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it",),
     ),
     Mutant(
         "crashes of a run of format 1 are judged otherwise",
@@ -188,7 +188,7 @@ READING = (
         "seerd/core/format1.py",
         " and one.id not in state.under_way]",
         "]",
-        (f"{JOURNAL}::test_each_command_of_format_1_is_still_there_under_its_id", FORMAT1),
+        (f"{FORMAT1}::test_commands_that_were_given_again_are_given_once",),
     ),
     Mutant(
         "reading stops at the first decision that would be another one now",

@@ -62,10 +62,14 @@ def no_json(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]
 
 
 def watching(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Wants to be asked after its only trial's first report. Its note is how many there are."""
+    """Wants to be asked after its only trial's first report, and again a little later. Its note is
+    how many there are.
+    """
     told = [one.reports for one in view.trials.values()]
     new = () if told else (NewTrial("t0001", {"lr": 0.5}),)
-    return Plan((Allocation("t0001", 1, until=1),), new, note=f"reports: {told}"), memory
+    ask_at_s = view.now_s + 0.3 if told else None
+    allocation = Allocation("t0001", 1, until=1)
+    return Plan((allocation,), new, ask_at_s=ask_at_s, note=f"reports: {told}"), memory
 
 
 def _sleep(memory: Memory) -> None:
