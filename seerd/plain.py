@@ -1,6 +1,7 @@
 """What happened, as one plain line per event, for logs and for the foot of the live view.
 
-The one rule: words that a person understands who has never read this code; nothing for what nobody needs to know.
+The one rule: words that a person understands who has never read this code; nothing for what nobody
+needs to know.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ ENDINGS = {
 
 
 LATE_S = 2.0
-"""A stage is said to begin when a timer fires at its start, or so much later on a machine that is busy."""
+"""A stage is said to begin when a timer fires at its start, or so much later on a machine that is
+busy.
+"""
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """The line for an event and what was decided; `state` is what was after it. Of a trial that there is not, whatever an agent says, nothing
-    is told.
+    """The line for an event and what was decided; `state` is what was after it. Of a trial that
+    there is not, whatever an agent says, nothing is told.
     """
     if isinstance(event, TrialTraining | TrialReported | TrialExited) and event.trial not in state.trials:
         return None
@@ -115,7 +118,9 @@ def gpus_text(gpus: Sequence[int]) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would obey: what scripts print must not paint over anything."""
+    """The text without what a terminal would obey: what scripts print must not paint
+    over anything.
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -209,7 +214,9 @@ def _(event: TrialReported, state: State) -> str:
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
-    """Whether no other report of the run is as good. Last ones first: most reports fail there, and all are many."""
+    """Whether no other report of the run is as good. Last ones first: most reports fail there, and
+    all are many.
+    """
     if event.metric is None:
         return False
     sign = 1 if state.facts.mode == "max" else -1

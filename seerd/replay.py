@@ -33,14 +33,18 @@ def read_with_origin(folder: RunFolder) -> tuple[State, float]:
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """The state at the end of the journal; `rules`: of whoever goes on from there. Raises `JournalError`."""
+    """The state at the end of the journal; `rules`: of whoever goes on from there. Raises
+    `JournalError`.
+    """
     state, entries = begin(journal, rules)
     follow(state, entries)
     return state
 
 
 def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
-    """The state before the first event, and all entries. Raises `JournalError`, now or while they are read, where that cannot be done."""
+    """The state before the first event, and all entries. Raises `JournalError`, now or while they
+    are read, where that cannot be done.
+    """
     entries = _read(journal)
     first = next(entries, None)
     if first is None or not isinstance(first.event, RunStarted):

@@ -1,4 +1,5 @@
-"""What people and scripts are told of a run or a plan, as JSON-ready values. Keys are documented in docs/json.md and only ever added to.
+"""What people and scripts are told of a run or a plan, as JSON-ready values. Keys are documented in
+docs/json.md and only ever added to.
 
 The one rule: pure functions of the state; numbers in the units that their keys name.
 """
@@ -30,7 +31,9 @@ def exit_code(state: State) -> int:
 
 
 def status_of(state: State, alive: bool) -> str:
-    """One word: how the run ended, "running", or "stopped" when its daemon is gone and it can be resumed."""
+    """One word: how the run ended, "running", or "stopped" when its daemon is gone and it can be
+    resumed.
+    """
     if state.phase is RunPhase.OVER:
         return state.ending or "failed"
     return "running" if alive else "stopped"

@@ -58,7 +58,9 @@ def ledger_table(told: Json) -> RenderableType:
 
 
 def whole(table: Table) -> Table:
-    """As wide as what is in it, whatever the terminal is, or a pipe: a name that was cut cannot be copied."""
+    """As wide as what is in it, whatever the terminal is, or a pipe: a name that was cut cannot be
+    copied.
+    """
     wide = Console(width=WIDEST)
     table.width = Measurement.get(wide, wide.options, table).maximum
     return table

@@ -18,6 +18,7 @@ from seerd.core.rules import RULES
 from seerd.errors import JournalError, UsageError
 from seerd.facts import Lease, Slots, local_slots, types_of
 from seerd.machine import this_machine
+from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.policy import PolicyProcess
@@ -205,14 +206,14 @@ def _provider(setup: Setup, folder: RunFolder) -> tuple[Provider, Source | None]
         local = LocalProvider(
             folder=folder.instances,
             run=folder.run,
-            bundle=folder.agent,
+            bundle=agent_for(folder.agent),
             gpus=slots.gpus,
             cuda=slots.cuda,
             lease_s=RULES.lease_s,
             grace_s=GRACE_S,
         )
         return local, None
-    remote = Remote(Cargo(folder.agent, folder.source), _agent_options(setup, folder))
+    remote = Remote(Cargo(agent_for(folder.agent), folder.source), _agent_options(setup, folder))
     provider = HostsProvider(setup.hosts, remote) if setup.ec2 is None else Ec2Provider(setup.ec2, remote)
 
     async def printed(instance: str, after: float) -> Printed | None:

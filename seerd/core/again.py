@@ -34,7 +34,9 @@ class Difference:
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
-    """Read one event, and decide again what follows; the first difference, None if there is none."""
+    """Read one event, and decide again what follows; the first difference, None if
+    there is none.
+    """
     if isinstance(event, RunResumed):
         state.agenda = Agenda()  # a new daemon had nothing of the one before it
     take(state, event)

@@ -1,6 +1,8 @@
-"""Where wanted trials should run: all of them anew when the plan has changed, or only those that concern the few instances where something has.
+"""Where wanted trials should run: all of them anew when the plan has changed, or only those that
+concern the few instances where something has.
 
-The one rule: it writes down targets and claims, and how many instances are needed; asking for anything is `reconcile`'s work.
+The one rule: it writes down targets and claims, and how many instances are needed; asking for
+anything is `reconcile`'s work.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from seerd.core.waiting import Waiting
 
 
 def aim_all(state: State) -> None:
-    """Give every wanted trial its GPUs, moving as few as possible; whoever is affected is looked at."""
+    """Give every wanted trial its GPUs, moving as few as possible; whoever is affected is looked
+    at.
+    """
     state.agenda.replace = False
     state.agenda.refit = True
     state.agenda.roomy = {}
@@ -36,7 +40,9 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Make anew what is not recorded, for a daemon that takes a run up: whoever runs where it should stays, the others wait for room."""
+    """Make anew what is not recorded, for a daemon that takes a run up: whoever runs where it
+    should stays, the others wait for room.
+    """
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (
         aims,
@@ -81,7 +87,9 @@ def _demands(state: State) -> list[Demand]:
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
-    """A trial has ended for which so many GPUs were wanted: what it had, or was to have, is free for others."""
+    """A trial has ended for which so many GPUs were wanted: what it had, or was to have, is free
+    for others.
+    """
     if not gpus:
         return
     state.aims.waiting.remove(trial.id, gpus)
@@ -149,7 +157,9 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
 
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:
-    """Instances that hold so many trials of each number of GPUs without splitting one that fits: largest first, where the least room is left."""
+    """Instances that hold so many trials of each number of GPUs without splitting one that fits:
+    largest first, where the least room is left.
+    """
     size = cluster.gpus_per_instance
     needed, rooms = 0, Counter[int]()
     for gpus in sorted(sizes, reverse=True):

@@ -1,7 +1,8 @@
-"""Whether an answer of the policy can be the plan: it is checked as input is, since a policy is anybody's code.
+"""Whether an answer of the policy can be the plan: it is checked as input is, since a policy is
+anybody's code.
 
-The one rule: what has become untrue since the question was asked is left out and asked again; what never was true is a mistake, and nothing of
-the answer is taken.
+The one rule: what has become untrue since the question was asked is left out and asked again; what
+never was true is a mistake, and nothing of the answer is taken.
 """
 
 from __future__ import annotations

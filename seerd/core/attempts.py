@@ -1,7 +1,8 @@
 """How attempts begin and end, on one instance or on several.
 
-The one rule: an attempt has started when node 0 has, and has ended when every node has. The GPUs of a node are free as soon as that one has
-ended; what becomes of the trial is decided by all the ends together, when the last is known.
+The one rule: an attempt has started when node 0 has, and has ended when every node has. The GPUs of
+a node are free as soon as that one has ended; what becomes of the trial is decided by all the ends
+together, when the last is known.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import End, State, Trial
 
 OFTEN = {9: ["usually out of memory"]}
-"""What signals mean, where that is not plain: the kernel kills what has taken the last of a machine's memory."""
+"""What signals mean, where that is not plain: the kernel kills what has taken the last of a
+machine's memory.
+"""
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """The trial, if this is its present attempt and still has processes on this node; facts of others come too late, or are lies."""
+    """The trial, if this is its present attempt and still has processes on this node; facts of
+    others come too late, or are lies.
+    """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
         return None
@@ -62,7 +67,9 @@ def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> Non
 
 
 def node_ended(state: State, trial: Trial, node: str, end: End, at: float) -> None:
-    """The attempt's GPUs there are free; whoever is to get them is looked at. With its last node the attempt is over."""
+    """The attempt's GPUs there are free; whoever is to get them is looked at. With its last node
+    the attempt is over.
+    """
     trial.ends[node] = end
     _settle_start(state, trial)
     _release(state, trial, node, at)
@@ -73,12 +80,16 @@ def node_ended(state: State, trial: Trial, node: str, end: End, at: float) -> No
 
 
 def _alone(trial: Trial) -> bool:
-    """Whether an end that comes now is one that nobody asked for; being asked because another node had ended does not count."""
+    """Whether an end that comes now is one that nobody asked for; being asked because another node
+    had ended does not count.
+    """
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
 
 def crash_text(event: TrialExited) -> str:
-    """What became of an attempt that crashed, with the rank and the instance that it began with if they are known."""
+    """What became of an attempt that crashed, with the rank and the instance that it began with if
+    they are known.
+    """
     rank = [] if event.rank is None else [f"rank {event.rank} on {event.instance}"]
     if event.waited_s is not None:
         return f"hung ({'; '.join([*rank, f'the others waited {event.waited_s:.0f} s for it, and it did nothing'])})"
@@ -120,7 +131,9 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Every node has ended: what that means for the trial. Whether it has failed for good is judged afterwards."""
+    """Every node has ended: what that means for the trial. Whether it has failed for good is judged
+    afterwards.
+    """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     trial.held, trial.pid, trial.training = None, None, False
@@ -163,10 +176,11 @@ def unwant(state: State, trial: Trial) -> None:
 
 
 def _guilty(ends: Sequence[End]) -> End | None:
-    """Why the attempt ended, if nobody had asked for it; ends are in the order in which they were told.
+    """Why the attempt ended, if nobody had asked for it; ends are in the order in which they were
+    told.
 
-    A node that is lost takes the others with it, whatever they say. Of those that crashed, it is the one that fell silent first: the others
-    waited for it.
+    A node that is lost takes the others with it, whatever they say. Of those that crashed, it is
+    the one that fell silent first: the others waited for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

@@ -7,7 +7,9 @@ from seerd.core.rules import RULES, Rules
 
 
 def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
-    """How long trials may take to save and exit, given the slowest unit of work or save: never more than a tenth of the deadline."""
+    """How long trials may take to save and exit, given the slowest unit of work or save: never more
+    than a tenth of the deadline.
+    """
     if cluster.instant:
         return 0.0
     least_s = rules.grace_min_s
@@ -18,6 +20,8 @@ def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rul
 
 
 def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
-    """What will be set aside at the end of a run whose slowest unit of work or save takes so long."""
+    """What will be set aside at the end of a run whose slowest unit of work or save
+    takes so long.
+    """
     grace_s = grace_within(deadline_s, slowest_s, cluster, rules)
     return grace_s + rules.kill_s + cluster.terminate_s + rules.publish_s

@@ -1,6 +1,8 @@
-"""Events and what was decided as JSON, for the journal. Versioned: `FORMAT` changes when an older version could not read it any more.
+"""Events and what was decided as JSON, for the journal. Versioned: `FORMAT` changes when an older
+version could not read it any more.
 
-The one rule: decoding accepts nothing that is not exactly an event or a decision; a damaged record is a `msgspec.DecodeError`.
+The one rule: decoding accepts nothing that is not exactly an event or a decision; a damaged record
+is a `msgspec.DecodeError`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What is wanted now: whether the run goes on, whether an answer of the policy is the plan from now on, and where trials should run.
+"""What is wanted now: whether the run goes on, whether an answer of the policy is the plan from now
+on, and where trials should run.
 
-The one rule: verdicts are yielded, and written down before the next is looked for; only what is derived (`aims`, targets, claims) is written here.
+The one rule: verdicts are yielded, and written down before the next is looked for; only what is
+derived (`aims`, targets, claims) is written here.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
 
 
 def _plan_is_coming(state: State, *, answered: bool) -> bool:
-    """Whatever was begun or given back now, it might undo; but what was lost is replaced by the last plan."""
+    """Whatever was begun or given back now, it might undo; but what was lost is replaced by the
+    last plan.
+    """
     return state.plan.question is not None or (wants_to_ask(state) and not answered)
 
 
@@ -87,7 +91,9 @@ def promises(state: State) -> Iterator[Promised]:
 
 
 def _drop_ended(state: State) -> None:
-    """Trials that have finished or failed are wanted no more; the policy is asked if it wants to be, or if nobody is left."""
+    """Trials that have finished or failed are wanted no more; the policy is asked if it wants to
+    be, or if nobody is left.
+    """
     ended, state.agenda.ended = state.agenda.ended, {}
     for name, gpus in ended.items():
         drop(state, state.trials[name], gpus)
@@ -139,7 +145,9 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """What has to be placed anew, and asked again, because of the plan that is about to be adopted."""
+    """What has to be placed anew, and asked again, because of the plan that is about to
+    be adopted.
+    """
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
         return
@@ -167,5 +175,7 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
 
 
 def _too_late(state: State) -> bool:
-    """Attempts that are still there did not end when they should have: their instances are given back as they are."""
+    """Attempts that are still there did not end when they should have: their instances are given
+    back as they are.
+    """
     return state.close_by is not None and state.now >= state.close_by

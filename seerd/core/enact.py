@@ -1,6 +1,8 @@
-"""How what was decided changes the state: one small function per verdict and command, found by its type.
+"""How what was decided changes the state: one small function per verdict and command, found by its
+type.
 
-The one rule: the same for a run that goes on and for one that is read: nothing is decided here, and no rule is read.
+The one rule: the same for a run that goes on and for one that is read: nothing is decided here, and
+no rule is read.
 """
 
 from __future__ import annotations
@@ -243,7 +245,9 @@ def _promised(state: State, verdict: Promised) -> None:
 
 
 def _closing(state: State, verdict: Closing) -> None:
-    """Every trial saves and exits; nothing new is started, and no answer of the policy is waited for."""
+    """Every trial saves and exits; nothing new is started, and no answer of the policy is waited
+    for.
+    """
     state.close_by, state.ending, state.why = verdict.by_s, verdict.status, verdict.why
     state.go(RunPhase.CLOSING)
     plan = state.plan

@@ -1,10 +1,11 @@
 """What can happen to a run. Every fact that the core ever learns is one of these values.
 
-The one rule: an event is the past. It is committed to the journal before it is handled, and never refused: what cannot be true any more
-(a report of an attempt that has ended, a fact told twice) changes nothing.
+The one rule: an event is the past. It is committed to the journal before it is handled, and never
+refused: what cannot be true any more (a report of an attempt that has ended, a fact told twice)
+changes nothing.
 
-`at` is when the daemon learned it, in seconds since the run began, never decreasing. `happened` is when it was so on the instance,
-by the daemon's clock; the ledger uses it.
+`at` is when the daemon learned it, in seconds since the run began, never decreasing. `happened` is
+when it was so on the instance, by the daemon's clock; the ledger uses it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from seerd.core.plans import PlanChange
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
-"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User Guide, Spot Instance interruption notices);
-unhealthy: its agent has found that it cannot be used any more."""
+"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User
+Guide, Spot Instance interruption notices); unhealthy: its agent has found that it cannot be used
+any more.
+"""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is decided about a run before it begins. `outline`: the whole run as it would go ideally; None: format 1 does not say."""
+    """Everything that is decided about a run before it begins. `outline`: the whole run as it would
+    go ideally; None: format 1 does not say.
+    """
 
     run: str
     name: str
@@ -35,7 +40,9 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any more."""
+    """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any
+    more.
+    """
 
     trial: str
     attempt: int
@@ -59,8 +66,9 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
-    """The first event after a restart of the daemon: what was found. Instances that are not `alive` are gone: since when, as far as their cloud
-    tells, is in `ended`; what their trials had put into the store, unheard, in `saved`.
+    """The first event after a restart of the daemon: what was found. Instances that are not `alive`
+    are gone: since when, as far as their cloud tells, is in `ended`; what their trials had put into
+    the store, unheard, in `saved`.
     """
 
     alive: tuple[str, ...]
@@ -81,7 +89,9 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
 
 
 class PolicyAnswered(Event, frozen=True, kw_only=True, tag="policy-answered"):
-    """Outcome of `AskPolicy`, whose id is `question`: a plan, and what the policy wants to remember; both as changes of what was before."""
+    """Outcome of `AskPolicy`, whose id is `question`: a plan, and what the policy wants to
+    remember; both as changes of what was before.
+    """
 
     question: str
     plan: PlanChange
@@ -96,7 +106,9 @@ class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it. `boot` names this boot of its machine, if it tells."""
+    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it. `boot` names
+    this boot of its machine, if it tells.
+    """
 
     command: str
     instance: str
@@ -106,10 +118,11 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`: asking again may help.
+    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`:
+    asking again may help.
 
-    `running_since`: of an instance that ran and is gone before it was ready: since when; None if none ever ran. `ended`: when it ended, None
-    if only now.
+    `running_since`: of an instance that ran and is gone before it was ready: since when; None if
+    none ever ran. `ended`: when it ended, None if only now.
     """
 
     command: str
@@ -120,8 +133,8 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
-    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account, None if only now. `saved`: what its trials had
-    put into the store, unheard.
+    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account,
+    None if only now. `saved`: what its trials had put into the store, unheard.
     """
 
     instance: str
@@ -133,7 +146,8 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
     """Outcome of `Terminate`: nothing of it runs or costs any more.
 
-    `running_since`: of an instance that was never ready: since when it ran, None if it never did. `ended`: when it ended, None if only now.
+    `running_since`: of an instance that was never ready: since when it ran, None if it never did.
+    `ended`: when it ended, None if only now.
     """
 
     command: str
@@ -151,8 +165,8 @@ class AgentFact(Event, frozen=True, kw_only=True):
 
 
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
-    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does not say), or it must not be used any more,
-    and `why`.
+    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does
+    not say), or it must not be used any more, and `why`.
     """
 
     what: Notice
@@ -184,7 +198,9 @@ class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training"):
 
 
 class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported"):
-    """A report. `metric` is None if it was NaN or infinite. `unit_s`: see `agent.protocol.Reported`."""
+    """A report. `metric` is None if it was NaN or infinite. `unit_s`: see
+    `agent.protocol.Reported`.
+    """
 
     trial: str
     attempt: int
@@ -207,11 +223,14 @@ class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpo
 
 
 class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left on this instance, its GPUs there are free.
+    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left on this instance,
+    its GPUs there are free.
 
-    An attempt on several instances has ended when each of them has told so. `silent`: since when the rank that `tail` is of has written
-    nothing (seconds since the run began), None if unknown. `signal`: what killed that rank, None if none did. `waited_s`: the agent ended the
-    attempt because that rank hung; for so many seconds the others had waited for it, and it had done nothing.
+    An attempt on several instances has ended when each of them has told so. `silent`: since when
+    the rank that `tail` is of has written nothing (seconds since the run began), None if unknown.
+    `signal`: what killed that rank, None if none did. `waited_s`: the agent ended the attempt
+    because that rank hung; for so many seconds the others had waited for it, and it had done
+    nothing.
     """
 
     trial: str
@@ -226,8 +245,9 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
 
 
 class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
-    """Of an attempt on several instances nothing moves on this one. `hung`: some ranks there have come to `units` and `ticks` (calls of
-    `running()`, passes and steps since) and do nothing; otherwise all wait there for ranks elsewhere. `over`: they move again.
+    """Of an attempt on several instances nothing moves on this one. `hung`: some ranks there have
+    come to `units` and `ticks` (calls of `running()`, passes and steps since) and do nothing;
+    otherwise all wait there for ranks elsewhere. `over`: they move again.
     """
 
     trial: str
@@ -239,7 +259,9 @@ class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
 
 
 class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
-    """Which share of the last `over_s` seconds each of these ranks of an attempt, those on this instance, has waited for others."""
+    """Which share of the last `over_s` seconds each of these ranks of an attempt, those on this
+    instance, has waited for others.
+    """
 
     trial: str
     attempt: int
@@ -256,7 +278,9 @@ class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
-    """Outcome of `Publish`: that checkpoint could not be read. `damaged`: it never can be; otherwise it is there, and was not given."""
+    """Outcome of `Publish`: that checkpoint could not be read. `damaged`: it never can be;
+    otherwise it is there, and was not given.
+    """
 
     command: str
     why: str

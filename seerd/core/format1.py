@@ -1,7 +1,9 @@
-"""Journals of format 1, which held events and commands alone: what had been decided beside them is found again, as far as it shows.
+"""Journals of format 1, which held events and commands alone: what had been decided beside them is
+found again, as far as it shows.
 
-The one rule: money, attempts, checkpoints, result and command ids come out exactly. What that format never recorded stays unknown: plans, trials
-that were never started, who was eliminated while it waited, why anything was asked for.
+The one rule: money, attempts, checkpoints, result and command ids come out exactly. What that
+format never recorded stays unknown: plans, trials that were never started, who was eliminated while
+it waited, why anything was asked for.
 
 The rules are those of the versions that wrote it, whatever they are now.
 """
@@ -63,7 +65,9 @@ CAUSES: dict[Status, CloseCause] = {"deadline": "deadline", "budget": "budget", 
 
 
 def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
-    """Each event with what was decided. A journal that does not begin with the begin of a run is left as it is."""
+    """Each event with what was decided. A journal that does not begin with the begin of a run is
+    left as it is.
+    """
     if not rows or not isinstance(rows[0][0], RunStarted):
         yield from ((event, list(decided)) for event, decided in rows)
         return
@@ -83,14 +87,18 @@ def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]
 
 
 class _End(msgspec.Struct, frozen=True):
-    """How the run ends next, if the journal says so, and whether it closes with this row at the latest."""
+    """How the run ends next, if the journal says so, and whether it closes with this row at the
+    latest.
+    """
 
     status: Status | None
     closes: bool
 
 
 def _ends(rows: Sequence[Row]) -> list[_End]:
-    """For each row. From the last start or launch on, the last order to save and exit is the one that closed the run, unless it was over sooner."""
+    """For each row. From the last start or launch on, the last order to save and exit is the one
+    that closed the run, unless it was over sooner.
+    """
     ends = [_End(None, closes=False)] * len(rows)
     begin = 0
     for number, (_, commands) in enumerate(rows):
@@ -136,7 +144,9 @@ def _decisions(state: State, event: AnyEvent, commands: Sequence[AnyCommand], en
 
 
 def _kill(state: State, command: StopTrial) -> Iterator[AnyDecision]:
-    """Without saving: at once, as the person asked, or because something was wrong with the attempt, or because the trial was out."""
+    """Without saving: at once, as the person asked, or because something was wrong with the
+    attempt, or because the trial was out.
+    """
     trial = state.trials[command.trial]
     if state.hard or trial.broken:
         yield command

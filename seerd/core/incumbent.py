@@ -1,7 +1,7 @@
 """Which model would be handed back now.
 
-The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if there is no other; ties go to the
-longer training, then to the smaller id.
+The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if
+there is no other; ties go to the longer training, then to the smaller id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def incumbent(state: State) -> Incumbent | None:
 
 
 def better_report(state: State, metric: float) -> tuple[str, float] | None:
-    """The best report of all and whose it is, if it was better than a model with this metric: no checkpoint that was kept has it."""
+    """The best report of all and whose it is, if it was better than a model with this metric: no
+    checkpoint that was kept has it.
+    """
     sign = sign_of(state)
     best, found = sign * metric, None
     for trial in state.trials.values():

@@ -1,6 +1,8 @@
-"""The safety properties that hold after every step, each written once: checked in tests, in simulation and after every replay.
+"""The safety properties that hold after every step, each written once: checked in tests, in
+simulation and after every replay.
 
-The one rule: a property is a sentence that a person can check against DESIGN part 3, and code that says where it is broken.
+The one rule: a property is a sentence that a person can check against DESIGN part 3, and code that
+says where it is broken.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def instances_are_counted(state: State) -> Iterator[str]:
 
 
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
-    """Nothing is to go where the cloud takes the instance away, and what is there has been asked to stop."""
+    """Nothing is to go where the cloud takes the instance away, and what is there has been asked to
+    stop.
+    """
     leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
     if not leaving:
         return
@@ -88,7 +92,9 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
 
 
 def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
-    """Where an attempt has ended on one of its instances, and nobody had asked for it, it is being ended on the others."""
+    """Where an attempt has ended on one of its instances, and nobody had asked for it, it is being
+    ended on the others.
+    """
     for trial in state.trials.values():
         if trial.ends and not trial.left:
             yield f"{trial.id} has ended everywhere and still holds {trial.held}"
@@ -115,7 +121,9 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """What is handed back is a checkpoint that an agent confirmed; newer ones of its trial may have taken its place in the store since."""
+    """What is handed back is a checkpoint that an agent confirmed; newer ones of its trial may have
+    taken its place in the store since.
+    """
     if state.result.published is None:
         return
     best = state.result.published.incumbent

@@ -1,7 +1,9 @@
-"""Asking for instances: how many now, when again after a refusal, and when it is of no use any more.
+"""Asking for instances: how many now, when again after a refusal, and when it is of no use any
+more.
 
-The one rule: an instance is asked for only if it could still be ready in time, be paid, and keep within the most GPUs that the person allows;
-those that the cloud is taking away count until they are being given back.
+The one rule: an instance is asked for only if it could still be ready in time, be paid, and keep
+within the most GPUs that the person allows; those that the cloud is taking away count until they
+are being given back.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from seerd.core.verdicts import Again, HoldCause
 
 
 def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
-    """When to ask again. Launches that were asked for together (`batch`) are refused together: that counts once."""
+    """When to ask again. Launches that were asked for together (`batch`) are refused together: that
+    counts once.
+    """
     fleet, rules = state.fleet, state.rules
     refusals = fleet.refusals
     if not retry:
@@ -30,7 +34,9 @@ def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
 
 
 def after_coming(state: State) -> Again | None:
-    """An instance has come: refusals begin anew, and so does the time until the next launch; None if there were none."""
+    """An instance has come: refusals begin anew, and so does the time until the next launch; None
+    if there were none.
+    """
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
         return None
@@ -47,7 +53,9 @@ def _wait_s(state: State, refusals: int) -> float:
 
 
 def launches(state: State) -> int:
-    """How many instances more are wanted and may be asked for now, each of which must still be affordable."""
+    """How many instances more are wanted and may be asked for now, each of which must still be
+    affordable.
+    """
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
     more, cluster = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live, state.facts.cluster
@@ -59,7 +67,9 @@ def launches(state: State) -> int:
 
 
 def asked_together(state: State) -> tuple[int, float | None]:
-    """How many instances are asked for now, and how long each may run without an agent, beside all the others."""
+    """How many instances are asked for now, and how long each may run without an agent, beside all
+    the others.
+    """
     most, asked = launches(state), 0
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
     while asked < most and affordable_one(ahead):
@@ -80,7 +90,9 @@ def affordable_one(state: State) -> bool:
 
 
 def held_back(state: State) -> HoldCause | None:
-    """Why instances that are wanted are not asked for now; None if there are none, or if they are about to be asked for again."""
+    """Why instances that are wanted are not asked for now; None if there are none, or if they are
+    about to be asked for again.
+    """
     if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
         return None
     if not _in_time(state):
@@ -103,7 +115,9 @@ def _in_time(state: State) -> bool:
 
 
 def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
-    """How a run ends that has no instance and can get none, None if it has or can: nothing will come of waiting."""
+    """How a run ends that has no instance and can get none, None if it has or can: nothing will
+    come of waiting.
+    """
     if state.fleet.live or state.fleet.leaving:
         return None
     if state.fleet.refusals >= state.rules.max_refusals and _patience_is_over(state):
@@ -116,13 +130,17 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
 
 
 def _patience_is_over(state: State) -> bool:
-    """Whether it will be over when launches may be asked for again; never, if asking again cannot help."""
+    """Whether it will be over when launches may be asked for again; never, if asking again cannot
+    help.
+    """
     patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
     return state.fleet.launch_at >= state.fleet.refused_since + patience_s
 
 
 def refused(state: State) -> str | None:
-    """Why the cloud refused, if a run has ended without a single attempt for want of an instance; None if that is not so."""
+    """Why the cloud refused, if a run has ended without a single attempt for want of an instance;
+    None if that is not so.
+    """
     if not state.finished or state.ending == "interrupted" or any(trial.attempt for trial in state.trials.values()):
         return None
     whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]

@@ -1,13 +1,17 @@
 """What the run has cost, what it is committed to, and when the budget will be used up.
 
-The one rule: a charge is opened when something begins to cost and closed when it has ended, both with the time at which that was so
-where it happened; everything else is arithmetic on charges. Two ways of billing, one table of charges:
+The one rule: a charge is opened when something begins to cost and closed when it has ended, both
+with the time at which that was so where it happened; everything else is arithmetic on charges. Two
+ways of billing, one table of charges:
 
-held    (local, hosts) a charge is one attempt of a trial: its GPUs from the order to start until its processes are gone
-rented  (ec2) a charge is one instance: all its GPUs from running until terminated, at least `minimum_s`
-        (Amazon EC2 bills Linux instances by the second with a minimum of 60 seconds: aws.amazon.com/ec2/pricing/on-demand)
+held    (local, hosts) a charge is one attempt of a trial: its GPUs from the order to start until
+        its processes are gone
+rented  (ec2) a charge is one instance: all its GPUs from running until terminated, at least
+        `minimum_s` (Amazon EC2 bills Linux instances by the second with a minimum of 60 seconds:
+        aws.amazon.com/ec2/pricing/on-demand)
 
-Sums over the open charges are kept up to date, so that asking costs the same with one trial as with ten thousand.
+Sums over the open charges are kept up to date, so that asking costs the same with one trial as with
+ten thousand.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """`gpus` GPUs of `instance`, paid from `since_s` to `until_s` (None: still going on) for `what`."""
+    """`gpus` GPUs of `instance`, paid from `since_s` to `until_s` (None: still going on) for
+    `what`.
+    """
 
     what: str
     instance: str
@@ -36,7 +42,9 @@ class Charge:
 
 @dataclass(slots=True)
 class Ledger:
-    """All charges of a run. `usd_per_gpu_h`: price of one GPU for one hour, 0 for machines that are not rented."""
+    """All charges of a run. `usd_per_gpu_h`: price of one GPU for one hour, 0 for machines that are
+    not rented.
+    """
 
     usd_per_gpu_h: float = 0.0
     closed: list[Charge] = field(default_factory=list)
@@ -97,11 +105,15 @@ class Ledger:
         return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
-        """GPU-seconds billed if everything that costs were given back from now on, which takes `release_s`."""
+        """GPU-seconds billed if everything that costs were given back from now on, which takes
+        `release_s`.
+        """
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Whether what is billed up to `at_s` stays within the budget. As exact as `spent_gpu_s`, and cheap where the answer is clear."""
+        """Whether what is billed up to `at_s` stays within the budget. As exact as `spent_gpu_s`,
+        and cheap where the answer is clear.
+        """
         linear = self._linear_gpu_s(at_s)
         if at_s >= self._grown_by:
             return linear <= budget_gpu_s
@@ -110,10 +122,11 @@ class Ledger:
         return linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
-        """The last moment (seconds since the run began) at which giving everything back still stays within the budget.
+        """The last moment (seconds since the run began) at which giving everything back still stays
+        within the budget.
 
-        Infinite if nothing costs. Exact once every open charge is past its minimum, and never too late before that, since a charge
-        under its minimum already counts in full.
+        Infinite if nothing costs. Exact once every open charge is past its minimum, and never too
+        late before that, since a charge under its minimum already counts in full.
         """
         if self._open_gpus == 0:
             return math.inf
@@ -139,7 +152,9 @@ class Ledger:
         return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values())
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
-        """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the sum is piecewise linear."""
+        """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the
+        sum is piecewise linear.
+        """
         corners = sorted(c.since_s + c.minimum_s - release_s for c in self.open.values())
         affordable = -math.inf
         for corner in corners:
@@ -150,7 +165,9 @@ class Ledger:
         return affordable + (budget_gpu_s - self.committed_gpu_s(affordable, release_s)) / self._open_gpus
 
     def _interpolate(self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float) -> float:
-        """Where the linear piece between two corners crosses the budget; `low_s` itself if it is already past it."""
+        """Where the linear piece between two corners crosses the budget; `low_s` itself if it is
+        already past it.
+        """
         if low_s == -math.inf:
             return low_s
         low, high = (self.committed_gpu_s(t, release_s) for t in (low_s, high_s))

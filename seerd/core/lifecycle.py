@@ -1,6 +1,8 @@
-"""Through which phases a run, a trial and an instance go: one table of legal moves each; the diagrams in the docs are drawn from them.
+"""Through which phases a run, a trial and an instance go: one table of legal moves each; the
+diagrams in the docs are drawn from them.
 
-The one rule: a phase changes only through `move`, and only along its table. An illegal move is a bug of the core and raises at once.
+The one rule: a phase changes only through `move`, and only along its table. An illegal move is a
+bug of the core and raises at once.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from typing import TypeVar
 
 
 class RunPhase(StrEnum):
-    """running: trials train; closing: they save and exit; releasing: the best model is published, instances are given back; over."""
+    """running: trials train; closing: they save and exit; releasing: the best model is published,
+    instances are given back; over.
+    """
 
     RUNNING = "running"
     CLOSING = "closing"
@@ -19,7 +23,9 @@ class RunPhase(StrEnum):
 
 
 class TrialPhase(StrEnum):
-    """waiting: no process, may run (on); starting, running, stopping: an attempt holds GPUs; the others are ends."""
+    """waiting: no process, may run (on); starting, running, stopping: an attempt holds GPUs; the
+    others are ends.
+    """
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -31,8 +37,8 @@ class TrialPhase(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """requested: asked for; ready: its agent takes orders; leaving: the cloud will take it away; releasing: being given back; terminated: costs
-    nothing any more.
+    """requested: asked for; ready: its agent takes orders; leaving: the cloud will take it away;
+    releasing: being given back; terminated: costs nothing any more.
     """
 
     REQUESTED = "requested"

@@ -1,6 +1,7 @@
 """The deadline and the budget as moments in time: until when may go on what goes on now.
 
-The one rule: everything is counted with the time that giving back takes, so that a limit is kept even if the daemon dies right now.
+The one rule: everything is counted with the time that giving back takes, so that a limit is kept
+even if the daemon dies right now.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from seerd.core.verdicts import Promised
 
 
 def grace_s(state: State) -> float:
-    """How long a trial may take to save and exit: twice the slowest unit of work and save seen so far, plus two seconds.
+    """How long a trial may take to save and exit: twice the slowest unit of work and save seen so
+    far, plus two seconds.
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
@@ -22,7 +24,9 @@ def grace_s(state: State) -> float:
 
 
 def terminate_s(state: State) -> float:
-    """From asking to give an instance back until it costs no more: one that has not confirmed the end of its trials is asked for as it is."""
+    """From asking to give an instance back until it costs no more: one that has not confirmed the
+    end of its trials is asked for as it is.
+    """
     return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
 
 
@@ -37,7 +41,9 @@ def release_s(state: State) -> float:
 
 
 def close_at(state: State) -> float:
-    """When everything must be asked to stop so that the best model is in the store by the deadline."""
+    """When everything must be asked to stop so that the best model is in the store by
+    the deadline.
+    """
     publish_s = 0.0 if state.facts.cluster.instant else state.rules.publish_s
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
 
@@ -53,7 +59,9 @@ def budget_gpu_s(state: State) -> float:
 
 
 def quiet_by(state: State) -> float:
-    """When, if everything is asked to stop now, no attempt may be left: a late daemon leaves less time to save, but keeps the limits."""
+    """When, if everything is asked to stop now, no attempt may be left: a late daemon leaves less
+    time to save, but keeps the limits.
+    """
     last = min(close_at(state), exhausted_at(state)) + release_s(state)
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(state)
 
@@ -67,20 +75,26 @@ def grace_left_s(state: State) -> float:
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
-    """Whether an attempt that began in `first_s` could still do something before the end; if not, no instance is of use either."""
+    """Whether an attempt that began in `first_s` could still do something before the end; if not,
+    no instance is of use either.
+    """
     shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
     return state.now + first_s + shortest_s <= close_at(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Whether a trial may hold so many more GPUs, even if only until they can be given back; on rented ones that costs no more."""
+    """Whether a trial may hold so many more GPUs, even if only until they can be given back; on
+    rented ones that costs no more.
+    """
     wait_s = release_s(state)
     more = gpus * wait_s if state.facts.cluster.billing == "held" else 0.0
     return state.ledger.within(budget_gpu_s(state) - more, state.now + wait_s)
 
 
 def affordable_launch(state: State, gpus: int) -> bool:
-    """Whether one more rented instance may be asked for: it costs its minimum at least, and its boot before it is of any use."""
+    """Whether one more rented instance may be asked for: it costs its minimum at least, and its
+    boot before it is of any use.
+    """
     cluster = state.facts.cluster
     if cluster.billing == "held":
         return True
@@ -92,7 +106,8 @@ def affordable_launch(state: State, gpus: int) -> bool:
 def lease_s(state: State, now: float) -> float:
     """For how long, from `now`, agents may go on without hearing from the daemon.
 
-    Never past the moment at which the run must close: an agent alone stops in time for deadline and budget.
+    Never past the moment at which the run must close: an agent alone stops in time for deadline and
+    budget.
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.close_by or 0.0) - now)
@@ -100,17 +115,20 @@ def lease_s(state: State, now: float) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """How much longer than the grace period storing the last checkpoints may take where a lease from `now` has ended.
+    """How much longer than the grace period storing the last checkpoints may take where a lease
+    from `now` has ended.
 
-    Never so long that the deadline or the budget would be passed: a checkpoint that is not there by then counts less than either.
+    Never so long that the deadline or the budget would be passed: a checkpoint that is not there by
+    then counts less than either.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
     return max(0.0, min(state.rules.last_s, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
 
 
 def alone_s(state: State) -> float | None:
-    """How long an instance that is asked for now may run without an agent, which would keep the limits without a daemon: until a limit is
-    reached if everything goes on as it is. None where instances cost nothing by themselves.
+    """How long an instance that is asked for now may run without an agent, which would keep the
+    limits without a daemon: until a limit is reached if everything goes on as it is. None where
+    instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
     if cluster.billing == "held" or cluster.instant:
@@ -125,20 +143,22 @@ def limit_at(state: State) -> float:
 
 
 def promise(state: State) -> Promised:
-    """What agents may rely on from now on, in whole seconds where a limit moves with every charge."""
+    """What agents may rely on from now on."""
     limit_s = limit_at(state)
     return Promised(
         lease_s=state.rules.lease_s,
-        limit_s=float(math.ceil(limit_s)) if math.isfinite(limit_s) else None,
+        limit_s=limit_s if math.isfinite(limit_s) else None,
         grace_s=grace_s(state),
         end_s=end_s(state),
     )
 
 
 def gone_by(state: State) -> float:
-    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last promised had ended.
+    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last
+    promised had ended.
 
-    A lease that a limit has cut short leaves agents some of the time to release, not all of it: they are gone when the limit is reached.
+    A lease that a limit has cut short leaves agents some of the time to release, not all of it:
+    they are gone when the limit is reached.
     """
     if state.close_by is not None:
         return max(state.heard_at, state.close_by + terminate_s(state))

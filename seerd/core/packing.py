@@ -1,11 +1,12 @@
 """Which trials fit on which instances: bin packing that remembers where trials are.
 
-The one rule, in this order: the most valuable trials are placed; if asked, on the fewest instances; with the fewest moves; with the fewest
-resized trials away from the instance that has their files.
+The one rule, in this order: the most valuable trials are placed; if asked, on the fewest instances;
+with the fewest moves; with the fewest resized trials away from the instance that has their files.
 
-The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay does, the others come largest first where the
-least room is left over, and smaller ones are displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that
-finds room whenever there is any. What it leaves open in small cases, `packing_search` settles exactly.
+The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay
+does, the others come largest first where the least room is left over, and smaller ones are
+displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that finds
+room whenever there is any. What it leaves open in small cases, `packing_search` settles exactly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from itertools import accumulate, chain
 from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
 
 STEPS = 20_000
-"""Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms."""
+"""Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms.
+"""
 CANDIDATES = 32
 """So many instances on which room could be made are compared."""
 
@@ -42,7 +44,9 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 
 
 def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -> tuple[list[Demand], dict[str, Home]]:
-    """The longest start of the list that fits, and then again of what could still find room beside it; and homes for them."""
+    """The longest start of the list that fits, and then again of what could still find room beside
+    it; and homes for them.
+    """
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
     chosen: list[Demand] = []
@@ -61,7 +65,9 @@ def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """How many of the first of `rest` fit beside `chosen`: most often as many as there are GPUs for."""
+    """How many of the first of `rest` fit beside `chosen`: most often as many as there are GPUs
+    for.
+    """
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
     while low < high:
@@ -80,7 +86,9 @@ def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effor
 
 
 def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
-    """The better of two tries: resized trials near their files, or wherever the least room is left over."""
+    """The better of two tries: resized trials near their files, or wherever the least room is left
+    over.
+    """
     best = _best_fit(demands, before, nodes, near_first=True)
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
         return best
@@ -208,7 +216,9 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """The fewest trials, all smaller than the newcomer, that give up enough GPUs, the last as small as will do; None if they cannot."""
+    """The fewest trials, all smaller than the newcomer, that give up enough GPUs, the last as small
+    as will do; None if they cannot.
+    """
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
         return None
@@ -226,7 +236,9 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 
 
 def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
-    """On as many instances of each size as a fresh start would need, and of each size those that trials would leave least."""
+    """On as many instances of each size as a fresh start would need, and of each size those that
+    trials would leave least.
+    """
     needed = _opened(demands, Counter(node.gpus for node in nodes))
     if needed is None:
         return None
@@ -237,7 +249,9 @@ def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) 
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Size -> how many instances best fit, largest first, needs from nothing when it opens the largest first."""
+    """Size -> how many instances best fit, largest first, needs from nothing when it opens the
+    largest first.
+    """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()
     largest = max(closed, default=0)

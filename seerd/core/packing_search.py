@@ -1,6 +1,7 @@
 """The exact answer for small cases of packing: branch and bound within a given effort.
 
-The one rule: it never answers worse than what is known already, and with effort left at the end its answer is the best there is.
+The one rule: it never answers worse than what is known already, and with effort left at the end its
+answer is the best there is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ Home = tuple[str, ...]
 """Where a trial is: one instance, or several whole ones."""
 
 Cost = tuple[int, int, int]
-"""Instances used (if that counts), trials moved, resized trials away from their files. Less is better, the first counts most."""
+"""Instances used (if that counts), trials moved, resized trials away from their files. Less is
+better, the first counts most.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Where trials are. `stay`: those that can be left as they are; `near`: resized ones, and the instance with their files."""
+    """Where trials are. `stay`: those that can be left as they are; `near`: resized ones, and the
+    instance with their files.
+    """
 
     stay: Mapping[str, Home]
     near: Mapping[str, str]
@@ -72,7 +77,9 @@ def search(
     pack: bool,
     effort: Effort,
 ) -> dict[str, Home] | None:
-    """The cheapest homes for all demands, or `known`. With nothing known, the first that are found will do."""
+    """The cheapest homes for all demands, or `known`. With nothing known, the first that are found
+    will do.
+    """
     if len(demands) > MAX_TRIALS or sum(d.gpus for d in demands) > sum(node.gpus for node in nodes):
         return known
     found = _Search(demands, before, _worth_a_look(demands, before, nodes), pack, effort)
@@ -97,7 +104,9 @@ def _old_nodes(demands: Sequence[Demand], before: Before) -> set[str]:
 
 
 class _Search:
-    """Depth first, largest demand first, its old place first; cut off where it cannot beat the best found."""
+    """Depth first, largest demand first, its old place first; cut off where it cannot beat the best
+    found.
+    """
 
     def __init__(
         self, demands: Sequence[Demand], before: Before, nodes: Sequence[Node], pack: bool, effort: Effort
@@ -184,7 +193,9 @@ class _Search:
 
 
 def _whole_nodes(gpus: int, nodes: Sequence[Node]) -> Iterator[Home]:
-    """Every choice of whole instances of one size with so many GPUs together; earlier ones in `nodes` are taken first."""
+    """Every choice of whole instances of one size with so many GPUs together; earlier ones in
+    `nodes` are taken first.
+    """
     for size in sorted({node.gpus for node in nodes}, reverse=True):
         alike = [node.id for node in nodes if node.gpus == size]
         if gpus % size == 0 and gpus // size <= len(alike):

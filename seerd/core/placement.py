@@ -1,7 +1,9 @@
-"""Trials onto the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4, Algorithm 3).
+"""Trials onto the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4, Algorithm
+3).
 
-The one rule: a trial that fits an instance is never split, a larger one takes whole instances of one size, and a trial whose number of GPUs is
-unchanged keeps exactly its GPUs unless a more valuable or larger trial, or packing, needs them. Which instances trials go to is chosen in
+The one rule: a trial that fits an instance is never split, a larger one takes whole instances of
+one size, and a trial whose number of GPUs is unchanged keeps exactly its GPUs unless a more
+valuable or larger trial, or packing, needs them. Which instances trials go to is chosen in
 `packing`; which GPUs there, here. Nothing here knows of time, processes or money.
 """
 
@@ -41,9 +43,10 @@ def place(
 ) -> Placement:
     """Place the demands (most valuable first, no trial twice), given where trials are now.
 
-    If not all fit, the most valuable are placed, and behind them whoever still finds room. With `pack` as few instances as possible are used,
-    so that the others can be given back. Among such placements the one with the fewest moves is taken: exactly in small cases, nearly
-    in large ones. Deterministic; asked again with its own answer it changes nothing.
+    If not all fit, the most valuable are placed, and behind them whoever still finds room. With
+    `pack` as few instances as possible are used, so that the others can be given back. Among such
+    placements the one with the fewest moves is taken: exactly in small cases, nearly in large ones.
+    Deterministic; asked again with its own answer it changes nothing.
     """
     sizes = {node.id: node.gpus for node in nodes}
     stay = _unchanged(demands, current, sizes)
@@ -64,7 +67,9 @@ def place(
 def _unchanged(
     demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """Trials that could be left as they are. Where two claim the same GPU (one is on it, one was promised it), the more valuable has it."""
+    """Trials that could be left as they are. Where two claim the same GPU (one is on it, one was
+    promised it), the more valuable has it.
+    """
     largest = max(sizes.values(), default=0)
     claimed: set[tuple[str, int]] = set()
     stay: dict[str, Assignment] = {}
@@ -104,7 +109,9 @@ def _new_slots(
 
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
-    """The lowest aligned run of neighbours (fast links join those), else the lowest run, else the lowest free ones."""
+    """The lowest aligned run of neighbours (fast links join those), else the lowest run, else the
+    lowest free ones.
+    """
     for stride in (count, 1):
         for start in range(0, max(free) + 1, stride):
             run = range(start, start + count)

@@ -1,6 +1,7 @@
 """What trials have done: reports and checkpoints.
 
-The one rule: training goes on from what is stored; a report that was made after it, by an attempt that was lost, is taken back.
+The one rule: training goes on from what is stored; a report that was made after it, by an attempt
+that was lost, is taken back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from seerd.core.state import Checkpoint, Report, State, Trial
 
 
 def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
-    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for all."""
+    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for
+    all.
+    """
     trial = state.trials.get(event.trial)
     if trial is None or trial.held is None or trial.attempt != event.attempt:
         return None
@@ -23,13 +26,17 @@ def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpoi
 
 
 def rewind(trial: Trial, epoch: int) -> None:
-    """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are taken back."""
+    """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are
+    taken back.
+    """
     while trial.history and trial.history[-1].epoch > epoch:
         trial.history.pop()
 
 
 def fill(state: State, event: TrialReported) -> None:
-    """A report that comes when its instance is gone, and its trial has gone on from what was found in the store."""
+    """A report that comes when its instance is gone, and its trial has gone on from what was found
+    in the store.
+    """
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
         return

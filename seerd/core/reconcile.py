@@ -1,7 +1,7 @@
 """The difference between what is wanted and what is, as commands.
 
-The one rule: what is under way counts as done, so reconciling twice asks for nothing new. Each command is yielded, and written down before the
-next is looked for.
+The one rule: what is under way counts as done, so reconciling twice asks for nothing new. Each
+command is yielded, and written down before the next is looked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from seerd.core.verdicts import HeldBack, HoldCause
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
-    """What must be asked for now. While a plan is about to come, nothing is begun or given back that it might undo."""
+    """What must be asked for now. While a plan is about to come, nothing is begun or given back
+    that it might undo.
+    """
     agenda = state.agenda
     touched, agenda.touched = agenda.touched, {}
     for name in touched:
@@ -65,7 +67,9 @@ def set_timer(state: State) -> Iterator[SetTimer]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
-    """An attempt that should not be where it is: eliminated and broken ones are killed, others may save first."""
+    """An attempt that should not be where it is: eliminated and broken ones are killed, others may
+    save first.
+    """
     hung = hangs(trial)
     if trial.held is None or (trial.held == trial.target and not trial.out and not trial.broken and not hung):
         return
@@ -116,7 +120,9 @@ def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
 
 
 def _grace_s(state: State, trial: Trial) -> float:
-    """How long it may take to save and exit; once node 0 has, the others only have to exit, as they are about to."""
+    """How long it may take to save and exit; once node 0 has, the others only have to exit, as they
+    are about to.
+    """
     left_s = min(grace_left_s(state), state.rules.grace_min_s) if trial.saved else grace_left_s(state)
     if not state.fleet.leaving:
         return left_s
@@ -240,7 +246,9 @@ def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
 
 
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:
-    """Everything is given back, the best model is put in its place, and when both have happened the run is over."""
+    """Everything is given back, the best model is put in its place, and when both have happened the
+    run is over.
+    """
     fleet, result = state.fleet, state.result
     if fleet.live or fleet.leaving:
         yield from _release_all(state)
@@ -253,7 +261,9 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
 
 
 def _release_all(state: State) -> Iterator[Terminate]:
-    """Those too that are still being asked for or made ready: nobody waits for them past the end."""
+    """Those too that are still being asked for or made ready: nobody waits for them
+    past the end.
+    """
     for instance in list(state.fleet.instances.values()):
         if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
             yield _termination(state, instance, "end")

@@ -1,6 +1,8 @@
-"""How each event changes the state: one small function per event, found by its type. What was decided is written down in `enact`.
+"""How each event changes the state: one small function per event, found by its type. What was
+decided is written down in `enact`.
 
-The one rule: only what the event says is written down here, and what must be looked at next. No rule is read, so every version reads an event alike.
+The one rule: only what the event says is written down here, and what must be looked at next. No
+rule is read, so every version reads an event alike.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ from seerd.core.triage import node_stalled, node_waited
 
 
 def record(state: State, event: AnyEvent) -> None:
-    """Write the event down. A fact of an agent that was seen before changes nothing, and one of an instance that is gone only the record."""
+    """Write the event down. A fact of an agent that was seen before changes nothing, and one of an
+    instance that is gone only the record.
+    """
     if isinstance(event, AgentFact):
         instance = state.fleet.instances.get(event.instance)
         if instance is None:
@@ -222,7 +226,9 @@ def lose(state: State, instance: Instance, at: float, why: str) -> None:
 
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
-    """The instance and all that ran there are gone; what was asked of it has no outcome any more."""
+    """The instance and all that ran there are gone; what was asked of it has no outcome
+    any more.
+    """
     state.fleet.go(instance, InstancePhase.TERMINATED)
     instance.ended_at = at
     instance.claims.clear()
@@ -247,7 +253,9 @@ def _(event: InstanceNoticed, state: State) -> None:
 
 
 def _leave(state: State, instance: Instance, by: float | None) -> None:
-    """Nothing new is placed there, what runs there moves, and another one is wanted in its place."""
+    """Nothing new is placed there, what runs there moves, and another one is wanted in
+    its place.
+    """
     state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by
     instance.claims.clear()
@@ -284,7 +292,9 @@ def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:
 
 @_record.register
 def _(event: OrderRefused, state: State) -> None:
-    """Only an order to start can be refused, by an instance that got it; what else is under way is none of an agent's business."""
+    """Only an order to start can be refused, by an instance that got it; what else is under way is
+    none of an agent's business.
+    """
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):
         return

@@ -1,6 +1,8 @@
-"""What follows from a fact at once, whatever is wanted: who has failed for good, which checkpoints are needed, when launches are asked for again.
+"""What follows from a fact at once, whatever is wanted: who has failed for good, which checkpoints
+are needed, when launches are asked for again.
 
-The one rule: it yields verdicts and changes nothing; each is written down before the next is looked for.
+The one rule: it yields verdicts and changes nothing; each is written down before the next is looked
+for.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Since when what was not found any more has cost nothing, as far as its cloud tells; else since its lease has ended."""
+    """Since when what was not found any more has cost nothing, as far as its cloud tells; else
+    since its lease has ended.
+    """
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
     for name, ended_s in missing.items():
@@ -82,9 +86,11 @@ def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def since_s(state: State, launch: str, ended: float) -> float:
-    """Since when a launch that is under way counts after a restart; whatever the dead daemon had left behind was gone at `ended`.
+    """Since when a launch that is under way counts after a restart; whatever the dead daemon had
+    left behind was gone at `ended`.
 
-    What this launch has brought may be there yet, for as long as it goes on without an agent; if it is not, what it brings now begins now.
+    What this launch has brought may be there yet, for as long as it goes on without an agent; if it
+    is not, what it brings now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0

@@ -1,6 +1,8 @@
-"""Everything that the core knows of a run: a fold over what its journal holds, events and what was decided.
+"""Everything that the core knows of a run: a fold over what its journal holds, events and what was
+decided.
 
-The one rule: only `record` changes what is known here. What is only derived (`aims`, `agenda`) may be made anew at any time, see `derive`.
+The one rule: only `record` changes what is known here. What is only derived (`aims`, `agenda`) may
+be made anew at any time, see `derive`.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A confirmed checkpoint: `epoch` reports had been made, the last with `metric` (None: not finite)."""
+    """A confirmed checkpoint: `epoch` reports had been made, the last with `metric` (None: not
+    finite).
+    """
 
     name: str
     epoch: int
@@ -57,7 +61,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report: when it was made (seconds since the run began), how many there were then, the metric (None: not finite)."""
+    """One report: when it was made (seconds since the run began), how many there were then, the
+    metric (None: not finite).
+    """
 
     at_s: float
     epoch: int
@@ -83,7 +89,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this `position`, or all wait there for others."""
+    """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this
+    `position`, or all wait there for others.
+    """
 
     hung: bool
     position: tuple[int, int]
@@ -94,16 +102,22 @@ class Trial:
     """One configuration and what became of it.
 
     gpus         how many GPUs are wanted for it now, 0 for none
-    until        the policy wants to be asked when it has made so many reports; `reached`: it has made them, and nobody has said how it goes on
-    target       where it should run; `held`: where its present attempt is; neither, one or both may be there
-    told         of an attempt on several instances: where it has started; `ends`: where it has ended already, and how
-    stalls       of such an attempt: where nothing moves; `hung`: some of its ranks wait for others that do nothing, so it must end
-    waits        which share of their time its ranks wait for others, by instance and rank; `slow`: who keeps the others waiting, and since
-                 when that is known
-    history      its reports, without those that a later restart from an older checkpoint has taken back
+    until        the policy wants to be asked when it has made so many reports; `reached`: it has
+                 made them, and nobody has said how it goes on
+    target       where it should run; `held`: where its present attempt is; neither, one or both may
+                 be there
+    told         of an attempt on several instances: where it has started; `ends`: where it has
+                 ended already, and how
+    stalls       of such an attempt: where nothing moves; `hung`: some of its ranks wait for others
+                 that do nothing, so it must end
+    waits        which share of their time its ranks wait for others, by instance and rank; `slow`:
+                 who keeps the others waiting, and since when that is known
+    history      its reports, without those that a later restart from an older checkpoint has taken
+                 back
     checkpoints  confirmed ones that are needed, newest first
-    crashes      ends that were its own fault; losses: those that were the machine's; `fault`: which of them its last end was;
-                 stopped: why its last attempt was asked to end, None if it was not
+    crashes      ends that were its own fault; losses: those that were the machine's; `fault`: which
+                 of them its last end was; stopped: why its last attempt was asked to end, None if
+                 it was not
     note         what people should know of how it ran, for as long as it is remembered
     out          eliminated: its attempt, if there still is one, ends without a checkpoint
     """
@@ -169,13 +183,16 @@ class Trial:
 
     @property
     def saved(self) -> bool:
-        """Its present attempt has finished on node 0, which is the one that saves: nothing more can come of the others."""
+        """Its present attempt has finished on node 0, which is the one that saves: nothing more can
+        come of the others.
+        """
         end = self.ends.get(self.held[0].node) if self.held else None
         return end is not None and end.cause == "finished"
 
     @property
     def broken(self) -> bool:
-        """Its present attempt has ended on one of its instances and nobody asked for it: it must not go on on the others.
+        """Its present attempt has ended on one of its instances and nobody asked for it: it must
+        not go on on the others.
 
         One that has finished beside node 0 leaves it the time to save.
         """
@@ -184,7 +201,9 @@ class Trial:
         )
 
     def key_on(self, node: str) -> str:
-        """Names the part of its present attempt on one of its instances in the ledger; node 0 has the attempt's own name."""
+        """Names the part of its present attempt on one of its instances in the ledger; node 0 has
+        the attempt's own name.
+        """
         return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
 
     def go(self, phase: TrialPhase) -> None:
@@ -252,10 +271,11 @@ class Result:
 class Fleet:
     """All instances, and when more may be asked for.
 
-    live      instances that are asked for or ready; `leaving`: those that the cloud will take away; `present`: these, and those being given
-              back too
+    live      instances that are asked for or ready; `leaving`: those that the cloud will take away;
+              `present`: these, and those being given back too
     noticed   instances that were told to leave before they were ready, and by when
-    refusals  batches of launches in a row that were refused, since `refused_since`; `refused`: the newest one; `launch_at`: when to ask again
+    refusals  batches of launches in a row that were refused, since `refused_since`; `refused`: the
+              newest one; `launch_at`: when to ask again
     held_back what is wanted and not asked for, if anything is
     """
 
@@ -291,8 +311,10 @@ class PlanInForce:
     order      its allocations, most valuable first; `wanted`: those of trials that may still run
     last       the answer that brought it
     memory     what the policy is given back with the next question
-    reached    trials that have made the reports after which it wants to be asked, since this plan was adopted
-    question   the one that is open; `asked`: the last one, and `asked_s` when; `answer`: its answer, as long as nobody has judged it
+    reached    trials that have made the reports after which it wants to be asked, since this plan
+               was adopted
+    question   the one that is open; `asked`: the last one, and `asked_s` when; `answer`: its
+               answer, as long as nobody has judged it
     failures   answers in a row that were of no use; `again_s`: when it may be asked again
     """
 
@@ -318,7 +340,8 @@ class PlanInForce:
 class Aims:
     """Where wanted trials should run: derived from plan and fleet.
 
-    aimed    trials that have a target; `waiting`: wanted ones without; `sizes`: how many wanted ones there are of each number of GPUs
+    aimed    trials that have a target; `waiting`: wanted ones without; `sizes`: how many wanted
+             ones there are of each number of GPUs
     needed   instances that the wanted trials need
     """
 
@@ -332,20 +355,26 @@ class Aims:
 class Agenda:
     """What must be looked at next.
 
-    woken     a timer has fired: the limits must be looked at. Only then: after a restart, what agents have yet to tell (that attempts
-              ended meanwhile) comes before the first timer, and must be known before anything is judged to be used up
+    woken     a timer has fired: the limits must be looked at. Only then: after a restart, what
+              agents have yet to tell (that attempts ended meanwhile) comes before the first timer,
+              and must be known before anything is judged to be used up
     stirred   the present event has changed something on which decisions depend
     resumed   it says what a new daemon has found: what is derived must be made anew
     because   why more instances would be asked for now
     hold      a plan is about to come: nothing is begun or given back that it might undo
-    ask       why the policy must be asked, None if it need not; `about`: whose report or end it is, if it is one's
+    ask       why the policy must be asked, None if it need not; `about`: whose report or end it is,
+              if it is one's
     replace   trials must be placed anew; `refit`: the number of instances may be wrong
-    ended     trials that have finished or failed since the last decision, and how many GPUs were wanted for them
-    roomy     instances where room has appeared since trials were last placed; `idle`: those on which nothing may run any more
+    ended     trials that have finished or failed since the last decision, and how many GPUs were
+              wanted for them
+    roomy     instances where room has appeared since trials were last placed; `idle`: those on
+              which nothing may run any more
     touched   trials whose wanted and real place may differ since the last `reconcile`
-    saved     trials with a new checkpoint; `judge`: those that have ended by a fault; `waited`: those whose ranks wait for others
+    saved     trials with a new checkpoint; `judge`: those that have ended by a fault; `waited`:
+              those whose ranks wait for others
     missing   instances that a resumed run did not find, and since when, if their cloud tells
-    refused   launches that were refused: number of their batch, and whether asking again may help; `came`: an instance has come
+    refused   launches that were refused: number of their batch, and whether asking again may help;
+              `came`: an instance has come
     """
 
     woken: bool = False
@@ -374,12 +403,16 @@ class State:
     """A run.
 
     rules      what this version decides by; nothing that was recorded is read with them
-    heard_at   when the event before the present one was; a daemon that has died has lived at least until then
-    seq        events so far; `given`: commands so far that followed from the present one. A command's id is made of both
+    heard_at   when the event before the present one was; a daemon that has died has lived at least
+               until then
+    seq        events so far; `given`: commands so far that followed from the present one. A
+               command's id is made of both
     holding    attempts that hold GPUs
-    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked for again
+    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked
+               for again
     timer      the one timer that is set
-    ending     how the run ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt may be left then
+    ending     how the run ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt
+               may be left then
     promised   what agents were told last
     """
 

@@ -1,6 +1,8 @@
-"""The decision core as three moves: an event is recorded, what follows is decided, and each decision is recorded before the next is made.
+"""The decision core as three moves: an event is recorded, what follows is decided, and each
+decision is recorded before the next is made.
 
-The one rule: no clock, no network, no randomness, no logging. `step` is for a run that goes on; `follow` reads one, and decides nothing.
+The one rule: no clock, no network, no randomness, no logging. `step` is for a run that goes on;
+`follow` reads one, and decides nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import (
     AnyEvent,
     InstanceLost,
+    InstanceTerminated,
+    OrderRefused,
     PolicyAnswered,
     RunResumed,
     TrialCheckpointed,
@@ -28,12 +32,17 @@ from seerd.core.settle import settle
 from seerd.core.state import Agenda, State
 
 QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
-"""Most events of a run. They leave nothing to decide unless `record` says so, and deciding and reconciling twice gives nothing new."""
+"""Most events of a run. They leave nothing to decide unless `record` says so, and deciding and
+reconciling twice gives nothing new.
+"""
+ABOUT_ANY = (InstanceLost, InstanceTerminated, OrderRefused, RunResumed)
+"""They do not name the trials whose attempts end with them. One that had saved has finished then.
+"""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
-    """Handle one event; what was decided, in order. The commands among it must now be carried out, after `RunResumed` behind those of
-    `unfinished` that are still under way.
+    """Handle one event; what was decided, in order. The commands among it must now be carried out,
+    after `RunResumed` behind those of `unfinished` that are still under way.
     """
     take(state, event)
     return list(decisions(state, event))
@@ -51,7 +60,9 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """What follows from the event that was just taken. Each decision is written down when the next one is asked for."""
+    """What follows from the event that was just taken. Each decision is written down when the next
+    one is asked for.
+    """
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
         yield decision
@@ -95,13 +106,12 @@ def unfinished(state: State) -> list[AnyCommand]:
     return list(state.under_way.values())
 
 
-def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> Iterator[str]:
-    """Trials that may be seen otherwise by a policy after this event than before it."""
-    for what in (event, *decided):
-        trial = getattr(what, "trial", None)
-        if trial is not None:
-            yield trial
-    if isinstance(event, InstanceLost | RunResumed):
-        yield from (saved.trial for saved in event.saved)
+def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | None:
+    """Trials that may be seen otherwise by a policy after this event than before it; None: any."""
+    if isinstance(event, ABOUT_ANY):
+        return None
+    named = (getattr(what, "trial", None) for what in (event, *decided))
+    trials = {trial for trial in named if isinstance(trial, str)}
     if isinstance(event, PolicyAnswered):
-        yield from event.plan.eliminated
+        trials.update(event.plan.eliminated)
+    return trials

@@ -1,7 +1,9 @@
-"""Ranks that others wait for, of attempts on one instance or on several: those that hang, and those that are slow.
+"""Ranks that others wait for, of attempts on one instance or on several: those that hang, and those
+that are slow.
 
-The one rule: that a rank hangs is known only if all instances of its attempt say that nothing moves there, those that wait have come at least
-as far as those that do not, and these do nothing; who is slow is told, and nothing follows.
+The one rule: that a rank hangs is known only if all instances of its attempt say that nothing moves
+there, those that wait have come at least as far as those that do not, and these do nothing; who is
+slow is told, and nothing follows.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def node_waited(state: State, trial: Trial, event: TrialWaited) -> None:
 
 
 def newly_slow(trial: Trial, share: float) -> Slow | None:
-    """The rank that is known only now to keep the others waiting, if there is one. `share`: see `Rules.slow_share`."""
+    """The rank that is known only now to keep the others waiting, if there is one. `share`: see
+    `Rules.slow_share`.
+    """
     if len(trial.waits) < len(trial.held or ()):
         return None
     found = slow_rank({rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share)
@@ -56,7 +60,9 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 
 
 def slow_rank(shares: Mapping[int, float], least: float = RULES.slow_share) -> tuple[int, float] | None:
-    """The rank that keeps all others waiting, and for which part of their time more than its own they do; None if there is none."""
+    """The rank that keeps all others waiting, and for which part of their time more than its own
+    they do; None if there is none.
+    """
     if len(shares) < 2:
         return None
     rank = min(shares, key=lambda each: (shares[each], each))

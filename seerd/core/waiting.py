@@ -1,4 +1,6 @@
-"""Trials that are wanted and have no GPUs, by size: what to put where room has appeared is found without looking at all of them."""
+"""Trials that are wanted and have no GPUs, by size: what to put where room has appeared is found
+without looking at all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from seerd.core.packing_search import Demand
 
 @dataclass(slots=True)
 class Waiting:
-    """In the order of their value: for each number of GPUs the trials that want so many, each with its place in the whole order."""
+    """In the order of their value: for each number of GPUs the trials that want so many, each with
+    its place in the whole order.
+    """
 
     _by_size: dict[int, dict[str, int]] = field(default_factory=dict)
 

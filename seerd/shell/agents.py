@@ -13,7 +13,20 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agent.protocol import FACTS, VERSION, Ack, Ask, Fact, Hello, Order, ProtocolError, Renew, Shutdown, Welcome
+from agent.protocol import (
+    FACTS,
+    VERSION,
+    Ack,
+    Ask,
+    Fact,
+    Hello,
+    Order,
+    ProtocolError,
+    Refused,
+    Renew,
+    Shutdown,
+    Welcome,
+)
 from agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
@@ -32,6 +45,10 @@ FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, Timeou
 
 class RebootError(Exception):
     """The machine behind an instance's name is not as it was."""
+
+
+class ForeignError(Exception):
+    """The agent will not talk to us: it speaks another version of the protocol, or is one of another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +157,7 @@ class Conversation:
             began, broken = asyncio.get_running_loop().time(), False
             try:
                 await self._talk()
-            except RebootError as error:
+            except (RebootError, ForeignError) as error:
                 self._ears.lost(self.instance, str(error))
                 return
             except FAILURES as error:
@@ -185,6 +202,8 @@ class Conversation:
         if not line:
             raise ProtocolError("the agent closed the connection instead of answering")
         welcome = decode(line)
+        if isinstance(welcome, Refused):
+            raise ForeignError(f"its agent does not talk to this version of seerd: {welcome.why}")
         if not isinstance(welcome, Welcome):
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
         if self.boot and welcome.boot != self.boot:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import marshal
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -16,6 +17,7 @@ import pathspec
 import agent
 import seerd
 from agent.launch import TRAINING_SIDE
+from agent.protocol import VERSION
 from seerd.errors import UsageError
 
 ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
@@ -23,6 +25,30 @@ UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def agent_for(path: Path) -> Path:
+    """A run's agent that speaks this version's protocol: the one that was made when the run began, or one beside it.
+
+    The first is never written again: agents that live read from it.
+    """
+    if _version_of(path) == VERSION:
+        return path
+    beside = path.with_name(f"{path.stem}-v{VERSION}{path.suffix}")
+    if _version_of(beside) != VERSION:
+        build_agent(beside)
+    return beside
+
+
+def _version_of(path: Path) -> int | None:
+    """Of the protocol that the agent speaks; None if it is not there or cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            source = bundle.read("agent/protocol.py").decode()
+    except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
+        return None
+    found = re.search(r"^VERSION = ([0-9]+)$", source, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def build_agent(to: Path) -> None:

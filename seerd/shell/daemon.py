@@ -1,6 +1,8 @@
-"""The loop that runs a run: event -> step -> journal -> commands -> outcomes as events, until the core says that it is over.
+"""The loop that runs a run: event -> step -> journal -> commands -> outcomes as events, until the
+core says that it is over.
 
-The one rule: commands are carried out, facts acknowledged and people told only after the events are committed.
+The one rule: commands are carried out, facts acknowledged and people told only after the events are
+committed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.world import Core, Running, World
 
 Watcher = Callable[[State, float, list[Entry]], None]
-"""Shown the state, the time and what was just committed, at least once a second; must not change anything."""
+"""Shown the state, the time and what was just committed, at least once a second; must not change
+anything.
+"""
 SHOW_S = 1.0
 
 
@@ -36,7 +40,9 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Daemon:
-    """Runs one run, from where its journal ends to the end of the run. `leftovers`: what then still costs something, one line each."""
+    """Runs one run, from where its journal ends to the end of the run. `leftovers`: what then still
+    costs something, one line each.
+    """
 
     def __init__(self, state: State, journal: Journal, world: World, watcher: Watcher) -> None:
         self.state = state
@@ -50,7 +56,9 @@ class Daemon:
         self._dispatch = Dispatch(world, self._core(), self.clock)
 
     async def begin(self, event: AnyEvent) -> None:
-        """Run a new run, whose first event this is, whatever a person says meanwhile, until it is over."""
+        """Run a new run, whose first event this is, whatever a person says meanwhile, until it is
+        over.
+        """
         self._queue.put_nowait(event)
         async with self._world():
             await self._run()
@@ -172,7 +180,9 @@ class Daemon:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGHUP end the run in order, the second one at once; ignored ones (nohup) stay so."""
+        """SIGINT, SIGTERM and SIGHUP end the run in order, the second one at once; ignored ones
+        (nohup) stay so.
+        """
         loop = asyncio.get_running_loop()
         numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
         for number in numbers:
@@ -191,6 +201,8 @@ class Daemon:
 
 
 def _saved(trial: Trial) -> int:
-    """The number of the last checkpoint that the present attempt has put into a store that numbers them."""
+    """The number of the last checkpoint that the present attempt has put into a store that numbers
+    them.
+    """
     prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
     return max((slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")), default=0)

@@ -1,7 +1,8 @@
-"""Carries out commands: the one place that knows both what the core asks for and the adapters that do it.
+"""Carries out commands: the one place that knows both what the core asks for and the adapters that
+do it.
 
-The one rule: whatever an adapter does, fails at or raises becomes one of the command's outcome events. Nothing is raised into the core,
-and a command that is given twice is carried out once.
+The one rule: whatever an adapter does, fails at or raises becomes one of the command's outcome
+events. Nothing is raised into the core, and a command that is given twice is carried out once.
 """
 
 from __future__ import annotations
@@ -59,13 +60,16 @@ FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
 REATTACH_S = 10.0
-"""How long a run that is resumed waits for agents to answer: whoever has, is not kept waiting for one that never will."""
+"""How long a run that is resumed waits for agents to answer: whoever has, is not kept waiting for
+one that never will.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """After a restart: the instances that are there, and when others ended, as far as their cloud tells (seconds since the run began). An agent
-    that has not answered yet is tried on, and its instance lost later if it never does, as with a connection that breaks.
+    """After a restart: the instances that are there, and when others ended, as far as their cloud
+    tells (seconds since the run began). An agent that has not answered yet is tried on, and its
+    instance lost later if it never does, as with a connection that breaks.
     """
 
     alive: tuple[str, ...]
@@ -85,10 +89,12 @@ class Dispatch:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._more: set[asyncio.Task[Any]] = set()
         self._kept: dict[str, Sequence[str]] = {}
-        self._changed: set[str] = set()
+        self._changed: set[str] | None = set()
 
     async def open(self) -> None:
-        """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at all."""
+        """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at
+        all.
+        """
         self._world.policy.start()
         await self._world.provider.open()
         await self._world.store.open()
@@ -97,7 +103,9 @@ class Dispatch:
             self._beside(self._world.collector.keep_looking(self._talks.instances))
 
     async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
-        """Take up the conversations again after a restart, with what agents had kept for us handed on. `launches` are under way."""
+        """Take up the conversations again after a restart, with what agents had kept for us handed
+        on. `launches` are under way.
+        """
         there = await self._world.provider.adopt(instances, launches)
         answers = {instance: self._beside(self._reattach(instance)) for instance in there}
         if answers:
@@ -119,7 +127,8 @@ class Dispatch:
 
     def heard(self, entry: Entry) -> None:
         """The policy is to know of it when it is asked next."""
-        self._changed.update(trials_of(entry.event, entry.decided))
+        changed = trials_of(entry.event, entry.decided)
+        self._changed = None if self._changed is None or changed is None else self._changed | changed
         if any(isinstance(decision, Declined) for decision in entry.decided):
             self._world.policy.forget()
 
@@ -290,7 +299,9 @@ class Dispatch:
         )
 
     async def _end(self, name: str, token: str) -> Span:
-        """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it switches the instance off itself."""
+        """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it
+        switches the instance off itself.
+        """
         if self._world.collector is not None:
             # As long as agents may still go on, nothing has to be given back yet.
             await self._world.collector.last(name, self._core.lease()[0])
@@ -318,7 +329,9 @@ class Dispatch:
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
 
     async def _fetch(self, command: Publish, to: Path) -> None:
-        """However often a store fails that has it: nothing is paid for meanwhile, and another model would be a worse one."""
+        """However often a store fails that has it: nothing is paid for meanwhile, and another model
+        would be a worse one.
+        """
         end = self._clock.now() + FETCH_S
         while True:
             try:
@@ -341,7 +354,9 @@ class Dispatch:
             remark.cancel()
 
     async def _keep_soon(self) -> None:
-        """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and each time costs requests."""
+        """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and
+        each time costs requests.
+        """
         await asyncio.sleep(KEEP_S)
         kept, self._kept = self._kept, {}
         for trial, checkpoints in kept.items():
@@ -372,7 +387,9 @@ class Dispatch:
         return instance, self._of_span(span)[1]
 
     def _give_up(self, instance: str, why: str) -> None:
-        """Its agent cannot be reached any more: whatever there still is of it is given back before it counts as lost."""
+        """Its agent cannot be reached any more: whatever there still is of it is given back before
+        it counts as lost.
+        """
         self._spawn(_giving_up(instance), self._lose(instance, why))
 
     async def _lose(self, instance: str, why: str) -> None:
@@ -396,7 +413,9 @@ class Dispatch:
         self._core.emit(lost)
 
     async def _saved_on(self, instance: str) -> list[Saved]:
-        """What trials on an instance had put into the store that its agent has not told of: it is gone, or does not answer."""
+        """What trials on an instance had put into the store that its agent has not told of: it is
+        gone, or does not answer.
+        """
         found = []
         for running in self._core.running(instance):
             # If the store does not answer now, trials go on from what is known.
@@ -414,7 +433,9 @@ class Dispatch:
         return min(self._clock.now(), max(0.0, self._clock.of_wall(wall)))
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside the others; a command that is already being carried out is not begun again."""
+        """Run it beside the others; a command that is already being carried out is not
+        begun again.
+        """
         if key in self._tasks and not self._tasks[key].done():
             work.close()
             return

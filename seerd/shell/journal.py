@@ -1,7 +1,10 @@
-"""The journal: every event of a run and what was decided, in one SQLite file, with its format and the version of seerd that wrote it.
+"""The journal: every event of a run and what was decided, in one SQLite file, with its format and
+the version of seerd that wrote it.
 
-The one rule: a batch of events is committed, whole or not at all, before any of its commands is carried out and before any of its facts
-is acknowledged. Nothing is written into a journal of an older format: it is copied first. `PRAGMA synchronous=FULL` makes that hold through a power cut as well (sqlite.org/pragma.html#pragma_synchronous).
+The one rule: a batch of events is committed, whole or not at all, before any of its commands is
+carried out and before any of its facts is acknowledged. Nothing is written into a journal of an
+older format: it is copied first. `PRAGMA synchronous=FULL` makes that hold through a power cut as
+well (sqlite.org/pragma.html#pragma_synchronous).
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
-        """A new journal; `origin` is when the run began, in seconds since 1970. Raises `JournalError` where it cannot be written."""
+        """A new journal; `origin` is when the run began, in seconds since 1970. Raises
+        `JournalError` where it cannot be written.
+        """
         journal = cls(_connect(path, "rwc"), path)
         try:
             journal._connection.executescript(SCHEMA)
@@ -73,7 +78,8 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """An existing journal; to be written, one of an older format is copied and converted first (see `older`).
+        """An existing journal; to be written, one of an older format is copied and converted first
+        (see `older`).
 
         Raises `JournalError` if it is none, or of a format that this version does not know.
         """
@@ -134,7 +140,9 @@ class Journal:
 
     @property
     def origin(self) -> float:
-        """When the run began, in seconds since 1970, moved forward by the time for which it was interrupted."""
+        """When the run began, in seconds since 1970, moved forward by the time for which it was
+        interrupted.
+        """
         try:
             origin = float(self._get("origin"))
         except ValueError:
@@ -158,7 +166,9 @@ class Journal:
             raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """All entries behind sequence number `after`, in order; those of format 1 as they would have been written now."""
+        """All entries behind sequence number `after`, in order; those of format 1 as they would
+        have been written now.
+        """
         rows = self._rows(after if self.format == FORMAT else 0)
         if self.format == FORMAT:
             yield from (Entry(*row) for row in rows)

@@ -1,4 +1,5 @@
-"""What the parts of the shell share about a run: what it acts on, and what they may ask of the daemon.
+"""What the parts of the shell share about a run: what it acts on, and what they may ask of the
+daemon.
 
 The one rule: values and questions only; nothing here does anything.
 """
@@ -35,7 +36,9 @@ class Asker(Protocol):
         order: Order,
         changed: Collection[str] | None = None,
     ) -> None:
-        """Take down what to ask: everything as it is now. `changed`: trials that may not be as they were at the question before, None: all."""
+        """Take down what to ask: everything as it is now. `changed`: trials that may not be as they
+        were at the question before, None: all.
+        """
 
     async def answer(self) -> Answer:
         """The answer to what was noted last. Raises `PolicyError` if there is none."""
@@ -49,13 +52,15 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a run acts on: where instances and checkpoints are, what is trained, where the result goes.
+    """What a run acts on: where instances and checkpoints are, what is trained, where the result
+    goes.
 
     policy     whoever answers questions of the policy
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has, None where nothing is looked at
     data       lists what instances fetch before they are set up, with fresh URLs
-    collector  brings what trials print on other machines, None where it is in the run's folder anyway
+    collector  brings what trials print on other machines, None where it is in the run's folder
+               anyway
     """
 
     provider: Provider
@@ -73,7 +78,9 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed; the trial's last one is called `newest`, empty if it has none."""
+    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed; the trial's last one is
+    called `newest`, empty if it has none.
+    """
 
     trial: str
     attempt: int
@@ -83,7 +90,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What may be asked of the daemon: to take an event, to stop because of a bug, and questions about the state.
+    """What may be asked of the daemon: to take an event, to stop because of a bug, and questions
+    about the state.
 
     pending  commands for an instance whose outcome is not known
     running  attempts that report and save on this instance

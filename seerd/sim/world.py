@@ -1,7 +1,9 @@
-"""The core in a simulated world: time is a heap, the cloud and the agents are a `Fleet`, and a run takes milliseconds.
+"""The core in a simulated world: time is a heap, the cloud and the agents are a `Fleet`, and a run
+takes milliseconds.
 
-The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event counts once it is there. A killed daemon
-loses everything else, and the next one reads its state from the journal. The policy answers before anything else of that moment happens.
+The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event
+counts once it is there. A killed daemon loses everything else, and the next one reads its state
+from the journal. The policy answers before anything else of that moment happens.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ PUBLISH_S = 0.05
 class World:
     """Runs a run to its end.
 
-    With `checked`, the journal is kept, the daemon may be killed, and after every step the invariants must hold: a violation raises
-    `AssertionError`. Without, only what `simulate` needs is kept, which is many times as fast.
+    With `checked`, the journal is kept, the daemon may be killed, and after every step the
+    invariants must hold: a violation raises `AssertionError`. Without, only what `simulate` needs
+    is kept, which is many times as fast.
     """
 
     def __init__(
@@ -177,7 +180,9 @@ class World:
         self.tell(RunResumed(at=self.now, alive=alive), *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
-        """The state at the end of the journal, as it lies on a disk; `rules`: of whoever goes on from there, None: nobody does."""
+        """The state at the end of the journal, as it lies on a disk; `rules`: of whoever goes on
+        from there, None: nobody does.
+        """
         state = new_state(self.facts, rules)  # type: ignore[arg-type]  # reading asks nobody for a rule
         for event, decided in self.journal:
             follow(state, decode_event(encode_event(event)), decode_decisions(encode_decisions(decided)))
@@ -236,7 +241,9 @@ class World:
         self.fleet.lose(name)
 
     def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
-        """The cloud says that it will take the machine away; somebody else must do so, with `lose`."""
+        """The cloud says that it will take the machine away; somebody else must do so,
+        with `lose`.
+        """
         self.fleet.notice(name, what, by)
 
     def interrupt(self, *, hard: bool = False) -> None:

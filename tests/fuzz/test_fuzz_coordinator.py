@@ -56,7 +56,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = World(small_facts(), Behaviour(metric=lambda config, epoch: float(config["lr"]), unit_s=lambda *_: 4.0))
     world.run()
     with Journal.create(folder.journal, 1e9) as journal:
-        journal.append([Entry(seq, event, commands) for seq, (event, commands) in enumerate(world.journal, 1)])
+        journal.append([Entry(seq, *row) for seq, row in enumerate(world.journal, 1)])
         journal._connection.execute("PRAGMA journal_mode=DELETE")
     folder.spec.write_text("")
     folder.setup.write_bytes(setup())
@@ -125,6 +125,29 @@ def test_a_journal_with_other_events_is_told(good, tmp_path, events):
         replay(journal)
 
 
+DECISIONS = st.lists(VALUES, max_size=2).map(json.dumps).map(str.encode) | st.binary(max_size=9)
+
+
+ROWS = st.integers(1, 200)
+
+
+@given(st.lists(st.tuples(ROWS, DECISIONS | ROWS), min_size=1, max_size=3))
+@example([(1, b'[{"kind":"adopted","question":"1.0"}]')])
+@example([(5, b'[{"kind":"gone","instance":"x","at_s":1e999}]')])
+@example([(9, b"[]")])
+@fuzzed(25)
+def test_a_journal_with_other_decisions_is_told(good, tmp_path, rows):
+    """Anything, or what was decided elsewhere: it is read as it stands, or it is said where not."""
+    folder = copy(good, tmp_path)
+    with contextlib.closing(sqlite3.connect(folder.journal, isolation_level=None)) as db:
+        decided = dict(db.execute("SELECT seq, decisions FROM events"))
+        for seq, new in rows:
+            taken = new if isinstance(new, bytes) else decided.get(new, b"[]")
+            db.execute("UPDATE events SET decisions = ? WHERE seq = ?", (taken, seq))
+    with contextlib.suppress(JournalError), Journal.open(folder.journal, read_only=True) as journal:
+        replay(journal)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -133,11 +156,15 @@ def test_a_journal_with_other_events_is_told(good, tmp_path, events):
         "UPDATE meta SET value = char(27) || '[2J' WHERE key = 'format'",
         "DELETE FROM meta",
         "DELETE FROM events",
-        "UPDATE events SET commands = x'5b5d'",
+        "UPDATE events SET decisions = x'5b5d'",
+        "UPDATE events SET decisions = x'5b'",
+        "UPDATE events SET decisions = (SELECT decisions FROM events WHERE seq = 2) WHERE seq = 3",
+        "UPDATE meta SET value = '1' WHERE key = 'format'",
+        "UPDATE meta SET value = iif(key = 'format', '3', char(27) || '[2J') WHERE key != 'origin'",
         "UPDATE events SET event = (SELECT event FROM events WHERE seq = 1)",
         "UPDATE events SET event = zeroblob(5000000) WHERE seq = 2",
         "DROP TABLE events",
-        "DROP TABLE events; CREATE TABLE events (seq TEXT, at REAL, event, commands); INSERT INTO events VALUES ('x', 0, NULL, 5)",
+        "DROP TABLE events; CREATE TABLE events (seq TEXT, at REAL, event, decisions); INSERT INTO events VALUES ('x', 0, NULL, 5)",
     ],
 )
 def test_a_database_that_is_not_our_journal_is_told_by_every_command(good, tmp_path, damage):
@@ -200,7 +227,7 @@ def test_names_and_values_of_a_run_are_shown_as_they_are(tmp_path, text):
     )
     world.run()
     with Journal.create(folder.journal, 1e9) as journal:
-        journal.append([Entry(seq, event, commands) for seq, (event, commands) in enumerate(world.journal, 1)])
+        journal.append([Entry(seq, *row) for seq, row in enumerate(world.journal, 1)])
     read_all(folder)
     code, said = seerd(tmp_path, "best", "last")
     assert code == 0

@@ -58,7 +58,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{SEED}[38]", f"{SEED}[42]"),
+        (f"{SEED}[38]", f"{SEED}[3898]"),
     ),
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
@@ -66,7 +66,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "        span = Span()\n        try:\n            span = await self._world.provider.terminate(instance)\n",
         "        span = Span()\n        try:\n            pass\n",
-        (f"{SEED}[7]", f"{SEED}[11]"),
+        (f"{SEED}[7]", f"{SEED}[4027]"),
     ),
     Mutant(
         "an instance that is no good is told of and kept",
@@ -99,5 +99,29 @@ ENDURING = (
         "            alone_s=self._alone_s,\n",
         "",
         (f"{SEED}[16]", f"{SEED}[62]"),
+    ),
+    Mutant(
+        "an instance is told how long it may cost alone without itself",
+        "the budget is kept, with what is committed",
+        "seerd/core/launching.py",
+        "    return asked, alone_s(ahead) if asked else None\n",
+        "    return asked, alone_s(state) if asked else None\n",
+        (f"{SEED}[133]",),
+    ),
+    Mutant(
+        "an answer of the policy that is no JSON is taken",
+        "every journal can be replayed",
+        "seerd/shell/dispatch.py",
+        "        if is_kept(answered):\n",
+        "        if True:\n",
+        (f"{SEED}[173]",),
+    ),
+    Mutant(
+        "trials together may get more GPUs than there may be",
+        "nonsense of a policy is never carried out",
+        "seerd/core/answers.py",
+        "    if together > most:\n",
+        "    if together > 1000 * most:\n",
+        (f"{SEED}[20]",),
     ),
 )

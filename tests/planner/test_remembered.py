@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from planner.asha import ASHA, asha
 from planner.beside import Beside
-from planner.recall import FORGOTTEN
 from planner.bohb import BOHB
 from planner.hypersched import HYPERSCHED
 from planner.memory import Json, Memory
 from planner.model import Plan, Problem, View
 from planner.names import names_after
 from planner.protocol import Policy
+from planner.recall import FORGOTTEN
 from planner.scaling import BUNDLED
 from planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World, problem

@@ -1,0 +1,205 @@
+"""A run outlives the version that made it: another version reads it alike, and takes it to its end.
+
+What another version does otherwise is altered here one thing at a time on simulated runs of every policy, and all at once
+(`tests/another_version`) on a real run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner.asha
+import planner.draws
+import planner.halving
+import planner.ranking
+import planner.rungs
+import planner.seer
+from planner.memo import per_problem
+from planner.policy import POLICIES
+from planner.space import Config
+from seerd import show
+from seerd.core import aiming
+from seerd.core.commands import StartTrial, StopTrial, Terminate
+from seerd.core.events import RunFacts, RunResumed
+from seerd.core.limits import budget_gpu_s
+from seerd.core.placement import place
+from seerd.core.rules import RULES, Rules
+from seerd.core.state import State
+from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
+from tests.test_cli import Seerd, assert_model, seerd
+
+__all__ = ["seerd"]
+
+MakeFacts = Callable[..., RunFacts]
+Alter = Callable[[pytest.MonkeyPatch], Rules]
+ANOTHER = Path(__file__).parent / "another_version"
+ROOT = Path(__file__).parent.parent
+KILLED_S = 25.0
+
+
+def sampling(patch: pytest.MonkeyPatch) -> Rules:
+    other = per_problem(lambda problem: planner.draws.Draws(problem, random.Random("other")))
+    for module in (planner.asha, planner.halving):
+        patch.setattr(module, "draws", other)
+    return RULES
+
+
+def promotion(patch: pytest.MonkeyPatch) -> Rules:
+    patch.setattr(planner.rungs.Rung, "among_the_best", lambda rung, place, eta: True)
+    worst_first = planner.ranking.rank
+    patch.setattr(planner.seer, "rank", lambda trials, mode: worst_first(trials, mode)[::-1])
+    return RULES
+
+
+def placement(patch: pytest.MonkeyPatch) -> Rules:
+    patch.setattr(aiming, "place", lambda demands, now, nodes, pack=False: place(demands, {}, nodes))
+    return RULES
+
+
+def grace(patch: pytest.MonkeyPatch) -> Rules:
+    return replace(RULES, grace_min_s=6.0)
+
+
+def back_off(patch: pytest.MonkeyPatch) -> Rules:
+    return replace(RULES, retry_s=2.0, max_refusals=5)
+
+
+def checkpoints(patch: pytest.MonkeyPatch) -> Rules:
+    return replace(RULES, kept_checkpoints=1, max_crashes=0)
+
+
+ALTERATIONS: tuple[Alter, ...] = (sampling, promotion, placement, grace, back_off, checkpoints)
+
+
+def curve(config: Config, epoch: int) -> float | None:
+    return float(config["lr"]) * (1 - 0.5**epoch)
+
+
+def made(facts: MakeFacts, policy: str) -> World:
+    before = facts(budget_gpu_s=600.0)
+    params = replace(before.problem.params, name=policy, trials=6, max_reports=16)
+    problem = replace(before.problem, params=params)
+    return World(
+        RunFacts(run="small", name="small", metric="accuracy", mode="max", problem=problem, cluster=before.cluster),
+        Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 2.0 / gpus),
+    )
+
+
+def finished(facts: MakeFacts, policy: str) -> World:
+    world = made(facts, policy)
+    world.run()
+    return world
+
+
+def interrupted(facts: MakeFacts, policy: str) -> World:
+    world = made(facts, policy)
+    world.at(KILLED_S, world.interrupt)
+    world.run()
+    return world
+
+
+def killed(facts: MakeFacts, policy: str) -> World:
+    world = made(facts, policy)
+    world.begin()
+    while world.now < KILLED_S and not world.state.finished:
+        world.turn()
+    return world
+
+
+def said(state: State) -> str:
+    """What the reading commands print as JSON, but for forecasts of what is not over."""
+    told = [show.result(state, "read"), show.details(state, "read"), show.ledger(state, state.now), show.best(state)]
+    if not state.finished:
+        told[2].pop("committed_gpu_min")
+    return json.dumps(told)
+
+
+@contextmanager
+def altered(alter: Alter) -> Iterator[Rules]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield alter(patch)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("make", [finished, interrupted, killed])
+def test_every_other_version_reads_what_this_one_wrote(facts: MakeFacts, policy: str, make: Any) -> None:
+    world = make(facts, policy)
+    told = said(world.read())
+    for alter in ALTERATIONS:
+        with altered(alter) as rules:
+            assert said(world.read(rules)) == told, alter.__name__
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("alter", ALTERATIONS)
+def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alter: Alter) -> None:
+    world = killed(facts, policy)
+    if world.state.finished:
+        return
+    running = {t.id: t.attempt for t in world.state.trials.values() if t.held is not None}
+    world.kill_daemon()
+    with altered(alter) as rules:
+        world.state.rules = rules
+        state = world.run_on()
+    resumed = next(decided for event, decided in world.journal if isinstance(event, RunResumed))
+    assert not [one for one in resumed if isinstance(one, StopTrial | StartTrial | Terminate)], "nothing is moved"
+    assert running.keys() <= state.trials.keys()
+    assert state.now <= 60.0
+    assert world.fleet.held_gpu_s <= budget_gpu_s(state)
+    assert state.result.published is not None
+    for trial in state.trials.values():
+        assert all(one.epoch < other.epoch for one, other in pairwise(trial.history)), "nothing is trained twice"
+
+
+def as_another_version(command: Seerd, *args: str, code: int = 0) -> str:
+    """The command, run by the version that decides otherwise and speaks another version of the agents' protocol."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ANOTHER), str(ROOT)])
+    try:
+        return command(*args, code=code)
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def test_a_real_run_is_read_and_taken_to_its_end_by_another_version(seerd: Seerd) -> None:
+    """Its agents speak another version of the protocol: they are replaced, and no trial is lost."""
+    seerd.write_spec(deadline="40s", budget="200gpu-s")
+    run = seerd.start("run", str(seerd.spec), "--plain")
+    seerd.wait_for(reports=20)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    for command in ("show", "ledger", "list"):
+        mine = seerd.json(command, *(["last"] if command != "list" else []))
+        other = json.loads(as_another_version(seerd, command, *(["last"] if command != "list" else []), "--json"))
+        assert drop_forecasts(other) == drop_forecasts(mine)
+    told = json.loads(as_another_version(seerd, "resume", "last", "--json"))
+    assert_model(seerd, told)
+    assert told["elapsed_s"] <= told["deadline_s"]
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+    for trial in seerd.json("show", "last")["all_trials"]:
+        epochs = [epoch for _, epoch, _ in trial["history"]]
+        assert epochs == sorted(set(epochs)), "none was made twice"
+        assert trial["attempts"] <= 2
+    assert "something else would be decided now than then" in " ".join(seerd("replay", "last").split())
+
+
+def drop_forecasts(told: Any) -> Any:
+    """Without what a daemon that lives, or the clock, would change."""
+    if isinstance(told, dict):
+        return {k: drop_forecasts(v) for k, v in told.items() if not k.startswith(("committed", "grace", "release"))}
+    return [drop_forecasts(one) for one in told] if isinstance(told, list) else told
