@@ -305,7 +305,11 @@ def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seer
     with sqlite3.connect(copy / "journal.db") as journal:
         journal.execute("DELETE FROM events")
     journal.close()
-    assert [row["run"] for row in seerd.json("list")["runs"]] == [told["run"]]
+    rows = {row["run"]: row for row in seerd.json("list")["runs"]}
+    assert rows[told["run"]]["status"] == told["status"]
+    assert rows["quick-dead"]["status"] == "unreadable"
+    assert "was ended before it began" in rows["quick-dead"]["why"]
+    assert "unreadable" in seerd("list")
     assert "was ended before it began" in seerd("resume", "quick-dead", code=1)
 
 

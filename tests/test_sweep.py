@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd import sweep
-from seerd.core.codec import decode_commands, decode_event
+from seerd.core.codec import decode_decisions, decode_event
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
@@ -25,7 +25,7 @@ from seerd.sweep import QUIET_S, Known, decide, known_run
 from tests.rig import Rig, guest
 
 ROOT = Path(__file__).parent.parent
-FINISHED = ROOT / "tests" / "journals" / "format1-killed-and-crashed.jsonl"
+FINISHED = ROOT / "tests" / "journals" / "format2" / "done.jsonl"
 NOW = 1_800_000_000.0
 ME = "arn:aws:sts::123456789012:user/moto"
 
@@ -109,8 +109,8 @@ def record(home: Home, run: str, events: int | None = None) -> RunFolder:
 
 
 def _entry(number: int, row: dict[str, Any]) -> Entry:
-    event, commands = (json.dumps(row[key]).encode() for key in ("event", "commands"))
-    return Entry(number, decode_event(event), decode_commands(commands))
+    event, decided = (json.dumps(row[key]).encode() for key in ("event", "decisions"))
+    return Entry(number, decode_event(event), decode_decisions(decided))
 
 
 def silence(folder: RunFolder, seconds: float) -> None:

@@ -136,7 +136,7 @@ def test_a_format_that_is_not_known_is_told_with_who_wrote_it(tmp_path: Path) ->
 # ---------------------------------------------------------------- format 1
 
 
-OLD_RUN = Path(__file__).parent.parent / "journals" / "format1-killed-and-crashed.jsonl"
+OLD_RUN = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashed.jsonl"
 OLD_SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
     "CREATE TABLE events "

@@ -19,7 +19,7 @@ from seerd.version import VERSION
 from tests.scenarios.test_scenarios import SCENARIOS
 from tests.story.retold import MakeFacts, printed, write_format1, write_run
 
-OLD = Path(__file__).parent.parent / "journals" / "format1-killed-and-crashed.jsonl"
+OLD = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashed.jsonl"
 RUN = "small-20261122-000000-aaaa"
 
 
