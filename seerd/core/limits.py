@@ -181,13 +181,12 @@ def wake_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """When the policy must be asked next: not while it is being asked, nor at a moment that has
-    passed, for which it would be asked for ever.
+    """When the policy must be asked next: not while it is being asked, and at once if its answer
+    came later than it wanted to be asked again.
     """
     plan = state.plan
     if plan.question is not None:
         return math.inf
     if plan.failures:
         return plan.again_s if plan.again_s > state.now else math.inf
-    due = plan.last.ask_at_s
-    return math.inf if due is None or due <= state.now else due
+    return math.inf if plan.last.ask_at_s is None else plan.last.ask_at_s

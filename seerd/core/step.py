@@ -91,7 +91,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
     if isinstance(event, QUIET):
         state.agenda.saved.clear()
         state.agenda.waited.clear()
-        state.agenda.ask = None
+        state.agenda.ask = state.agenda.about = None
     else:
         state.agenda = Agenda()
 

@@ -19,6 +19,7 @@ from seerd.core.commands import (
     Finish,
     Launch,
     Publish,
+    SetTimer,
     StartTrial,
     StopTrial,
     Terminate,
@@ -26,6 +27,7 @@ from seerd.core.commands import (
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
+    InstanceLost,
     InstanceReady,
     InstanceTerminated,
     ModelPublished,
@@ -48,7 +50,7 @@ from seerd.core.limits import close_at
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.rules import RULES
 from seerd.core.state import State, Trial, new_state
-from seerd.core.step import follow, step
+from seerd.core.step import follow, step, unfinished
 from seerd.core.verdicts import Adopted, Closing, Declined
 from tests.by_hand import begun
 from tests.conftest import small_facts
@@ -256,15 +258,33 @@ def test_what_is_no_mistake_is_the_plan(run: Run, change: PlanChange) -> None:
     assert run.state.notes == []
 
 
-@pytest.mark.parametrize(("gpus", "good"), [(4, True), (5, False)])
-def test_no_trial_gets_more_gpus_than_there_may_be(facts: MakeFacts, gpus: int, good: bool) -> None:
+TOO_MANY = [
+    (PlanChange(put=(Put("a", 1, 0, None, STAYS), Put("b", 2, 0, None, STAYS))), []),
+    (PlanChange(gone=("b", "c"), put=(Put("a", 4, 0, None, STAYS),)), []),
+    (
+        PlanChange(put=(Put("b", 5, 0, None, STAYS),)),
+        ["it gives b 5 GPUs, and there may be 4"],
+    ),
+    (
+        PlanChange(put=(Put("b", 2, 0, None, STAYS),)),
+        ["it gives its trials 5 GPUs together, and there may be 4"],
+    ),
+]
+"""Where the plan before gives its trials four together."""
+
+
+@pytest.mark.parametrize(("change", "why"), TOO_MANY)
+def test_trials_get_no_more_gpus_than_there_may_be(facts: MakeFacts, change: PlanChange, why: list[str]) -> None:
+    """Neither one of them nor all together, beside those that the answer leaves as they were."""
     run = Run(facts(max_gpus=4))
     run.answer(FIRST)
     run.come()
     run.wake()
-    decided = run.answer(PlanChange(gone=("a", "c"), put=(Put("b", gpus, 0, None, STAYS),)))
-    assert [one.why for one in of(Declined, decided)] == [
-        "it gives b 5 GPUs, and there may be 4" for _ in range(not good)
+    assert [one.why for one in of(Declined, run.answer(replace(change, ask_at_s=30.0)))] == why
+    run.wake()
+    one_more = PlanChange(new=(New("d", LR),), put=(Put("d", 1, 0, None, 0),))
+    assert [one.why for one in of(Declined, run.answer(one_more))] == [
+        "it gives its trials 5 GPUs together, and there may be 4"
     ]
 
 
@@ -448,6 +468,34 @@ def test_who_is_eliminated_is_wanted_no_more_and_may_keep_its_place(run: Run, na
     assert run.state.aims.sizes.total() == 2
 
 
+@pytest.mark.parametrize(("name", "gone"), [("b", True), ("b", False), ("out", True)])
+def test_who_is_out_comes_back_by_no_later_plan(run: Run, name: str, gone: bool) -> None:
+    """Whether its attempt has ended by then, or is ending, or it never had one."""
+    run.answer(PlanChange(eliminated=(name,), gone=("b",), stage=1, ask_at_s=30.0))
+    if gone:
+        run.exit("b")
+    run.wake()
+    asked = run.question
+    decided = run.answer(PlanChange(put=(Put(name, 1, 0, None, 2),), ask_at_s=40.0))
+    assert decided[0] == Adopted(question=asked, dropped=(name,))
+    assert not of(StartTrial, decided)
+    assert (run.trial(name).gpus, run.trial(name).status) == (0, "eliminated")
+    assert name not in run.state.plan.wanted
+
+
+def test_what_the_policy_forgets_is_not_given_back_to_it(run: Run) -> None:
+    run.answer(PlanChange(ask_at_s=30.0), more=[1])
+    assert run.state.plan.memory == {"seen": 1, "more": [1]}
+    run.wake()
+    run.answer(PlanChange(ask_at_s=40.0), seen=None)
+    assert run.state.plan.memory == {"more": [1]}
+
+
+def test_what_was_declined_is_read_without_a_rule(run: Run) -> None:
+    run.fail()
+    assert recorded(run.read()) == recorded(run.state)
+
+
 # ---------------------------------------------------------------- one question at a time
 
 
@@ -502,6 +550,20 @@ def test_an_instance_that_came_and_is_not_wanted_any_more_is_given_back(facts: M
     assert [end.instance for end in ends] == ["i"]
 
 
+def test_what_is_lost_while_a_question_is_open_is_replaced_by_the_last_plan(
+    facts: MakeFacts,
+) -> None:
+    """Whatever the answer will be: most of it is wanted by then, too."""
+    run = Run(facts(billing="rented", gpus=4, budget_gpu_s=2000.0))
+    run.answer(PlanChange(new=(New("a", LR),), put=(Put("a", 4, 0, None, 0),), ask_at_s=20.0))
+    run.come()
+    run.wake()
+    asked = run.question
+    lost = run.tell(InstanceLost(at=21.0, instance="i", why="power failure"))
+    assert [launch.why for launch in of(Launch, lost)] == ["replacement"]
+    assert run.question == asked
+
+
 def test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open(run: Run) -> None:
     """Or it would fire for ever, and be asked for ever."""
     state = run.state
@@ -511,6 +573,54 @@ def test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open(run: Run
     run.answer(PlanChange(ask_at_s=30.0))
     assert state.timer is not None
     assert state.timer.due == 30.0
+
+
+def test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question(
+    run: Run,
+) -> None:
+    """Or a slow policy would never be asked by the clock any more."""
+    run.at = 25.0
+    assert not of(AskPolicy, run.answer(PlanChange(ask_at_s=22.0)))
+    assert of(AskPolicy, run.wake()) == [AskPolicy(id=run.question, why="clock")]
+    assert run.at == 25.0
+
+
+# ---------------------------------------------------------------- what is under way
+
+
+def test_of_two_stops_of_an_attempt_the_second_is_under_way(run: Run) -> None:
+    first = of(StopTrial, run.tell(StopAsked(at=21.0)))
+    second = of(StopTrial, run.tell(StopAsked(at=21.5, hard=True)))
+    assert [stop.trial for stop in first] == [stop.trial for stop in second] == ["a", "b", "c"]
+    assert not any(stop.checkpoint for stop in second)
+    assert of(StopTrial, unfinished(run.state)) == second
+
+
+def test_of_two_timers_the_second_is_under_way(run: Run) -> None:
+    run.answer(PlanChange(ask_at_s=30.0))
+    assert [timer.due for timer in of(SetTimer, unfinished(run.state))] == [30.0]
+
+
+def test_a_launch_that_was_called_off_is_under_way_no_more(facts: MakeFacts) -> None:
+    run = Run(facts(billing="rented", gpus=4, budget_gpu_s=2000.0))
+    run.answer(PlanChange(new=(New("a", LR),), put=(Put("a", 4, 0, None, 0),), ask_at_s=20.0))
+    (launch,) = of(Launch, unfinished(run.state))
+    (end,) = of(Terminate, run.tell(StopAsked(at=1.0)))
+    assert end.instance == launch.id
+    assert [one for one in unfinished(run.state) if not isinstance(one, SetTimer)] == [end]
+
+
+def test_a_daemon_that_takes_up_a_run_moves_nothing(run: Run) -> None:
+    """Whoever runs where it should goes on there, beside GPUs that are free."""
+    run.answer(PlanChange(ask_at_s=30.0))
+    run.exit("b", "finished")
+    run.answer(PlanChange(ask_at_s=30.0))
+    run.state = run.read()
+    run.state.rules = RULES
+    decided = run.tell(RunResumed(at=25.0, alive=("i",)))
+    assert not of(StopTrial, decided)
+    assert not of(StartTrial, decided)
+    assert {name for name, trial in run.state.trials.items() if trial.held} == {"a", "c"}
 
 
 # ---------------------------------------------------------------- whatever it says

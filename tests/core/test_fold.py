@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from seerd.core.again import again
+from seerd.core.again import Difference, again
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, RunFacts, RunStarted, TrialWaited
@@ -18,7 +18,7 @@ from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES, Rules
-from seerd.core.state import GONE, LIVE, State, new_state
+from seerd.core.state import GONE, LIVE, Agenda, State, new_state
 from seerd.core.step import follow, step
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
@@ -105,6 +105,13 @@ def test_what_is_derived_anew_is_of_what_was_recorded_alone(seed: int) -> None:
         derive(state)
         assert state.aims == aims
         assert recorded(state) == before
+
+
+@pytest.mark.parametrize("seed", SEEDS[:6])
+def test_whoever_has_read_a_run_has_nothing_left_to_look_at(seed: int) -> None:
+    """Whatever was to be looked at has been, by whoever decided."""
+    for state in prefixes(run_of(seed), NO_RULES):
+        assert replace(state.agenda, stirred=False, because="room") == Agenda()
 
 
 # ---------------------------------------------------------------- other rules
@@ -203,3 +210,10 @@ def test_with_the_rules_that_it_was_decided_by_nothing_differs(seed: int) -> Non
     world = run_of(seed)
     state = new_state(world.facts)
     assert [again(state, *row) for row in world.journal] == [None] * len(world.journal)
+
+
+def test_a_decision_more_is_a_difference() -> None:
+    """As if a version with other rules had written it, which had set no timer."""
+    (event, decided), *_ = run_of(0).journal
+    *others, last = decided
+    assert again(new_state(run_of(0).facts), event, others) == Difference(1, None, last)

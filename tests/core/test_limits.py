@@ -145,6 +145,22 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
         assert charge.until_s == pytest.approx(min(resumed_at, allowed))
 
 
+def test_what_agents_were_promised_counts_whatever_the_rules_are_now(facts: MakeFacts) -> None:
+    """Another version takes the run up: who is not found had gone by the lease of the one before."""
+    charged = []
+    for now_s in (RULES.lease_s, 3 * RULES.lease_s):
+        state = rented(facts, 4000.0)
+        handle(state, RunStarted(at=0.0, facts=state.facts))
+        (launch, *_) = (c for c in state.under_way.values() if isinstance(c, Launch))
+        common = {"command": launch.id, "instance": "i", "gpus": 4}
+        handle(state, InstanceReady(at=1.0, running_since=1.0, **common))
+        state.rules = replace(RULES, lease_s=now_s)
+        handle(state, RunResumed(at=500.0, alive=()))
+        charged += [one.until_s for one in state.ledger.closed if one.instance == "i"]
+    assert len(charged) == 2
+    assert charged[0] == charged[1] < 1.0 + 2 * RULES.lease_s
+
+
 def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent(facts: MakeFacts) -> None:
     """After that it is gone, and what the same launch brings when it is asked for again begins then."""
     for resumed_at in (110.0, 450.0, 900.0):

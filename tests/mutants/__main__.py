@@ -1,4 +1,4 @@
-"""`make mutants`: every mutant on the list, two at a time. With words, only those whose names have all of them.
+"""`make mutants`: every mutant on the list. With words, only those whose names have all of them.
 
 The one rule: a mutant that survives is a hole in the tests, and makes the exit status 1.
 """
@@ -21,13 +21,16 @@ def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("words", nargs="*", help="of the name or the file; without any: every mutant")
-    words: list[str] = parser.parse_args().words
+    help_of_jobs = "so many at a time (default: %(default)s)"
+    parser.add_argument("--jobs", type=int, default=AT_ONCE, help=help_of_jobs)
+    given = parser.parse_args()
+    words: list[str] = given.words
+    jobs: int = given.jobs
     began = time.monotonic()
     chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in words)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        shares = filter(
-            None, (chosen[part::AT_ONCE] for part in range(AT_ONCE))
-        )  # pytest without any test would run all
+    with ThreadPoolExecutor(jobs) as pool:
+        # pytest without any test would run all
+        shares = filter(None, (chosen[part::jobs] for part in range(jobs)))
         clean = [pool.submit(check_unmutated, share) for share in shares]
         for check in clean:
             check.result()

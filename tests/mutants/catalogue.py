@@ -13,12 +13,16 @@ from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
 from tests.mutants.of_the_fault_world import ENDURING
 from tests.mutants.of_the_limits import COUNTING
+from tests.mutants.of_the_policy import ASKING
+from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
 
 AMONG_FAULTS = "when several things go wrong at once"
 AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is decided": DECIDING,
     "what is counted": COUNTING,
+    "what the policy answers": ASKING,
+    "what is recorded and read": READING,
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
     "beside the trials": OBEYING,
@@ -36,6 +40,12 @@ QUICK_NAMES = (
     "what ran on while the daemon was dead is not charged",
     "the ledger bills seconds without the minimum",
     "the last moment that is affordable forgets the release",
+    # What the policy answers.
+    "an answer to an old question is adopted",
+    "the limits wait for the policy's answer",
+    # What is recorded and read.
+    "reading goes by how many checkpoints are kept now",
+    "a journal of an older format is converted without a copy",
     # How events are kept and commands carried out.
     "the journal does not wait for the disk",
     "facts are acknowledged before they are committed",

@@ -47,9 +47,9 @@ ENDURING = (
     Mutant(
         "an instance that was never ready counts as lost when a run is taken up",
         "the ledger is the cloud's own account",
-        "seerd/core/apply.py",
-        "instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive:",
-        "instance.phase in THERE and instance.id not in event.alive:",
+        "seerd/core/record.py",
+        "if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive",
+        "if instance.phase in THERE and instance.id not in event.alive",
         (f"{LIMITS}::test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else",),
     ),
     Mutant(
@@ -58,7 +58,7 @@ ENDURING = (
         "seerd/shell/providers/ec2_request.py",
         '        "ClientToken": client_token(settings.run, token, candidate),\n',
         "",
-        (f"{SEED}[3898]",),
+        (f"{SEED}[38]", f"{SEED}[3898]"),
     ),
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
@@ -66,7 +66,7 @@ ENDURING = (
         "seerd/shell/dispatch.py",
         "        span = Span()\n        try:\n            span = await self._world.provider.terminate(instance)\n",
         "        span = Span()\n        try:\n            pass\n",
-        (f"{SEED}[4027]",),
+        (f"{SEED}[7]", f"{SEED}[4027]"),
     ),
     Mutant(
         "an instance that is no good is told of and kept",

@@ -39,8 +39,8 @@ CARRYING = (
         "facts are acknowledged before they are committed",
         "no fact of an agent is lost",
         "seerd/shell/daemon.py",
-        "            entries.append(Entry(self.state.seq, event, commands))\n",
-        "            entries.append(Entry(self.state.seq, event, commands))\n"
+        "            entries.append(entry)\n",
+        "            entries.append(entry)\n"
         "            if isinstance(event, AgentFact):\n                self._dispatch.committed(event.instance, event.fact)\n",
         (f"{DAEMON}::test_a_fact_is_acknowledged_once_it_is_in_the_journal",),
     ),
@@ -48,8 +48,9 @@ CARRYING = (
         "people are told before it is committed",
         "what was shown has happened",
         "seerd/shell/daemon.py",
-        "        self._journal.append(entries)\n        for entry in entries:",
-        "        self._watcher(self.state, self.clock.now(), entries)\n        self._journal.append(entries)\n        for entry in entries:",
+        "        self._journal.append(entries)\n        self._dispatch",
+        "        self._watcher(self.state, self.clock.now(), entries)\n"
+        "        self._journal.append(entries)\n        self._dispatch",
         (f"{DAEMON}::test_what_could_not_be_committed_is_neither_done_nor_shown",),
     ),
     Mutant(

@@ -155,7 +155,11 @@ class Store(DirectoryStore):
 
 @dataclass
 class Place:
-    """A run's journal, and the world around it; `shown`: the events that people were shown."""
+    """A run's journal, and the world around it.
+
+    shown   the events that people were shown
+    policy  see `seerd.shell.policy_wire.Opening.plan`
+    """
 
     facts: RunFacts
     journal: Path
@@ -164,12 +168,13 @@ class Place:
     store: Store
     shown: list[AnyEvent] = field(default_factory=list)
     first: bool = True
+    policy: str = ""
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises what it raises."""
         with Journal.open(self.journal) as journal:
             state = new_state(self.facts) if self.first else replay(journal)
-            policy = PolicyProcess(self.facts.problem)
+            policy = PolicyProcess(self.facts.problem, plan=self.policy)
             best = self.journal.parent / "best"
             world = World(self.provider, self.store, policy, JOB, "small", "accuracy", best)
             daemon = Daemon(state, journal, world, self._watch)

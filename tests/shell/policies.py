@@ -49,6 +49,29 @@ def moody(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     return (plan, after) if filler is None else (plan, Memory(after.values, {"filler": filler}))
 
 
+def mistaken(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Names a trial that there is not, until it is asked again. Its note is what it remembers."""
+    allocations = (Allocation("nobody", 1),) if view.now_s < 1.0 else ()
+    plan = Plan(allocations, ask_at_s=view.now_s + 9.0, note=f"remembers {dict(memory.values)}")
+    return plan, memory.after({"asked": True})
+
+
+def no_json(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Remembers what a journal cannot keep."""
+    return Plan(ask_at_s=view.now_s + 9.0), memory.after({"least": float("nan")})
+
+
+def watching(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    """Wants to be asked after its only trial's first report, and again a little later. Its note is
+    how many there are.
+    """
+    told = [one.reports for one in view.trials.values()]
+    new = () if told else (NewTrial("t0001", {"lr": 0.5}),)
+    ask_at_s = view.now_s + 0.3 if told else None
+    allocation = Allocation("t0001", 1, until=1)
+    return Plan((allocation,), new, ask_at_s=ask_at_s, note=f"reports: {told}"), memory
+
+
 def _sleep(memory: Memory) -> None:
     time.sleep(3600)
 

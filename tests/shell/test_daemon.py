@@ -10,7 +10,7 @@ import pytest
 
 from agent.protocol import Renew, Start, Started
 from seerd.core.commands import Launch
-from seerd.core.events import RunFacts, RunResumed
+from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed
 from seerd.errors import JournalError
 from seerd.shell import dispatch
 from tests.shell.place import Place, play
@@ -126,5 +126,40 @@ def test_the_newest_two_checkpoints_of_a_trial_are_kept(
     async def scenario(place: Place) -> None:
         await place.run(lambda daemon: len({trial for trial, names in place.store.kept if "000003" in names}) == 6)
         assert {tuple(names) for _, names in place.store.kept if "000003" in names} == {("000003", "000002")}
+
+    play(facts(), tmp_path, scenario, saves=3)
+
+
+def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeFacts, tmp_path: Path) -> None:
+    """Neither in the state nor in its own process, which goes on."""
+
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:mistaken"
+        await place.run(lambda daemon: len(daemon.state.notes) > 1)
+        declined, adopted = (event for event in place.events() if isinstance(event, PolicyAnswered))
+        assert declined.plan.put[0].trial == "nobody"
+        assert (adopted.plan.gone, adopted.plan.put, adopted.plan.note) == ((), (), "remembers {}")
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_an_answer_that_no_journal_can_keep_is_none(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:no_json"
+        await place.run(lambda daemon: bool(daemon.state.notes))
+        (failed,) = (event for event in place.events() if isinstance(event, PolicyFailed))
+        assert failed.why == "the policy's answer has values that are not JSON, such as NaN"
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(facts: MakeFacts, tmp_path: Path) -> None:
+    """Whatever is heard with the same breath: here more reports than the one that it waits for."""
+
+    async def scenario(place: Place) -> None:
+        place.policy = "tests.shell.policies:watching"
+        await place.run(lambda daemon: len(daemon.state.notes) > 2)
+        told = [event.plan.note for event in place.events() if isinstance(event, PolicyAnswered)]
+        assert told[:3] == ["reports: []", "reports: [1]", "reports: [3]"]
 
     play(facts(), tmp_path, scenario, saves=3)

@@ -226,6 +226,20 @@ def test_a_conversion_that_was_cut_short_is_begun_anew(old: Path) -> None:
     assert not old.with_name("journal.new.db").exists()
 
 
+def test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it(old: Path) -> None:
+    """Its log would be taken for the new one's. Where there is one, the run is taken up later."""
+    with Journal.open(old, read_only=True) as reader:
+        entries = list(reader.entries())
+        try:
+            with Journal.open(old) as journal:
+                assert list(journal.entries()) == entries
+        except JournalError as error:
+            assert "cannot be converted: database is locked" in str(error)
+        assert list(reader.entries()) == entries
+    with Journal.open(old) as journal:
+        assert list(journal.entries()) == entries
+
+
 def test_a_damaged_journal_of_format_1_is_not_touched(old: Path) -> None:
     say(old, "UPDATE events SET event = x'00' WHERE seq = 5")
     rows = say(old, OLD_ROWS)

@@ -172,6 +172,7 @@ def test_history_that_was_taken_back_and_made_anew_arrives_as_it_is() -> None:
 @pytest.mark.parametrize("mood", [policies.SLEEPS, policies.STUBBORN])
 def test_one_that_does_not_answer_in_time_is_killed(mood: int) -> None:
     run = Run()
+    run.process = PolicyProcess(PROBLEM, 20.0, plan=MOODY)
 
     async def scenario() -> None:
         run.adopt(await run.ask())
@@ -180,11 +181,12 @@ def test_one_that_does_not_answer_in_time_is_killed(mood: int) -> None:
         run.process._opening = msgspec.structs.replace(opening, limit_s=0.5)
         with pytest.raises(PolicyError, match=r"^the policy gave no answer in 0.5 s$"):
             await asyncio.wait_for(run.ask(mood), 30)
+        assert run.process.pid is None, "at once, not only when it is asked again"
         run.process._opening = opening
         expected = run.here()
         assert await run.ask() == expected
         assert run.process.pid != first
-        await run.process.close()
+        await asyncio.wait_for(run.process.close(), 10)
         assert first is not None
         assert not psutil.pid_exists(first)
 
@@ -477,7 +479,7 @@ def test_the_system_ends_one_that_nobody_ends() -> None:
         assert child.stdin is not None
         child.stdin.write(frame(opening) + frame(question))
         child.stdin.flush()
-        assert child.wait(60) == -signal.SIGALRM
+        assert child.wait(30) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize("said", [b"", b"\0", b"\0\0\0\7half", frame(Opening(PROBLEM, 1.0, MOODY))])

@@ -1,0 +1,434 @@
+"""Mistakes in what is asked and answered: questions, what of an answer is taken, the process that
+is asked, what it remembers.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+ANSWERS = "tests/core/test_answers.py"
+PLANS = "tests/core/test_plans.py"
+PROCESS = "tests/shell/test_policy_process.py"
+DAEMON = "tests/shell/test_daemon.py"
+REMEMBERED = "tests/planner/test_remembered.py"
+FUNCTIONS = "tests/planner/test_policies_are_functions.py"
+STANDS = "an answer that cannot be the plan changes nothing"
+MISTAKE = f"{ANSWERS}::test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands"
+UNTRUE = f"{ANSWERS}::test_what_became_untrue_meanwhile_is_dropped_and_asked_again"
+LATE = f"{ANSWERS}::test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question"
+OPEN = f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer"
+TOO_MANY = f"{ANSWERS}::test_trials_get_no_more_gpus_than_there_may_be"
+IN_TIME = f"{PROCESS}::test_one_that_does_not_answer_in_time_is_killed"
+
+
+def unchecked(what: str, old: str, new: str, test: str = MISTAKE) -> Mutant:
+    """A kind of mistake that is taken for none."""
+    return Mutant(f"an answer may {what}", STANDS, "seerd/core/answers.py", old, new, (test,))
+
+
+ASKING = (
+    Mutant(
+        "an answer to an old question is adopted",
+        "an answer is to the question that is open",
+        "seerd/core/record.py",
+        "    if state.plan.question != question:\n",
+        "    if state.plan.question is None:\n",
+        (f"{ANSWERS}::test_an_answer_to_an_old_question_changes_nothing",),
+    ),
+    Mutant(
+        "an answer is listened to while the run closes",
+        "nothing delays the end",
+        "seerd/core/enact.py",
+        "plan.question, plan.answer, plan.wanted, plan.order = None, None, {}, Order()",
+        "plan.answer, plan.wanted, plan.order = None, {}, Order()",
+        (f"{ANSWERS}::test_an_answer_while_the_run_closes_changes_nothing",),
+    ),
+    Mutant(
+        "a question is under way while the run closes",
+        "nothing delays the end",
+        "seerd/core/enact.py",
+        '    state.under_way.pop(plan.question or "", None)\n',
+        "",
+        (f"{ANSWERS}::test_an_answer_while_the_run_closes_changes_nothing",),
+    ),
+    Mutant(
+        "the limits wait for the policy's answer",
+        "nothing delays the end",
+        "seerd/core/decide.py",
+        "    if woken and (found := _limit_reached(state)) is not None:\n",
+        "    asked = state.plan.question is not None\n"
+        "    if woken and not asked and (found := _limit_reached(state)) is not None:\n",
+        (f"{ANSWERS}::test_an_open_question_does_not_delay_the_end",),
+    ),
+    Mutant(
+        "a second question is asked beside the first",
+        "one question at a time",
+        "seerd/core/decide.py",
+        "running = state.phase is RunPhase.RUNNING and plan.question is None",
+        "running = state.phase is RunPhase.RUNNING",
+        (f"{ANSWERS}::test_what_happens_while_a_question_is_open_makes_one_more",),
+    ),
+    Mutant(
+        "a moment that is past sets a timer while the question is open",
+        "nobody is asked for ever",
+        "seerd/core/limits.py",
+        "    if plan.question is not None:\n        return math.inf\n    if plan.failures:\n",
+        "    if plan.failures:\n",
+        (f"{ANSWERS}::test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open",),
+    ),
+    Mutant(
+        "a moment that is past when its answer comes is forgotten",
+        "the policy is asked when it wants to be",
+        "seerd/core/limits.py",
+        "    return math.inf if plan.last.ask_at_s is None else plan.last.ask_at_s\n",
+        "    due = plan.last.ask_at_s\n    return math.inf if due is None or due <= state.now else due\n",
+        (LATE,),
+    ),
+    Mutant(
+        "a policy that fails is asked for ever",
+        "three failures in a row end the run with the best model",
+        "seerd/core/decide.py",
+        "    if state.plan.failures >= state.rules.max_failures:\n",
+        "    if state.plan.failures > 99 * state.rules.max_failures:\n",
+        (f"{ANSWERS}::test_three_failures_in_a_row_end_the_run_with_the_best_model",),
+    ),
+    Mutant(
+        "failures are counted over the whole run",
+        "three failures in a row end the run",
+        "seerd/core/enact.py",
+        "    plan.answer, plan.failures, plan.last = None, 0, change\n",
+        "    plan.answer, plan.last = None, change\n",
+        (f"{ANSWERS}::test_an_answer_between_failures_begins_the_count_anew",),
+    ),
+    Mutant(
+        "a policy that has failed is asked again at once",
+        "a policy that fails is asked within reason",
+        "seerd/core/decide.py",
+        " and (not plan.failures or state.now >= plan.again_s)",
+        "",
+        (f"{ANSWERS}::test_after_a_failure_it_is_asked_again_by_the_timer_and_not_before",),
+    ),
+    Mutant(
+        "the person is told of every failure",
+        "the person is told once",
+        "seerd/core/enact.py",
+        "    if verdict.failures == 1:\n",
+        "    if verdict.failures:\n",
+        (f"{ANSWERS}::test_the_person_is_told_once_of_failures_in_a_row",),
+    ),
+    Mutant(
+        "things are begun while a question is open",
+        "nothing is begun that the next plan might undo",
+        "seerd/core/decide.py",
+        "    return state.plan.question is not None or (wants_to_ask(state) and not answered)\n",
+        "    return False\n",
+        (OPEN,),
+    ),
+    Mutant(
+        "what is lost is not replaced while a question is open",
+        "what is lost is replaced at once",
+        "seerd/core/decide.py",
+        ' and state.agenda.because != "replacement"\n',
+        "\n",
+        (f"{ANSWERS}::test_what_is_lost_while_a_question_is_open_is_replaced_by_the_last_plan",),
+    ),
+    Mutant(
+        "what became untrue meanwhile counts as a mistake",
+        "what became untrue is left out and asked again",
+        "seerd/core/answers.py",
+        "        if name not in known:\n",
+        '        gone = name in state.trials and state.trials[name].status != "live"\n'
+        "        if gone or name not in known:\n",
+        (UNTRUE,),
+    ),
+    Mutant(
+        "what became untrue meanwhile is not asked again",
+        "what became untrue is left out and asked again",
+        "seerd/core/decide.py",
+        '        agenda.ask = agenda.ask or "untrue"\n',
+        "        pass\n",
+        (UNTRUE,),
+    ),
+    Mutant(
+        "what became untrue meanwhile is adopted",
+        "what became untrue is left out and asked again",
+        "seerd/core/answers.py",
+        '(put.trial in out or state.trials[put.trial].status != "live")',
+        "put.trial in out",
+        (UNTRUE,),
+    ),
+    Mutant(
+        "an eliminated trial that is still ending can come back",
+        "who is out stays out",
+        "seerd/core/state.py",
+        '        if self.out and self.phase not in STATUS:\n            return "eliminated"\n',
+        "",
+        (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
+    ),
+    Mutant(
+        "an eliminated trial is only paused",
+        "who is out stays out",
+        "seerd/core/enact.py",
+        "    for name in change.eliminated:\n        _eliminate(state, state.trials[name])\n",
+        "",
+        (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
+    ),
+    Mutant(
+        "what a declined answer remembers is kept",
+        STANDS,
+        "seerd/core/enact.py",
+        "    plan.answer, plan.failures, plan.again_s = None,",
+        "    if isinstance(plan.answer, tuple):\n        _remember(plan, plan.answer[1])\n"
+        "    plan.answer, plan.failures, plan.again_s = None,",
+        (MISTAKE,),
+    ),
+    Mutant(
+        "the policy's process goes on from an answer that was declined",
+        STANDS,
+        "seerd/shell/dispatch.py",
+        "            self._world.policy.forget()\n",
+        "            pass\n",
+        (f"{DAEMON}::test_a_policy_whose_answer_was_declined_remembers_nothing_of_it",),
+    ),
+    Mutant(
+        "an answer that no journal can keep is adopted",
+        STANDS,
+        "seerd/shell/dispatch.py",
+        "        if is_kept(answered):\n",
+        "        if answered:\n",
+        (f"{DAEMON}::test_an_answer_that_no_journal_can_keep_is_none",),
+    ),
+    Mutant(
+        "the policy is not told what has happened since it was asked last",
+        "a question is what was so when it was noted",
+        "seerd/shell/dispatch.py",
+        "        changed = trials_of(entry.event, entry.decided)\n",
+        "        changed = trials_of and set()\n",
+        (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
+    ),
+    Mutant(
+        "the policy is asked about what has happened since the question",
+        "a question is what was so when it was noted",
+        "seerd/shell/daemon.py",
+        "            self._put_question(entry, carried_on)\n        self._journal.append(entries)\n",
+        "        self._journal.append(entries)\n        for entry in entries:\n"
+        "            self._put_question(entry, carried_on)\n",
+        (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
+    ),
+    unchecked(
+        "ask for a trial that there is",
+        "if name in state.trials or new.count(name) > 1:",
+        "if new.count(name) > 1:",
+    ),
+    unchecked(
+        "ask for a trial twice",
+        "if name in state.trials or new.count(name) > 1:",
+        "if name in state.trials:",
+    ),
+    unchecked("name a trial that there is not", "if name not in known:", "if not name:"),
+    unchecked(
+        "want what is no number",
+        "if isinstance(value, float) and not isfinite(value):",
+        "if value is None:",
+    ),
+    unchecked("give a trial no GPU", "    if put.gpus < 1:\n", "    if put.gpus < 0:\n"),
+    unchecked(
+        "give a trial parts of several instances",
+        "elif put.gpus > size and put.gpus % size:",
+        "elif put.gpus > 99 * size and put.gpus % size:",
+    ),
+    unchecked(
+        "want to be asked after no report",
+        "if put.until is not None and put.until < 1:",
+        "if put.until is not None and put.until < 0:",
+    ),
+    unchecked(
+        "name a trial twice",
+        "if len(set(named)) < len(named) or not (known and rising and fits):",
+        "if not (known and rising and fits):",
+    ),
+    unchecked(
+        "leave a trial in a place that it has not",
+        "not (known and rising and fits)",
+        "not (rising and fits)",
+    ),
+    unchecked(
+        "give places in any order",
+        "rising = all(one.place < other.place for one, other in pairwise(placed))",
+        "rising = True",
+    ),
+    unchecked(
+        "give places that there are not",
+        "fits = all(0 <= put.place - before <= staying for before, put in enumerate(placed))",
+        "fits = True",
+    ),
+    unchecked(
+        "give a trial more GPUs than there may be",
+        "    if largest is not None and largest.gpus > most:\n",
+        "    if largest is not None and largest.gpus > 99 * most:\n",
+        TOO_MANY,
+    ),
+    unchecked(
+        "give its trials more GPUs together than there may be",
+        "    if together > most:\n",
+        "    if together > 99 * most:\n",
+        TOO_MANY,
+    ),
+    unchecked(
+        "want to be asked at a moment that is past",
+        "(at_s <= asked_s and not change.done)",
+        "(at_s < 0 and not change.done)",
+    ),
+    unchecked("want to be asked at no moment", "not isfinite(at_s) or ", ""),
+    unchecked(
+        "speak of a stage that there is not",
+        "if change.stage < 0 or (stages and change.stage >= stages):",
+        "if change.stage < 0:",
+    ),
+    Mutant(
+        "trials that are put elsewhere come too late in the order",
+        "a change of the plan makes exactly the next plan",
+        "seerd/core/plans.py",
+        "        until = taken + put.place - len(all_names)\n",
+        "        until = taken + put.place\n",
+        (PLANS,),
+    ),
+    Mutant(
+        "a trial that has moved is taken for one that stays",
+        "a change of the plan makes exactly the next plan",
+        "seerd/core/plans.py",
+        "    put = {*come, *_moved(_without(old, gone), _without(names, come))}\n",
+        "    put = {*come}\n",
+        (PLANS,),
+    ),
+    Mutant(
+        "the GPUs of a plan are those of the first one",
+        STANDS,
+        "seerd/core/plans.py",
+        "        self.gpus = self.gpus_after(change)\n",
+        "",
+        (TOO_MANY,),
+    ),
+    Mutant(
+        "a trial on another number of GPUs is taken for one that is as it was",
+        "a change of the plan makes exactly the next plan",
+        "seerd/core/plans.py",
+        "if b is None or a.gpus != b.gpus or a.until != b.until or a.bracket != b.bracket",
+        "if b is None or a.until != b.until or a.bracket != b.bracket",
+        (PLANS,),
+    ),
+    Mutant(
+        "a policy that does not answer in time goes on",
+        "an answer comes in time or not at all",
+        "seerd/shell/policy.py",
+        "            if child is self._child:\n                self._abandon()\n            raise\n",
+        "            raise\n",
+        (IN_TIME,),
+    ),
+    Mutant(
+        "a policy may ignore that it is ended",
+        "an answer comes in time or not at all",
+        "seerd/shell/policy.py",
+        "os.killpg(self._transport.get_pid(), signal.SIGKILL)",
+        "os.killpg(self._transport.get_pid(), signal.SIGTERM)",
+        (IN_TIME,),
+    ),
+    Mutant(
+        "a question is about the run as it is when it is sent",
+        "a question is what was so when it was noted",
+        "seerd/shell/policy.py",
+        "        self._question = question, frame(Question(question, view.now_s, view.mode, news, anew))\n",
+        "        late = lambda: [*news, *self._told.news(view.trials, None)]\n"
+        "        sent = lambda: frame(Question(question, view.now_s, view.mode, late(), anew))\n"
+        "        self._question = (part() for part in (lambda: question, sent))\n",
+        (f"{PROCESS}::test_a_question_is_what_was_so_when_it_was_noted",),
+    ),
+    Mutant(
+        "reports that were taken back and made anew are not told to the policy",
+        "a question is what was so when it was noted",
+        "seerd/shell/policy.py",
+        "if kept and (len(history) < kept or history[kept - 1] is not self.last):",
+        "if kept and len(history) < kept:",
+        (f"{PROCESS}::test_history_that_was_taken_back_and_made_anew_arrives_as_it_is",),
+    ),
+    Mutant(
+        "the policy's process goes on from its own answers alone",
+        STANDS,
+        "seerd/shell/policy.py",
+        'the next question tells the process everything."""\n        self._in_step = False\n',
+        'the next question tells the process everything."""\n',
+        (f"{PROCESS}::test_it_answers_as_if_it_were_asked_here",),
+    ),
+    Mutant(
+        "the policy's process outlives a daemon that is killed",
+        "nothing is left behind",
+        "seerd/shell/policy_main.py",
+        "    _thread.start_new_thread(_end_with, (questions.fileno(),))\n",
+        "",
+        (f"{PROCESS}::test_it_ends_when_the_daemon_is_killed",),
+    ),
+    Mutant(
+        "a policy that lets no other thread run outlives a daemon that is killed",
+        "nothing is left behind",
+        "seerd/shell/policy_main.py",
+        "    signal.setitimer(signal.ITIMER_REAL, limit_s)\n",
+        "",
+        (f"{PROCESS}::test_the_system_ends_one_that_nobody_ends",),
+    ),
+    Mutant(
+        "what the policy's process has started outlives it",
+        "nothing is left behind",
+        "seerd/shell/policy.py",
+        "os.killpg(self._transport.get_pid(), signal.SIGKILL)",
+        "os.kill(self._transport.get_pid(), signal.SIGKILL)",
+        (f"{PROCESS}::test_what_it_has_started_ends_with_it",),
+    ),
+    Mutant(
+        "what a policy prints gets into its answers",
+        "nothing that a policy does hurts the daemon",
+        "seerd/shell/policy_main.py",
+        "    os.dup2(2, 1)\n",
+        "",
+        (f"{PROCESS}::test_what_it_prints_and_reads_is_no_part_of_what_is_said",),
+    ),
+    Mutant(
+        "a policy that raises takes its process down",
+        "nothing that a policy does hurts the daemon",
+        "seerd/shell/policy_main.py",
+        "        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is told\n",
+        "        except OSError as error:\n",
+        (f"{PROCESS}::test_one_that_raises_says_what_and_where_and_lives_on",),
+    ),
+    Mutant(
+        "what was kept beside a memory is given twice",
+        "a policy is a function",
+        "planner/beside.py",
+        "kept = self._kept.pop(id(memory), None)",
+        "kept = self._kept.get(id(memory))",
+        (f"{REMEMBERED}::test_what_is_beside_a_memory_is_given_once_and_for_the_same_problem",),
+    ),
+    Mutant(
+        "where trials stand is kept beside the memory alone",
+        "what a policy remembers is in the journal",
+        "planner/asha.py",
+        "            self._changes[AT + name] = place.remembered\n",
+        "            pass\n",
+        (f"{REMEMBERED}::test_nothing_that_is_kept_beside_is_needed",),
+    ),
+    Mutant(
+        "a memory of another version is believed",
+        "a memory is believed as a whole or not at all",
+        "planner/recall.py",
+        '    if memory.values.get("version") != version:\n        return None\n',
+        "",
+        (f"{FUNCTIONS}::test_without_the_memory_it_goes_on_from_the_reports",),
+    ),
+    Mutant(
+        "what is forgotten is remembered",
+        "what a policy remembers is in the journal",
+        "seerd/core/enact.py",
+        "            plan.memory.pop(key, None)\n",
+        "            pass\n",
+        (f"{ANSWERS}::test_what_the_policy_forgets_is_not_given_back_to_it",),
+    ),
+)
