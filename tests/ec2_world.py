@@ -142,10 +142,11 @@ class Coordinator:
         kept = profiles.kept_of(profiles.target_of(loaded, kind), MEASURED, "profile-1", "2026-11-20T12:00:00Z")
         profiles.keep(self.home, kept)
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, another_version: bool = False) -> subprocess.Popen[str]:
         """A command whose plain lines, and complaints, are appended to `log`."""
+        path = f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}" if another_version else str(ROOT)
         with self.log.open("a") as log:
-            return self._popen(args, stdout=log, stderr=subprocess.STDOUT)
+            return self._popen(args, path, stdout=log, stderr=subprocess.STDOUT)
 
     def json(self, *args: str) -> Any:
         """What a reading command tells."""
@@ -202,10 +203,10 @@ class Coordinator:
         """Instances that are running, in the order in which they were launched."""
         return [one for one in self.rig.instances() if one.pid is not None]
 
-    def _popen(self, args: tuple[str, ...], **streams: Any) -> subprocess.Popen[str]:
+    def _popen(self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any) -> subprocess.Popen[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         environment |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", **self.rig.env}
-        environment |= {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": str(ROOT)}
+        environment |= {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": path}
         command = [sys.executable, "-c", "import cli; cli.main()", *args]
         process = subprocess.Popen(command, env=environment, text=True, cwd=self._folder, **streams)
         self._processes.append(process)

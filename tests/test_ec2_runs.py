@@ -73,6 +73,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
 
 
 def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinator: Coordinator) -> None:
+    """It is another version that takes the run up; agents of its protocol go on."""
     rig = coordinator.rig
     coordinator.write(Job("110s", "60gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "60s"'))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
@@ -83,7 +84,7 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinato
     lost, silent, kept = (one.id for one in coordinator.live())
     rig.lose(lost)
     rig.vanish(silent)
-    resumed = coordinator.start("resume", "last", "--plain")
+    resumed = coordinator.start("resume", "last", "--plain", another_version=True)
     coordinator.says(f"{silent} is lost: {silent} (seerd@")
     told_loss = coordinator.lines().index(f"{silent} is lost")
     coordinator.until(lambda: "goes on after report" in coordinator.lines()[told_loss:], "gone on elsewhere")

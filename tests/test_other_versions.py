@@ -163,17 +163,15 @@ def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alte
         assert all(one.epoch < other.epoch for one, other in pairwise(trial.history)), "nothing is trained twice"
 
 
-def as_another_version(command: Seerd, *args: str, code: int = 0) -> str:
-    """The command, run by the version that decides otherwise and speaks another version of the agents' protocol."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ANOTHER), str(ROOT)])
-    try:
-        return command(*args, code=code)
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+OTHERWISE = {"PYTHONPATH": os.pathsep.join([str(ANOTHER), str(ROOT)]), "SEERD_SPEAKS": "99"}
+
+
+def as_another_version(command: Seerd, *args: str) -> Any:
+    """What the version says that decides otherwise and speaks another version of the agents' protocol."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in OTHERWISE.items():
+            patch.setenv(name, value)
+        return command.json(*args)
 
 
 def test_a_real_run_is_read_and_taken_to_its_end_by_another_version(seerd: Seerd) -> None:
@@ -185,9 +183,9 @@ def test_a_real_run_is_read_and_taken_to_its_end_by_another_version(seerd: Seerd
     run.communicate()
     for command in ("show", "ledger", "list"):
         mine = seerd.json(command, *(["last"] if command != "list" else []))
-        other = json.loads(as_another_version(seerd, command, *(["last"] if command != "list" else []), "--json"))
+        other = as_another_version(seerd, command, *(["last"] if command != "list" else []))
         assert drop_forecasts(other) == drop_forecasts(mine)
-    told = json.loads(as_another_version(seerd, "resume", "last", "--json"))
+    told = as_another_version(seerd, "resume", "last")
     assert_model(seerd, told)
     assert told["elapsed_s"] <= told["deadline_s"]
     assert told["gpu_min"] <= told["budget_gpu_min"]

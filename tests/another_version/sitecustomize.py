@@ -1,4 +1,5 @@
-"""Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places, waits and speaks otherwise.
+"""Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places and waits otherwise, and with
+SEERD_SPEAKS set to a number it speaks that version of the agents' protocol.
 
 The one rule: everything that a version may change in what it decides is changed here; nothing in how a journal is read.
 """
@@ -7,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import random
 
-OTHER = 99
+SPEAKS = os.environ.get("SEERD_SPEAKS")
 
 
 def another_version() -> None:
     """Before anything else of seerd is imported."""
     import agent.protocol
 
-    agent.protocol.VERSION = OTHER
+    agent.protocol.VERSION = int(SPEAKS or agent.protocol.VERSION)
     import planner.draws
     import planner.memo
     import planner.rungs
@@ -41,7 +43,7 @@ def another_version() -> None:
 
 def other(source: bytes) -> bytes:
     """The agent speaks another version of the protocol."""
-    return source.replace(b"\nVERSION = 2\n", f"\nVERSION = {OTHER}\n".encode())
+    return source.replace(b"\nVERSION = 2\n", f"\nVERSION = {SPEAKS or 2}\n".encode())
 
 
 if importlib.util.find_spec("seerd") is not None and importlib.util.find_spec("planner") is not None:
