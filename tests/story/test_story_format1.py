@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core.codec import decode_decisions, decode_event
-from seerd.core.format1 import convert
 from seerd.core.state import State, new_state
 from seerd.story.beats import Asked, Closing, GivenBack, Judged, Planned, Started, Stopped
 from seerd.story.chapters import Story
@@ -20,20 +18,16 @@ from seerd.story.moment_page import moment_page
 from seerd.story.pages import story_page
 from seerd.story.told import story_json, trial_json
 from seerd.story.trial_page import trial_page
+from tests.journals.reading import rows_of
 from tests.story.retold import beats_of, printed
 
-JOURNALS = sorted((Path(__file__).parent.parent / "journals").rglob("*.jsonl"))
+JOURNALS = sorted((Path(__file__).parent.parent / "journals" / "format1").glob("*.jsonl"))
 KNOWN = {"unknown", "hung", "out"}
 """Why an attempt was asked to end: what format 1 shows beside the orders themselves."""
 
 
 def read(path: Path) -> tuple[State, Story]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    if not {"event", "commands"} <= rows[0].keys():
-        pytest.skip("of another format")
-    parts = ("event", "commands")
-    texts = [tuple(json.dumps(row[part]).encode() for part in parts) for row in rows]
-    entries = list(convert([(decode_event(e), decode_decisions(c)) for e, c in texts]))
+    entries = rows_of(path)
     state, historian = new_state(entries[0][0].facts), Historian()  # type: ignore[union-attr]
     for event, decided in entries:
         historian.read(state, event, decided)
