@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from seerd.units import format_duration, format_gpu_time
@@ -21,22 +20,6 @@ class SeerdError(Exception):
 
 class JournalError(SeerdError):
     """A journal cannot be read or written."""
-
-
-class ReplayError(JournalError):
-    """The same events gave other commands than were recorded: another version of seerd, or a bug. `seq`: the number of the first such event."""
-
-    def __init__(self, seq: int, event: Any, recorded: Sequence[Any], found: Sequence[Any]) -> None:
-        self.seq = seq
-        pairs = zip_longest(recorded, found)
-        then, now = next(pair for pair in pairs if pair[0] != pair[1] or type(pair[0]) is not type(pair[1]))
-        nothing = "nothing"
-        super().__init__(
-            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) asks for other commands now than when it happened: "
-            f"{len(recorded)} were recorded, {len(found)} come out now. The first that differs:\n"
-            f"  recorded: {nothing if then is None else then}\n  now:      {nothing if now is None else now}\n"
-            f"The run was made by another version of seerd, or its journal was changed; read it with the version that made it."
-        )
 
 
 class ImpossibleEventError(JournalError):
