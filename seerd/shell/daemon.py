@@ -113,8 +113,9 @@ class Daemon:
             before = unfinished(self.state) if isinstance(event, RunResumed) else []
             entry = Entry(self.state.seq + 1, event, step(self.state, event))
             entries.append(entry)
-            carried_on += [command for command in before if command.id in self.state.under_way]
-            self._put_question(entry, carried_on)
+            still = [command for command in before if command.id in self.state.under_way]
+            carried_on += still
+            self._put_question(entry, still)
         self._journal.append(entries)
         self._dispatch.carry_out(carried_on)
         for entry in entries:
@@ -128,10 +129,10 @@ class Daemon:
         self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
         self._watcher(self.state, self.clock.now(), entries)
 
-    def _put_question(self, entry: Entry, carried_on: list[AnyCommand]) -> None:
+    def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
         """A question is about the run as it is now, whatever else is handled before it is sent."""
         self._dispatch.heard(entry)
-        for command in [*entry.commands, *carried_on]:
+        for command in [*entry.commands, *still]:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
                 view = View(self.state.now, self.state.facts.mode, self.state.trials)
                 self._dispatch.put_question(command.id, view, self.state.plan)

@@ -210,7 +210,7 @@ ASKING = (
         "the policy is asked about what has happened since the question",
         "a question is what was so when it was noted",
         "seerd/shell/daemon.py",
-        "            self._put_question(entry, carried_on)\n        self._journal.append(entries)\n",
+        "            self._put_question(entry, still)\n        self._journal.append(entries)\n",
         "        self._journal.append(entries)\n        for entry in entries:\n"
         "            self._put_question(entry, carried_on)\n",
         (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
