@@ -137,7 +137,7 @@ def profile(
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
     from seerd import machine, offers, planned, profiling, runs, worlds
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
 
     options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
@@ -181,7 +181,7 @@ def simulate(
     from seerd import machine, studies, study, studyview
     from seerd.errors import LimitsError, UsageError
     from seerd.sim.setting import Faults
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
 
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
@@ -366,7 +366,7 @@ def doctor(
     """
     from seerd import doctor as doctors
     from seerd.doctorview import doctor_view
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
 
     options = c.options(deadline, budget, cost, None, provider, max_gpus, None, set_)
     if policy:
@@ -426,7 +426,7 @@ def build(
     say what to write into the spec. Ctrl-C gives everything back.
     """
     from seerd import image_build, imaging
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
 
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_))
     planned = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))

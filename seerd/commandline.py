@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seerd.core.state import State
     from seerd.runs import Ended
     from seerd.shell.home import Home, RunFolder
-    from seerd.spec_reader import Override
+    from seerd.spec.reader import Override
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a disk says that is full or write-protected."""
@@ -49,7 +49,7 @@ def options(
 ) -> list[Override]:
     """What the command line overrides in the spec."""
     from seerd.errors import UsageError
-    from seerd.spec_reader import Override
+    from seerd.spec.reader import Override
 
     named = {
         "limits.deadline": (deadline, "--deadline"),
@@ -71,7 +71,7 @@ def options(
 
 def spec(path: Path, options: list[Override], minimize: str | None = None) -> Any:
     """The spec with these overrides, its limits complete."""
-    from seerd.spec import load_spec, require_limits
+    from seerd.spec.spec import load_spec, require_limits
 
     spec = load_spec(path, options)
     require_limits(spec, minimize)

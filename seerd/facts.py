@@ -12,7 +12,7 @@ from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, PRICES_AS_OF, RENTED_TE
 from planner.model import ClusterFacts, Limits, Problem
 from planner.profile import Profile
 from seerd.errors import UsageError
-from seerd.spec import Spec, SpecLimits
+from seerd.spec.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
 

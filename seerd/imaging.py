@@ -19,7 +19,7 @@ from seerd import offers
 from seerd.errors import UsageError
 from seerd.facts import types_of
 from seerd.shell.home import Home
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_gpu_time, format_money
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")

@@ -9,7 +9,7 @@ import subprocess
 from seerd.facts import Lease, Machine, local_slots
 from seerd.planned import Place
 from seerd.shell.home import Home
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 
 
 def this_machine() -> Machine:

@@ -18,7 +18,7 @@ from seerd.shell.aws import owner, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.home import Home
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 
 SPOT_MARGIN = 1.2
 """A spot price may rise so much before AWS takes the instances back: the bid, and what is counted with."""

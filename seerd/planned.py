@@ -13,7 +13,7 @@ from seerd.errors import UsageError
 from seerd.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
 from seerd.planning import Planned, others, plan_for
 from seerd.profiles import load_profile
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 
 UNBOUNDED = 8
 """GPUs of an instance where nothing says how many: those of the papers' machines."""

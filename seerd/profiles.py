@@ -23,7 +23,7 @@ from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import Scaling
 from seerd.errors import UsageError
 from seerd.facts import Machine, local_slots
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
     from seerd.measured import Measured

@@ -22,7 +22,7 @@ from seerd.profiles import Target, instance_types, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.show import status_of
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 from seerd.summary import failure_lines
 from seerd.units import format_duration
 

@@ -24,7 +24,7 @@ from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.world import World
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)

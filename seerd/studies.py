@@ -23,7 +23,7 @@ from seerd.profiles import load_profile
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec import Spec, SpecLimits
+from seerd.spec.spec import Spec, SpecLimits
 from seerd.study import Study
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 

@@ -32,8 +32,8 @@ from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
 from seerd.shell.world import World
-from seerd.spec import Spec
-from seerd.spec_values import Data
+from seerd.spec.spec import Spec
+from seerd.spec.values import Data
 
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0

@@ -21,7 +21,7 @@ from typing import Any, Self
 from seerd import profiles
 from seerd.facts import Machine
 from seerd.measured import Measured
-from seerd.spec import load_spec
+from seerd.spec.spec import load_spec
 from tests.rig import Rig, RigInstance
 from tests.rig.guest import client
 

@@ -25,8 +25,8 @@ from seerd.planning import others, plan_for
 from seerd.planshow import plan_json
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
-from seerd.spec import load_spec
-from seerd.spec_reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.spec import load_spec
 from seerd.studies import Asked, make
 from seerd.study import Study, row_json, rows
 from seerd.studyview import study_view

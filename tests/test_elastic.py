@@ -20,7 +20,7 @@ from seerd.planning import Planned
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World
-from seerd.spec import Spec, load_spec
+from seerd.spec.spec import Spec, load_spec
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
 SPEC = """

@@ -22,7 +22,7 @@ from seerd.errors import UsageError
 from seerd.facts import Machine
 from seerd.measured import Measured, measured
 from seerd.profiles import Kept, Target, instance_types, keep, kept_of, load_profile, path_of, profile_of, target_of
-from seerd.spec import Spec, load_spec
+from seerd.spec.spec import Spec, load_spec
 
 CPU = Machine(0, 16)
 CUDA = Machine(8, 96, "NVIDIA H200")

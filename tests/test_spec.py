@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.space import Parameter
 from seerd.errors import SpecError, UsageError
-from seerd.spec import Spec, load_spec, require_limits
+from seerd.spec.spec import Spec, load_spec, require_limits
 
 GOOD = """
 name = "cifar10-resnet18"

@@ -16,8 +16,8 @@ from seerd.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home
-from seerd.spec import Spec, load_spec
-from seerd.spec_reader import Override
+from seerd.spec.reader import Override
+from seerd.spec.spec import Spec, load_spec
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "missing", "policy_of"]
 

@@ -13,7 +13,7 @@ from seerd.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.facts import Offer
 from seerd.shell.home import Home
-from seerd.spec import Spec, require_limits
+from seerd.spec.spec import Spec, require_limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
 from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
-from seerd.spec import Spec
+from seerd.spec.spec import Spec
 from seerd.units import format_duration
 from seerd.worlds import MARGIN_S
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from seerd.doctor.finding import Finding
 from seerd.errors import SeerdError
 from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
-from seerd.spec_values import Data
+from seerd.spec.values import Data
 
 POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
 

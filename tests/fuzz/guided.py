@@ -31,7 +31,7 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.shell.home import RunFolder
     from seerd.shell.stores.base import stored
     from seerd.sim.curves import load_curves
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
     from seerd.units import parse_duration, parse_gpu_time, parse_money
     from seerd.worlds import load
 

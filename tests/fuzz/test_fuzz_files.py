@@ -25,7 +25,7 @@ from seerd.shell.stores.base import slot_number, stored
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.sim import curves as curves_module
 from seerd.sim.curves import load_curves
-from seerd.spec import load_spec
+from seerd.spec.spec import load_spec
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from planner.scaling import parse_scaling
 from seerd.commandline import options
 from seerd.errors import SeerdError, SpecError
-from seerd.spec import load_spec
-from seerd.spec_reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.spec import load_spec
 from seerd.units import format_duration, format_gpu_time, format_money, parse_duration, parse_gpu_time, parse_money
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.space import Parameter, Space
-from seerd import spec_values as v
 from seerd.errors import Problem, SpecError
+from seerd.spec import values as v
 
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name},

@@ -16,10 +16,10 @@ from typing import Any
 from planner.model import Mode, PolicyParams
 from planner.policy import POLICIES
 from planner.space import Space
-from seerd import program
-from seerd import spec_values as v
 from seerd.errors import SpecError, UsageError
-from seerd.spec_reader import CLUSTER_KEYS, Override, Reader, text_of
+from seerd.spec import program
+from seerd.spec import values as v
+from seerd.spec.reader import CLUSTER_KEYS, Override, Reader, text_of
 
 
 @dataclass(frozen=True, slots=True)
