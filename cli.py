@@ -53,15 +53,16 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import machine, offers, planned, runs, worlds
+    from seerd import runs, worlds
+    from seerd.planning import machine, plans, quotes
 
     loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
     worlds.check_runnable(loaded)
-    lease = offers.ask(loaded, c.home(home))
+    lease = quotes.ask(loaded, c.home(home))
     c.sweep_before(loaded, lease, c.home(home))
     place = machine.place_of(loaded, c.home(home), lease=lease)
-    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    offers.check_quota(loaded, lease, made)
+    made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+    quotes.check_quota(loaded, lease, made)
     folder, state = runs.create(loaded, made, c.home(home), STARTED, lease)
     with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
@@ -105,14 +106,14 @@ def plan(
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
     with c.quickly():
-        from seerd import machine, planned
+        from seerd.planning import machine, plans
         from seerd.planshow import plan_json
         from seerd.planview import plan_view
 
         loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
         place = machine.place_of(loaded, c.home(home), unbounded=ideal)
-        made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-        told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
+        made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+        told = plan_json(made, {} if minimize else plans.others_of(loaded, place, ideal=ideal))
         c.tell(told, None if json else plan_view(told))
 
 
@@ -136,16 +137,17 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import machine, offers, planned, profiling, runs, worlds
+    from seerd import profiling, runs, worlds
+    from seerd.planning import machine, plans, quotes
     from seerd.spec.spec import load_spec
 
     options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
     worlds.check_runnable(measuring)
-    lease = offers.ask(measuring, c.home(home))
-    made = planned.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
-    offers.check_quota(measuring, lease, made)
+    lease = quotes.ask(measuring, c.home(home))
+    made = plans.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
+    quotes.check_quota(measuring, lease, made)
     folder, state = runs.create(measuring, made, c.home(home), STARTED, lease)
     profiling.aim(folder, measuring, this)
     with c.watcher(folder, plain=plain, json=json) as watcher:
@@ -178,8 +180,9 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import machine, studies, study, studyview
+    from seerd import studies, study, studyview
     from seerd.errors import LimitsError, UsageError
+    from seerd.planning import machine
     from seerd.sim.setting import Faults
     from seerd.spec.spec import load_spec
 
@@ -429,9 +432,9 @@ def build(
     from seerd.spec.spec import load_spec
 
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_))
-    planned = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))
+    plans = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))
     with imaging.telling(sys.stderr if json else sys.stdout) as tell:
-        built = image_build.build(planned, tell)
+        built = image_build.build(plans, tell)
     if json:
         c.tell(built.json(), None)
     else:

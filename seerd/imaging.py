@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.clouds import INSTANCE_TYPES
-from seerd import offers
 from seerd.errors import UsageError
-from seerd.facts import types_of
+from seerd.planning import quotes
+from seerd.planning.facts import types_of
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_gpu_time, format_money
@@ -101,7 +101,7 @@ def plan(spec: Spec, asked: Asked, home: Home) -> Plan:
     name = asked.name or f"seerd-{spec.name}-{now}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ as the name of an image")
-    lease = offers.ask(spec, home)
+    lease = quotes.ask(spec, home)
     assert lease is not None
     kind = asked.instance_type or types_of(spec)[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"

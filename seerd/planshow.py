@@ -13,7 +13,7 @@ from planner.stages import instances_for
 
 if TYPE_CHECKING:
     from planner.forecast import Forecast
-    from seerd.planning import Planned
+    from seerd.planning.planned import Planned
 
 Json = dict[str, Any]
 

@@ -15,10 +15,10 @@ import msgspec
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
-from seerd.facts import Machine, local_slots
-from seerd.measured import measured
 from seerd.plain import ENDINGS, printable
-from seerd.profiles import Target, instance_types, keep, kept_of, target_of
+from seerd.planning.facts import Machine, local_slots
+from seerd.planning.measured import measured
+from seerd.planning.profiles import Target, instance_types, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.show import status_of

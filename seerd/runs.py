@@ -15,8 +15,8 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.facts import Lease
-from seerd.planning import Planned
+from seerd.planning.facts import Lease
+from seerd.planning.planned import Planned
 from seerd.replay import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.clock import wall

@@ -18,8 +18,8 @@ from planner.profile import Profile
 from planner.scaling import Scaling, parse_scaling
 from planner.space import Space
 from seerd.errors import UsageError
-from seerd.facts import Machine, budget_of, cluster_of, local_slots
-from seerd.profiles import load_profile
+from seerd.planning.facts import Machine, budget_of, cluster_of, local_slots
+from seerd.planning.profiles import load_profile
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic

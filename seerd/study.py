@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import plan_for
+from seerd.planning.planned import plan_for
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 
 Json = dict[str, Any]

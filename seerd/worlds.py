@@ -16,8 +16,8 @@ from agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError, UsageError
-from seerd.facts import Lease, Slots, local_slots, types_of
-from seerd.machine import this_machine
+from seerd.planning.facts import Lease, Slots, local_slots, types_of
+from seerd.planning.machine import this_machine
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder

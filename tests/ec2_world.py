@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from seerd import profiles
-from seerd.facts import Machine
-from seerd.measured import Measured
+from seerd.planning import profiles
+from seerd.planning.facts import Machine
+from seerd.planning.measured import Measured
 from seerd.spec.spec import load_spec
 from tests.rig import Rig, RigInstance
 from tests.rig.guest import client

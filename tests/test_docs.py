@@ -20,8 +20,8 @@ import cli
 from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from planner.policy import POLICIES
 from seerd import show
-from seerd.facts import Machine
-from seerd.planning import others, plan_for
+from seerd.planning.facts import Machine
+from seerd.planning.planned import others, plan_for
 from seerd.planshow import plan_json
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting

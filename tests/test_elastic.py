@@ -14,9 +14,9 @@ from planner.model import ClusterFacts
 from planner.profile import Profile
 from planner.scaling import BUNDLED
 from seerd.core.events import RunFacts
-from seerd.elastic import Minimize, elastic_plan
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import Planned
+from seerd.planning.elastic import Minimize, elastic_plan
+from seerd.planning.planned import Planned
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World

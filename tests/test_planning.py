@@ -17,7 +17,7 @@ from planner.policy import POLICIES, outline_of
 from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import others, plan_for
+from seerd.planning.planned import others, plan_for
 from seerd.planshow import plan_json
 from seerd.planview import plan_view
 

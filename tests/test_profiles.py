@@ -19,9 +19,19 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
-from seerd.facts import Machine
-from seerd.measured import Measured, measured
-from seerd.profiles import Kept, Target, instance_types, keep, kept_of, load_profile, path_of, profile_of, target_of
+from seerd.planning.facts import Machine
+from seerd.planning.measured import Measured, measured
+from seerd.planning.profiles import (
+    Kept,
+    Target,
+    instance_types,
+    keep,
+    kept_of,
+    load_profile,
+    path_of,
+    profile_of,
+    target_of,
+)
 from seerd.spec.spec import Spec, load_spec
 
 CPU = Machine(0, 16)

@@ -10,7 +10,7 @@ from planner.clouds import JOB, assumed
 from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.commandline import tell
-from seerd.planning import others, plan_for
+from seerd.planning.planned import others, plan_for
 from seerd.planshow import plan_json
 from seerd.planview import plan_view
 from seerd.tables import ledger_table, runs_table

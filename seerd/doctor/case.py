@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.stages import instances_for
-from seerd import machine, planned, worlds
+from seerd import worlds
 from seerd.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
-from seerd.facts import Offer
+from seerd.planning import machine, plans
+from seerd.planning.facts import Offer
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec, require_limits
 
@@ -41,8 +42,8 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
         return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
         place = machine.place_of(spec, home)
-        place = planned.Place(place.home, place.machine, place.slots, offer or place.offer)
-        made = planned.of_spec(spec, place)
+        place = plans.Place(place.home, place.machine, place.slots, offer or place.offer)
+        made = plans.of_spec(spec, place)
     except LimitsError as error:
         return None, Finding("plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False)
     except SeerdError as error:

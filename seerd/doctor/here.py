@@ -14,7 +14,7 @@ from importlib import metadata
 
 from seerd.doctor.case import Case
 from seerd.doctor.finding import Finding, Level
-from seerd.machine import this_machine
+from seerd.planning.machine import this_machine
 from seerd.shell.home import Home
 
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20

@@ -14,7 +14,7 @@ from seerd.doctor.case import Case, peak_of
 from seerd.doctor.finding import Finding, Level
 from seerd.doctor.store import POLICY
 from seerd.errors import UsageError
-from seerd.facts import Offer, check_sizes, types_of
+from seerd.planning.facts import Offer, check_sizes, types_of
 from seerd.shell.aws import images, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError

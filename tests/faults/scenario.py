@@ -15,7 +15,7 @@ from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import plan_for
+from seerd.planning.planned import plan_for
 from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script
 from tests.faults.versions import NAMES, Version, some_versions

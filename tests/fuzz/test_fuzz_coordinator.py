@@ -68,7 +68,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def setup() -> bytes:
     from agent.protocol import Job
-    from seerd.facts import Slots
+    from seerd.planning.facts import Slots
 
     job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
     return msgspec.json.encode(worlds.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)

@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.errors import ProviderError, StoreError, UsageError
-from seerd.facts import Machine
-from seerd.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
+from seerd.planning.facts import Machine
+from seerd.planning.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
 from seerd.shell.aws import prices
 from seerd.shell.ssh.pushing import _checked
 from seerd.shell.stores.base import slot_number, stored

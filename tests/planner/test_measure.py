@@ -16,7 +16,7 @@ from planner.policy import POLICIES
 from planner.space import Parameter, Space
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
-from seerd.measured import Measured, measured
+from seerd.planning.measured import Measured, measured
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 

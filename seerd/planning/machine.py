@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 
-from seerd.facts import Lease, Machine, local_slots
-from seerd.planned import Place
+from seerd.planning.facts import Lease, Machine, local_slots
+from seerd.planning.plans import Place
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 

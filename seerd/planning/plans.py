@@ -10,9 +10,9 @@ from planner.clouds import assumed
 from planner.model import ClusterFacts, Impossible
 from planner.profile import Profile
 from seerd.errors import UsageError
-from seerd.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
-from seerd.planning import Planned, others, plan_for
-from seerd.profiles import load_profile
+from seerd.planning.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
+from seerd.planning.planned import Planned, others, plan_for
+from seerd.planning.profiles import load_profile
 from seerd.spec.spec import Spec
 
 UNBOUNDED = 8
@@ -39,7 +39,7 @@ def of_spec(
     """What `run` would start. No slots with the local provider: the papers' setting, on as many GPUs as the plan likes."""
     cluster, profile = _setting(spec, place)
     if minimize is not None:
-        from seerd.elastic import elastic_plan
+        from seerd.planning.elastic import elastic_plan
 
         if ideal:
             raise UsageError("--minimize plans with what a cloud takes; --ideal is for the policies as published")

@@ -22,11 +22,11 @@ from planner.fitting import Fit, Law, fit, latency, report_latency
 from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from planner.scaling import Scaling
 from seerd.errors import UsageError
-from seerd.facts import Machine, local_slots
+from seerd.planning.facts import Machine, local_slots
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from seerd.measured import Measured
+    from seerd.planning.measured import Measured
 
 VERSION = 1
 MOST_GPUS, LONGEST_S = 1 << 20, 1e8

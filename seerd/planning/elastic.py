@@ -19,7 +19,7 @@ from planner.profile import Profile
 from planner.rubberband import ElasticPlan, cheapest, fastest
 from planner.stages import WorkStage, lanes
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import Planned, closing_of, warnings
+from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
 
