@@ -53,11 +53,11 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import runs, worlds
     from seerd.planning import machine, plans, quotes
+    from seerd.runs import runs, wiring
 
     loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    worlds.check_runnable(loaded)
+    wiring.check_runnable(loaded)
     lease = quotes.ask(loaded, c.home(home))
     c.sweep_before(loaded, lease, c.home(home))
     place = machine.place_of(loaded, c.home(home), lease=lease)
@@ -80,7 +80,7 @@ def resume(
 
     Nothing that was saved is trained again. The clock of a killed run has gone on; that of an interrupted one stood still.
     """
-    from seerd import runs
+    from seerd.runs import runs
 
     folder = c.home(home).find(run)
     with c.watcher(folder, plain=plain, json=json) as watcher:
@@ -137,14 +137,15 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import profiling, runs, worlds
+    from seerd import profiling
     from seerd.planning import machine, plans, quotes
+    from seerd.runs import runs, wiring
     from seerd.spec.spec import load_spec
 
     options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
-    worlds.check_runnable(measuring)
+    wiring.check_runnable(measuring)
     lease = quotes.ask(measuring, c.home(home))
     made = plans.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
     quotes.check_quota(measuring, lease, made)
@@ -218,14 +219,15 @@ def simulate(
 @app.command(name="list")
 def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """All runs, the newest last."""
-    from seerd import replay, show
+    from seerd import show
     from seerd.errors import JournalError
+    from seerd.runs import reading
     from seerd.tables import runs_table
 
     rows = []
     for folder in c.home(home).runs():
         try:
-            state = replay.read(folder)
+            state = reading.read(folder)
         except JournalError as error:
             rows.append(show.unreadable(folder.run, str(error)))
         else:
@@ -236,12 +238,12 @@ def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
 @app.command()
 def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has tried, and its best model."""
-    from seerd import replay
     from seerd import show as views
+    from seerd.runs import reading
     from seerd.summary import summary
 
     folder = c.home(home).find(run)
-    state = replay.read(folder)
+    state = reading.read(folder)
     c.tell(views.details(state, c.status(folder, state)), None if json else summary(state))
 
 
@@ -279,11 +281,12 @@ def logs(
 @app.command()
 def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has cost, and for what: spent, committed and allowed."""
-    from seerd import replay, show
+    from seerd import show
+    from seerd.runs import reading
     from seerd.tables import ledger_table
 
     folder = c.home(home).find(run)
-    state, origin = replay.read_with_origin(folder)
+    state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
     told = show.ledger(state, now_s)
     c.tell(told, None if json else ledger_table(told))
@@ -299,12 +302,13 @@ def best(
     json: o.JsonOpt = False,
 ) -> None:
     """The best model of a run: its configuration and its checkpoint."""
-    from seerd import replay, show
+    from seerd import show
     from seerd.errors import NoModelError
+    from seerd.runs import reading
     from seerd.shell.home import copy_result
 
     folder = c.home(home).find(run)
-    found = show.best(replay.read(folder))
+    found = show.best(reading.read(folder))
     if found is None or found["checkpoint"] is None:
         raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
     if to is not None:

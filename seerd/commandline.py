@@ -20,7 +20,7 @@ import typer
 
 if TYPE_CHECKING:
     from seerd.core.state import State
-    from seerd.runs import Ended
+    from seerd.runs.runs import Ended
     from seerd.shell.home import Home, RunFolder
     from seerd.spec.reader import Override
 

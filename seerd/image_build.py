@@ -23,6 +23,7 @@ import msgspec
 import ami
 from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
 from seerd.imaging import Built, Plan, Tell
+from seerd.runs.wiring import BOOT_S, FREE_BYTES
 from seerd.shell.aws import imaging, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.instances import NAME, OWNER, RUN
@@ -33,7 +34,6 @@ from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.workbench import Workbench
 from seerd.shell.stores.s3 import S3Store
 from seerd.units import format_duration, format_money
-from seerd.worlds import BOOT_S, FREE_BYTES
 
 HARD_END_S = 7200.0
 """An instance that is being installed ends then, whoever lives."""

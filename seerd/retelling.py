@@ -20,7 +20,7 @@ from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
 from seerd.plain import printable
-from seerd.replay import Go, begin, follow
+from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
 from seerd.show import status_of
 from seerd.story.chapters import Story

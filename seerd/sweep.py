@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from planner.clouds import INSTANCE_TYPES
-from seerd import replay
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, SeerdError, UsageError
+from seerd.runs import reading
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
@@ -164,7 +164,7 @@ def known_run(folder: RunFolder, now: float) -> Known:
     if process is not None or quiet_s >= QUIET_S:
         return Known(process, False, quiet_s)
     try:
-        over = replay.read(folder).phase is RunPhase.OVER
+        over = reading.read(folder).phase is RunPhase.OVER
     except SeerdError:
         over = False
     return Known(process, over, quiet_s)

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from seerd.core.state import State
 from seerd.plain import line_of
-from seerd.replay import follow, replay
+from seerd.runs.reading import follow, replay
 from seerd.shell.clock import RunClock
 from seerd.shell.daemon import Watcher
 from seerd.shell.home import RunFolder

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.stages import instances_for
-from seerd import worlds
 from seerd.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.planning import machine, plans
 from seerd.planning.facts import Offer
+from seerd.runs import wiring
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec, require_limits
 
@@ -59,7 +59,7 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
 def runnable(spec: Spec) -> Finding:
     """The line about what the spec says."""
     try:
-        worlds.check_runnable(spec)
+        wiring.check_runnable(spec)
     except SeerdError as error:
         return Finding("spec", "problem", str(error), cloud=False)
     return Finding("spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False)

@@ -12,6 +12,7 @@ from seerd.doctor import network, permissions, renting, store
 from seerd.doctor.asking import Notes
 from seerd.doctor.case import Case
 from seerd.doctor.finding import Finding, Level
+from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
@@ -19,7 +20,6 @@ from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
-from seerd.worlds import MARGIN_S
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
 """AWS refuses requests from five minutes on."""

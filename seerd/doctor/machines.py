@@ -17,9 +17,9 @@ import asyncssh
 from seerd.doctor import store
 from seerd.doctor.case import Case
 from seerd.doctor.finding import Finding, Level
+from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import Host
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
-from seerd.worlds import FREE_BYTES
 
 AT_ONCE = 16
 ASKING_S = 90.0

@@ -15,6 +15,7 @@ from seerd.doctor.finding import Finding, Level
 from seerd.doctor.store import POLICY
 from seerd.errors import UsageError
 from seerd.planning.facts import Offer, check_sizes, types_of
+from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import images, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
@@ -22,7 +23,6 @@ from seerd.shell.aws.images import Image
 from seerd.shell.aws.quotas import Market
 from seerd.shell.aws.rights import denied_action
 from seerd.shell.aws.types import InstanceType
-from seerd.worlds import FREE_BYTES
 
 QUOTA = "servicequotas:GetServiceQuota"
 

@@ -17,7 +17,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, Declined
 from seerd.errors import SeerdError
-from seerd.replay import replay
+from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from tests.faults.ec2 import STALE_S

@@ -28,12 +28,12 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from agent.wire import decode, encode
     from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
+    from seerd.runs.wiring import load
     from seerd.shell.home import RunFolder
     from seerd.shell.stores.base import stored
     from seerd.sim.curves import load_curves
     from seerd.spec.spec import load_spec
     from seerd.units import parse_duration, parse_gpu_time, parse_money
-    from seerd.worlds import load
 
 import msgspec
 

@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cli
-from seerd import worlds
 from seerd.errors import JournalError, SeerdError
 from seerd.logs import PIECE, lines
-from seerd.replay import replay
+from seerd.runs import wiring
+from seerd.runs.reading import replay
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
@@ -71,7 +71,7 @@ def setup() -> bytes:
     from seerd.planning.facts import Slots
 
     job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
-    return msgspec.json.encode(worlds.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)
+    return msgspec.json.encode(wiring.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)
 
 
 def copy(good: Path, tmp_path: Path) -> RunFolder:
@@ -183,7 +183,7 @@ def test_a_setup_that_is_damaged_is_told(good, tmp_path, data):
     folder = RunFolder(tmp_path)
     folder.setup.write_bytes(data)
     with contextlib.suppress(JournalError):
-        worlds.load(folder)
+        wiring.load(folder)
     with contextlib.suppress(SeerdError):
         from seerd.logs import log_files
 

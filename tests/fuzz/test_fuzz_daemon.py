@@ -43,7 +43,7 @@ from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted,
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, new_state
 from seerd.errors import LaunchError
-from seerd.replay import replay
+from seerd.runs.reading import replay
 from seerd.shell import agents
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder

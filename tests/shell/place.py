@@ -36,7 +36,7 @@ from agent.wire import decode, encode
 from seerd.core.asking import outlined
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
-from seerd.replay import replay
+from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess

@@ -18,7 +18,7 @@ from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
 from seerd.errors import ImpossibleEventError, JournalError
-from seerd.replay import replay
+from seerd.runs.reading import replay
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
 

@@ -9,7 +9,6 @@ import asyncio
 import shutil
 from dataclasses import dataclass
 
-from seerd import worlds
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
@@ -17,7 +16,8 @@ from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Lease
 from seerd.planning.planned import Planned
-from seerd.replay import replay
+from seerd.runs import wiring
+from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
@@ -52,8 +52,8 @@ def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease:
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
-    until = origin + facts.problem.limits.deadline_s + worlds.MARGIN_S
-    worlds.save(worlds.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
+    until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
+    wiring.save(wiring.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return state
@@ -98,7 +98,7 @@ def _ended(daemon: Daemon) -> Ended:
 
 
 def _world(folder: RunFolder, state: State) -> World:
-    return worlds.world_of(worlds.load(folder), folder, state.facts)
+    return wiring.world_of(wiring.load(folder), folder, state.facts)
 
 
 def lacks_its_model(state: State) -> bool:
@@ -115,4 +115,4 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         best = "" if state.result.published is None else f"; its model: seerd best {folder.run} --to DIR"
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     journal.origin = wall() - state.now
-    worlds.save(worlds.prolonged(worlds.load(folder), wall() + left_s + worlds.MARGIN_S), folder)
+    wiring.save(wiring.prolonged(wiring.load(folder), wall() + left_s + wiring.MARGIN_S), folder)
