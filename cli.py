@@ -107,8 +107,8 @@ def plan(
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
     with c.quickly():
         from seerd.planning import machine, plans
-        from seerd.planshow import plan_json
-        from seerd.planview import plan_view
+        from seerd.view.plan_json import plan_json
+        from seerd.view.plan_table import plan_view
 
         loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
         place = machine.place_of(loaded, c.home(home), unbounded=ideal)
@@ -181,11 +181,12 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import studies, study, studyview
+    from seerd import studies, study
     from seerd.errors import LimitsError, UsageError
     from seerd.planning import machine
     from seerd.sim.setting import Faults
     from seerd.spec.spec import load_spec
+    from seerd.view import study_table
 
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
@@ -206,12 +207,12 @@ def simulate(
     )
     made = studies.make(asked, loaded, c.home(home).path, machine.this_machine())
     if plot is not None:
-        studyview.check_plot(plot)
+        study_table.check_plot(plot)
     with c.progress(study.runs(made.study)) as tick:
         found = [study.row_json(row) for row in study.rows(made.study, tick)]
     if plot is not None:
-        studyview.draw(found, made.metric, plot)
-    c.tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
+        study_table.draw(found, made.metric, plot)
+    c.tell(found, None if json else study_table.study_view(found, made.study.setting.curves.mode, made.notes))
     if all("impossible" in row for row in found):
         raise typer.Exit(LimitsError.exit_code)
 
@@ -219,28 +220,28 @@ def simulate(
 @app.command(name="list")
 def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """All runs, the newest last."""
-    from seerd import show
     from seerd.errors import JournalError
     from seerd.runs import reading
-    from seerd.tables import runs_table
+    from seerd.view import run_json
+    from seerd.view.tables import runs_table
 
     rows = []
     for folder in c.home(home).runs():
         try:
             state = reading.read(folder)
         except JournalError as error:
-            rows.append(show.unreadable(folder.run, str(error)))
+            rows.append(run_json.unreadable(folder.run, str(error)))
         else:
-            rows.append(show.result(state, c.status(folder, state)))
+            rows.append(run_json.result(state, c.status(folder, state)))
     c.tell({"runs": rows}, None if json else runs_table(rows))
 
 
 @app.command()
 def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has tried, and its best model."""
-    from seerd import show as views
     from seerd.runs import reading
-    from seerd.summary import summary
+    from seerd.view import run_json as views
+    from seerd.view.summary import summary
 
     folder = c.home(home).find(run)
     state = reading.read(folder)
@@ -250,7 +251,7 @@ def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False
 @app.command()
 def watch(run: o.RunArg = "last", home: o.HomeOpt = None) -> None:
     """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
-    from seerd.watch import watch_run
+    from seerd.view.watch import watch_run
 
     folder = c.home(home).find(run)
     watch_run(folder)
@@ -263,8 +264,8 @@ def logs(
     home: o.HomeOpt = None,
 ) -> None:
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
-    from seerd.logs import lines, log_files
-    from seerd.plain import printable
+    from seerd.view.logs import lines, log_files
+    from seerd.view.plain import printable
 
     folder = c.home(home).find(run)
     paths = log_files(folder, trial)
@@ -281,14 +282,14 @@ def logs(
 @app.command()
 def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has cost, and for what: spent, committed and allowed."""
-    from seerd import show
     from seerd.runs import reading
-    from seerd.tables import ledger_table
+    from seerd.view import run_json
+    from seerd.view.tables import ledger_table
 
     folder = c.home(home).find(run)
     state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
-    told = show.ledger(state, now_s)
+    told = run_json.ledger(state, now_s)
     c.tell(told, None if json else ledger_table(told))
 
 
@@ -302,13 +303,13 @@ def best(
     json: o.JsonOpt = False,
 ) -> None:
     """The best model of a run: its configuration and its checkpoint."""
-    from seerd import show
     from seerd.errors import NoModelError
     from seerd.runs import reading
     from seerd.shell.home import copy_result
+    from seerd.view import run_json
 
     folder = c.home(home).find(run)
-    found = show.best(reading.read(folder))
+    found = run_json.best(reading.read(folder))
     if found is None or found["checkpoint"] is None:
         raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
     if to is not None:
@@ -372,8 +373,8 @@ def doctor(
     One line a check, with what to do where something is wrong.
     """
     from seerd import doctor as doctors
-    from seerd.doctorview import doctor_view
     from seerd.spec.spec import load_spec
+    from seerd.view.findings import doctor_view
 
     options = c.options(deadline, budget, cost, None, provider, max_gpus, None, set_)
     if policy:

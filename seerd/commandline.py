@@ -87,7 +87,7 @@ def home(path: Path | None) -> Home:
 
 def status(folder: RunFolder, state: State) -> str:
     """How a run ended, or whether it still goes on."""
-    from seerd.show import status_of
+    from seerd.view.run_json import status_of
 
     return status_of(state, folder.owner() is not None)
 
@@ -96,11 +96,11 @@ def status(folder: RunFolder, state: State) -> str:
 def watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
     """Who is told of a run: the live view on a terminal, else plain lines (on stderr if stdout is for JSON)."""
     if json or plain or not sys.stdout.isatty():
-        from seerd.watch import lines_to
+        from seerd.view.watch import lines_to
 
         yield lines_to(folder, sys.stderr if json else sys.stdout)
         return
-    from seerd.watch import live_watcher
+    from seerd.view.watch import live_watcher
 
     with live_watcher(folder) as watcher:
         yield watcher
@@ -133,26 +133,27 @@ def sweep_before(spec: Any, lease: Any, home: Home) -> None:
 
 def end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
     """Print the result and what is left of the run, and exit as it deserves."""
-    from seerd import profiling, show
-    from seerd.summary import summary
+    from seerd import profiling
+    from seerd.view import run_json
+    from seerd.view.summary import summary
 
     state = ended.state
-    if profiling.is_profile(folder) and show.exit_code(state) != show.EXIT_INTERRUPTED:
-        from seerd.profileview import profile_view
+    if profiling.is_profile(folder) and run_json.exit_code(state) != run_json.EXIT_INTERRUPTED:
+        from seerd.view.profile_table import profile_view
 
         told = profiling.finish(folder, state)
         tell(told, None if json else profile_view(told))
         tell_leftovers(ended.leftovers)
         return
-    told = {**show.result(state, status(folder, state)), "leftovers": ended.leftovers}
+    told = {**run_json.result(state, status(folder, state)), "leftovers": ended.leftovers}
     tell(told, None if json else summary(state))
     tell_leftovers(ended.leftovers)
-    raise typer.Exit(show.exit_code(state))
+    raise typer.Exit(run_json.exit_code(state))
 
 
 def tell_leftovers(leftovers: list[str] | None) -> None:
     """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
-    from seerd.summary import leftover_lines
+    from seerd.view.summary import leftover_lines
 
     sys.stdout.flush()
     for line in leftover_lines(leftovers):
@@ -179,7 +180,7 @@ def tell(told: Any, text: Any) -> None:
         return
     from rich.console import Console
 
-    from seerd.harmless import Harmless
+    from seerd.view.harmless import Harmless
 
     # No markup: names and values of other people's are no instructions.
     Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(Harmless(text))

@@ -15,16 +15,16 @@ import msgspec
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
-from seerd.plain import ENDINGS, printable
 from seerd.planning.facts import Machine, local_slots
 from seerd.planning.measured import measured
 from seerd.planning.profiles import Target, instance_types, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.show import status_of
 from seerd.spec.spec import Spec
-from seerd.summary import failure_lines
 from seerd.units import format_duration
+from seerd.view.plain import ENDINGS, printable
+from seerd.view.run_json import status_of
+from seerd.view.summary import failure_lines
 
 DEADLINE = "5m"
 SUFFIX = "-profile"

@@ -19,10 +19,8 @@ from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
-from seerd.plain import printable
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
-from seerd.show import status_of
 from seerd.story.chapters import Story
 from seerd.story.historian import Historian
 from seerd.story.layout import wrapped
@@ -34,6 +32,8 @@ from seerd.story.trial_page import trial_page
 from seerd.story.words import at, count
 from seerd.units import parse_duration
 from seerd.version import VERSION
+from seerd.view.plain import printable
+from seerd.view.run_json import status_of
 
 MOST_SHOWN = 500
 """So many characters of what was decided are shown."""

@@ -28,7 +28,6 @@ import planner.seer
 from planner.memo import per_problem
 from planner.policy import POLICIES
 from planner.space import Config
-from seerd import show
 from seerd.core import aiming
 from seerd.core.commands import StartTrial, StopTrial, Terminate
 from seerd.core.events import RunFacts, RunResumed
@@ -38,6 +37,7 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from seerd.view import run_json
 from tests.test_cli import Seerd, assert_model, seerd
 
 __all__ = ["seerd"]
@@ -120,7 +120,12 @@ def killed(facts: MakeFacts, policy: str) -> World:
 
 def said(state: State) -> str:
     """What the reading commands print as JSON, but for forecasts of what is not over."""
-    told = [show.result(state, "read"), show.details(state, "read"), show.ledger(state, state.now), show.best(state)]
+    told = [
+        run_json.result(state, "read"),
+        run_json.details(state, "read"),
+        run_json.ledger(state, state.now),
+        run_json.best(state),
+    ]
     if not state.finished:
         told[2].pop("committed_gpu_min")
     return json.dumps(told)

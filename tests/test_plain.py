@@ -22,9 +22,9 @@ from seerd.core.events import (
 )
 from seerd.core.state import new_state
 from seerd.core.step import follow
-from seerd.plain import config_text, gpus_text, line_of, printable
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from seerd.view.plain import config_text, gpus_text, line_of, printable
 from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]

@@ -18,8 +18,8 @@ from planner.profile import CloudProfile, JobProfile, Latency, Profile
 from planner.space import Parameter, Space
 from seerd.errors import LimitsError, UsageError
 from seerd.planning.planned import others, plan_for
-from seerd.planshow import plan_json
-from seerd.planview import plan_view
+from seerd.view.plan_json import plan_json
+from seerd.view.plan_table import plan_view
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)

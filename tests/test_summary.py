@@ -11,7 +11,7 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.summary import summary
+from seerd.view.summary import summary
 from tests.conftest import small_facts
 
 

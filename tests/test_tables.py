@@ -11,9 +11,9 @@ from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.commandline import tell
 from seerd.planning.planned import others, plan_for
-from seerd.planshow import plan_json
-from seerd.planview import plan_view
-from seerd.tables import ledger_table, runs_table
+from seerd.view.plan_json import plan_json
+from seerd.view.plan_table import plan_view
+from seerd.view.tables import ledger_table, runs_table
 
 RUN = "imagenet-resnet50-on-spot-instances-20261122-005956-37fb"
 

@@ -23,11 +23,11 @@ from seerd.core.commands import (
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Instance, State, Trial
-from seerd.show import best
 from seerd.story.beats import AnyBeat, Decision
 from seerd.story.chapters import Story, needed, wanted
 from seerd.story.told import beats_json
 from seerd.story.words import at
+from seerd.view.run_json import best
 
 Json = dict[str, Any]
 

@@ -17,7 +17,6 @@ from planner.ranking import standing
 from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.plain import ENDINGS
 from seerd.story.beats import AnyBeat, Judged, Planned, Started, Stopped, Verdict
 from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, costs
@@ -25,6 +24,7 @@ from seerd.story.gathering import lines_of
 from seerd.story.layout import MOST_LINES, grid, wrapped
 from seerd.story.words import at, count, ordinal, sentence, sizes
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plain import ENDINGS
 
 MOST_JUDGED = 16
 MOST_INSTANCES = 8

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from seerd.core.state import Report, State, Trial
-from seerd.show import result
 from seerd.story.attempts import Attempt
 from seerd.story.beats import AnyBeat
 from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, InstanceCost, costs
 from seerd.story.fates import fate
 from seerd.story.words import sentence
+from seerd.view.run_json import result
 
 Json = dict[str, Any]
 

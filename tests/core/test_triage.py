@@ -16,8 +16,8 @@ from seerd.core.events import InstanceNoticed, InstanceTerminated, TrialExited, 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.triage import slow_rank
-from seerd.plain import line_of
-from seerd.summary import summary
+from seerd.view.plain import line_of
+from seerd.view.summary import summary
 from tests.core.test_several_nodes import MakeFacts, Pair, stops
 
 WAITS = {"hung": False, "units": 8, "ticks": 0}

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import cli
 from seerd.errors import JournalError, SeerdError
-from seerd.logs import PIECE, lines
 from seerd.runs import wiring
 from seerd.runs.reading import replay
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.watch import lines_to
+from seerd.view.logs import PIECE, lines
+from seerd.view.watch import lines_to
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, TEXTS, VALUES, fuzzed, junk
 
@@ -185,7 +185,7 @@ def test_a_setup_that_is_damaged_is_told(good, tmp_path, data):
     with contextlib.suppress(JournalError):
         wiring.load(folder)
     with contextlib.suppress(SeerdError):
-        from seerd.logs import log_files
+        from seerd.view.logs import log_files
 
         log_files(folder, None)
 

@@ -34,13 +34,13 @@ from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted,
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
-from seerd.live import view
-from seerd.plain import line_of
 from seerd.shell.translate import event_of
-from seerd.show import details, ledger
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.summary import summary
+from seerd.view.live import view
+from seerd.view.plain import line_of
+from seerd.view.run_json import details, ledger
+from seerd.view.summary import summary
 from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, fuzzed

@@ -52,7 +52,7 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.world import World
-from seerd.watch import lines_to
+from seerd.view.watch import lines_to
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
 DEADLINE_S = 60.0

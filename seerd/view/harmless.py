@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-from seerd.plain import printable
+from seerd.view.plain import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from seerd.core.incumbent import better_report, incumbent
 from seerd.core.launching import refused
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
-from seerd.plain import ENDINGS, config_text, printable
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plain import ENDINGS, config_text, printable
 
 MOST_ROWS = 20
 MOST_NOTES = 5

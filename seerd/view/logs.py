@@ -13,8 +13,8 @@ from pathlib import Path
 
 from planner.names import same_trial
 from seerd.errors import UsageError
-from seerd.plain import printable
 from seerd.shell.home import RunFolder
+from seerd.view.plain import printable
 
 PIECE = 1 << 16
 

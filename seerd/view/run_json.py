@@ -14,7 +14,7 @@ from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.state import Incumbent, State, Trial
-from seerd.planshow import stage_row
+from seerd.view.plan_json import stage_row
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from seerd.core.state import State
-from seerd.plain import line_of
 from seerd.runs.reading import follow, replay
 from seerd.shell.clock import RunClock
 from seerd.shell.daemon import Watcher
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
+from seerd.view.plain import line_of
 
 RECENT = 12
 POLL_S = 0.5
@@ -43,7 +43,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     """The live view on this terminal, for as long as the context lasts."""
-    from seerd.live import LiveView  # rich.live costs more to import than plain lines need
+    from seerd.view.live import LiveView  # rich.live costs more to import than plain lines need
 
     recent: deque[str] = deque(maxlen=RECENT)
     with LiveView() as view:

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.tables import whole
 from seerd.units import format_duration
+from seerd.view.tables import whole
 
 WIDTH = 60
 HEIGHT = 8

@@ -26,10 +26,10 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.state import THERE, Instance, State, Trial
-from seerd.harmless import Harmless
-from seerd.plain import ENDINGS, config_text, gpus_text, printable, value_text
-from seerd.sparkline import sparkline
 from seerd.units import format_duration
+from seerd.view.harmless import Harmless
+from seerd.view.plain import ENDINGS, config_text, gpus_text, printable, value_text
+from seerd.view.sparkline import sparkline
 
 EVERY_S = 1.0
 MOST_POINTS = 200
