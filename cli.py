@@ -19,8 +19,8 @@ from typing import Annotated  # noqa: E402
 
 import typer  # noqa: E402
 
-from seerd import commandline as c  # noqa: E402
-from seerd import options as o  # noqa: E402
+from seerd.commands import common as c  # noqa: E402
+from seerd.commands import options as o  # noqa: E402
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -137,7 +137,7 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import profiling
+    from seerd.commands import profiling
     from seerd.planning import machine, plans, quotes
     from seerd.runs import runs, wiring
     from seerd.spec.spec import load_spec
@@ -181,7 +181,7 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import studies, study
+    from seerd.commands import simulate, study
     from seerd.errors import LimitsError, UsageError
     from seerd.planning import machine
     from seerd.sim.setting import Faults
@@ -191,8 +191,8 @@ def simulate(
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_)) if spec else None
-    lifetime_s = studies.duration("--spot", spot) if spot else None
-    asked = studies.Asked(
+    lifetime_s = simulate.duration("--spot", spot) if spot else None
+    asked = simulate.Asked(
         curves,
         policies,
         deadline,
@@ -205,7 +205,7 @@ def simulate(
         ideal,
         Faults(stragglers, drops, lifetime_s),
     )
-    made = studies.make(asked, loaded, c.home(home).path, machine.this_machine())
+    made = simulate.make(asked, loaded, c.home(home).path, machine.this_machine())
     if plot is not None:
         study_table.check_plot(plot)
     with c.progress(study.runs(made.study)) as tick:
@@ -345,7 +345,7 @@ def replay(
     one trial, and why it was stopped. `--at 12m`: what ran, was wanted, under way and paid then, and what had been decided last. With both, the
     trial's life until then. Nothing is started or written; a run that still goes on can be replayed too.
     """
-    from seerd import retelling
+    from seerd.commands import retelling
     from seerd.shell.journal import Journal
 
     until = retelling.moment_of(at) if at is not None else None
@@ -372,7 +372,7 @@ def doctor(
 
     One line a check, with what to do where something is wrong.
     """
-    from seerd import doctor as doctors
+    from seerd.commands import doctor as doctors
     from seerd.spec.spec import load_spec
     from seerd.view.findings import doctor_view
 
@@ -398,7 +398,7 @@ def sweep(
 
     Dead is what is past its hard end, or of a run of this machine that is over or that nobody runs any more. The rest is listed, and kept.
     """
-    from seerd import sweep as sweeps
+    from seerd.commands import sweep as sweeps
     from seerd.errors import CloudError
 
     older_than_s = sweeps.age(older_than) if older_than else None
@@ -433,7 +433,7 @@ def build(
     installed over SSH, checked, cleaned, imaged and terminated; it ends by itself after two hours whatever happens. The last lines
     say what to write into the spec. Ctrl-C gives everything back.
     """
-    from seerd import image_build, imaging
+    from seerd.commands import image_build, imaging
     from seerd.spec.spec import load_spec
 
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_))

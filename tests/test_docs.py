@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 import cli
 from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from planner.policy import POLICIES
+from seerd.commands.simulate import Asked, make
+from seerd.commands.study import Study, row_json, rows
 from seerd.planning.facts import Machine
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
 from seerd.spec.spec import load_spec
-from seerd.studies import Asked, make
-from seerd.study import Study, row_json, rows
 from seerd.view import run_json
 from seerd.view.plan_json import plan_json
 from seerd.view.study_table import study_view

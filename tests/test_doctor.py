@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from seerd import doctor
-from seerd.doctor.ec2 import clock
-from seerd.doctor.finding import Finding, exit_code, findings_json
-from seerd.doctor.network import access, among
+from seerd.commands import doctor
+from seerd.commands.doctor.ec2 import clock
+from seerd.commands.doctor.finding import Finding, exit_code, findings_json
+from seerd.commands.doctor.network import access, among
 from seerd.shell.aws.network import Group, Rule
 from seerd.shell.aws.policy import Needs, partition, policy
 from seerd.shell.aws.rights import denied_action

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from planner.scaling import parse_scaling
-from seerd.commandline import options
+from seerd.commands.common import options
 from seerd.errors import SeerdError, SpecError
 from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
 from seerd.spec.spec import load_spec

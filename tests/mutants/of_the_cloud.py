@@ -233,7 +233,7 @@ RENTING = (
     Mutant(
         "a sweep ends instances of a living run",
         "nothing of a living run is ended",
-        "seerd/sweep.py",
+        "seerd/commands/sweep.py",
         "if known is not None and known.process is not None:",
         "if known is not None and known.process is not None and not older_than_s:",
         ("tests/test_sweep.py::test_what_is_dead",),
@@ -241,7 +241,7 @@ RENTING = (
     Mutant(
         "a sweep ends what a daemon that has just died may still save",
         "nothing of a living run is ended",
-        "seerd/sweep.py",
+        "seerd/commands/sweep.py",
         "if known is not None and known.quiet_s >= QUIET_S:",
         "if known is not None:",
         ("tests/test_sweep.py::test_what_is_dead",),

@@ -11,8 +11,8 @@ import pytest
 from planner.clouds import assumed
 from planner.model import ClusterFacts, Limits, PolicyParams
 from planner.policy import POLICIES
+from seerd.commands.study import Row, Study, row_json, rows, runs
 from seerd.sim.setting import Outcome, Setting
-from seerd.study import Row, Study, row_json, rows, runs
 from tests.sim.hand import RENTED, curves
 
 KEYS = {

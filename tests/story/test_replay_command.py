@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from seerd.commands.retelling import Moment, Retold, moment_of, retell
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
-from seerd.retelling import Moment, Retold, moment_of, retell
 from seerd.shell.journal import Journal
 from seerd.version import VERSION
 from tests.scenarios.test_scenarios import SCENARIOS

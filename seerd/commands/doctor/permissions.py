@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
-from seerd.doctor.asking import Notes
-from seerd.doctor.case import Case
-from seerd.doctor.network import Ground
-from seerd.doctor.renting import Rented, market_of
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.network import Ground
+from seerd.commands.doctor.renting import Rented, market_of
 from seerd.shell.aws import instances, sweeping
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from seerd.doctor import network, permissions, renting, store
-from seerd.doctor.asking import Notes
-from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding, Level
+from seerd.commands.doctor import network, permissions, renting, store
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud

@@ -14,9 +14,9 @@ from typing import Any
 
 import asyncssh
 
-from seerd.doctor import store
-from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding, Level
+from seerd.commands.doctor import store
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import Host
 from seerd.shell.ssh.connecting import UnreachableError, open_connection

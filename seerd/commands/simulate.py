@@ -17,6 +17,7 @@ from planner.policy import POLICIES
 from planner.profile import Profile
 from planner.scaling import Scaling, parse_scaling
 from planner.space import Space
+from seerd.commands.study import Study
 from seerd.errors import UsageError
 from seerd.planning.facts import Machine, budget_of, cluster_of, local_slots
 from seerd.planning.profiles import load_profile
@@ -24,7 +25,6 @@ from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import Spec, SpecLimits
-from seerd.study import Study
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}

@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from seerd.doctor.finding import Finding, Level
-from seerd.doctor.store import POLICY
+from seerd.commands.doctor.finding import Finding, Level
+from seerd.commands.doctor.store import POLICY
 from seerd.shell.aws.errors import AwsError, Kind
 from seerd.shell.aws.rights import denied_action
 

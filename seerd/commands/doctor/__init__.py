@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seerd.doctor import ec2, here, machines
-from seerd.doctor.case import Case, peak_of, runnable
-from seerd.doctor.finding import Finding, exit_code, findings_json, missing
+from seerd.commands.doctor import ec2, here, machines
+from seerd.commands.doctor.case import Case, peak_of, runnable
+from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home

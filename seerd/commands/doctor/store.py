@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seerd.doctor.finding import Finding
+from seerd.commands.doctor.finding import Finding
 from seerd.errors import SeerdError
 from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
 from seerd.spec.values import Data

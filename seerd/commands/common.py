@@ -125,7 +125,7 @@ def sweep_before(spec: Any, lease: Any, home: Home) -> None:
         return
     import asyncio
 
-    from seerd.sweep import at_start
+    from seerd.commands.sweep import at_start
 
     for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
         print(line, file=sys.stderr)
@@ -133,7 +133,7 @@ def sweep_before(spec: Any, lease: Any, home: Home) -> None:
 
 def end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
     """Print the result and what is left of the run, and exit as it deserves."""
-    from seerd import profiling
+    from seerd.commands import profiling
     from seerd.view import run_json
     from seerd.view.summary import summary
 

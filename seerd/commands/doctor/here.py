@@ -12,8 +12,8 @@ import subprocess
 import sys
 from importlib import metadata
 
-from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding, Level
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.finding import Finding, Level
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home
 

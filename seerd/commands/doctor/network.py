@@ -10,10 +10,10 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from seerd.doctor.asking import Notes
-from seerd.doctor.case import Case
-from seerd.doctor.finding import Finding
-from seerd.doctor.renting import Rented
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.finding import Finding
+from seerd.commands.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError

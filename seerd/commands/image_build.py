@@ -21,8 +21,8 @@ from typing import TypeVar
 import msgspec
 
 import ami
+from seerd.commands.imaging import Built, Plan, Tell
 from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
-from seerd.imaging import Built, Plan, Tell
 from seerd.runs.wiring import BOOT_S, FREE_BYTES
 from seerd.shell.aws import imaging, types
 from seerd.shell.aws.cloud import Cloud
