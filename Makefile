@@ -37,7 +37,7 @@ test: setup  ## every test: the daemon among simulated faults, 600 runs, then al
 check: setup  ## lint, format, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy planner seerd agent cli.py
+	$(BIN)/mypy seerd
 	$(BIN)/lint-imports
 
 format: setup  ## bring the code into shape

@@ -18,10 +18,10 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
-import agent
-from agent import host
-from agent.printed import printed
-from agent.receive import Cache, Entry, PushError, build, checked, prune
+import seerd.agent
+from seerd.agent import host
+from seerd.agent.printed import printed
+from seerd.agent.receive import Cache, Entry, PushError, build, checked, prune
 
 START_S = 20.0
 END_S = 10.0
@@ -135,8 +135,8 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
         os.dup2(out, 2)
         os.closerange(3, INHERITED)
         sys.argv, sys.path[0] = argv, argv[0]
-        agent.__path__[:] = [f"{argv[0]}/agent"]  # the cache's copy may go
-        from agent.__main__ import main
+        seerd.agent.__path__[:] = [f"{argv[0]}/seerd/agent"]  # the cache's copy may go
+        from seerd.agent.__main__ import main
 
         status = main()
     except SystemExit as error:
@@ -229,8 +229,8 @@ def _end_agent(run: str) -> None:
     """Ask it as a daemon would, then by force; what it had started then dies with it."""
     if not _locked():
         return
-    from agent.protocol import VERSION, Hello, Shutdown
-    from agent.wire import encode
+    from seerd.agent.protocol import VERSION, Hello, Shutdown
+    from seerd.agent.wire import encode
 
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")

@@ -16,12 +16,12 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from planner.beside import VERSION, Beside, items, text, whole
-from planner.draws import draws
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.memo import per_problem
-from planner.memory import Json, Memory
-from planner.model import (
+from seerd.planner.beside import VERSION, Beside, items, text, whole
+from seerd.planner.draws import draws
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import (
     Bracket,
     Compared,
     Group,
@@ -35,11 +35,11 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import Names, names, names_after
-from planner.protocol import Policy
-from planner.recall import FORGOTTEN
-from planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
-from planner.space import Config
+from seerd.planner.names import Names, names, names_after
+from seerd.planner.protocol import Policy
+from seerd.planner.recall import FORGOTTEN
+from seerd.planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
+from seerd.planner.space import Config
 
 BRACKETS = 3
 """The three that stop most aggressively: s = 0, 1, 2."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-from planner.memory import Json, Memory
-from planner.model import Problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import Problem
 
 VERSION = 1
 """Of what the policies by rungs remember, under the key "version"."""

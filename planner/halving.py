@@ -1,7 +1,7 @@
 """Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra et al., RubberBand, section 2).
 
 The one rule: a rung ends when all of its trials have made its number of reports; then the best go on to the next rung, and the others are out.
-On GPUs that never change in number unless `policy.stage_gpus` (chosen by `planner.rubberband`) gives each rung its own.
+On GPUs that never change in number unless `policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
-from planner.draws import draws
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.memo import per_problem
-from planner.memory import Json, Memory
-from planner.model import (
+from seerd.planner.draws import draws
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import (
     Allocation,
     Bracket,
     Compared,
@@ -28,12 +28,12 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import highest, in_order, trial_name
-from planner.protocol import Policy
-from planner.ranking import Standing, metric_at, standing, standing_at
-from planner.recall import FORGOTTEN, Values, differing, holding, names, recall, whole
-from planner.rungs import MAX_REPORTS, RUNGS
-from planner.stages import halving_rungs, share
+from seerd.planner.names import highest, in_order, trial_name
+from seerd.planner.protocol import Policy
+from seerd.planner.ranking import Standing, metric_at, standing, standing_at
+from seerd.planner.recall import FORGOTTEN, Values, differing, holding, names, recall, whole
+from seerd.planner.rungs import MAX_REPORTS, RUNGS
+from seerd.planner.stages import halving_rungs, share
 
 VERSION = 1
 """Of what is remembered."""

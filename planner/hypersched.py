@@ -23,13 +23,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from planner.asha import AtRandom, Search, Setting, policy, setting
-from planner.beside import items, real, text, whole
-from planner.memory import Json
-from planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
-from planner.ranking import rank
-from planner.rungs import rung_reports
-from planner.scaling import Scaling
+from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
+from seerd.planner.beside import items, real, text, whole
+from seerd.planner.memory import Json
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
+from seerd.planner.ranking import rank
+from seerd.planner.rungs import rung_reports
+from seerd.planner.scaling import Scaling
 
 WORTH = 1.1
 """A trial is given more GPUs if it gets at least so many times as far with them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from planner.model import Compared, Mode, TrialView
+from seerd.planner.model import Compared, Mode, TrialView
 
 
 def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:

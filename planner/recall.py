@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
-from planner.memory import Json, Memory
+from seerd.planner.memory import Json, Memory
 
 T = TypeVar("T")
 Values = Mapping[str, Json]

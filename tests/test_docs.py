@@ -16,11 +16,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import cli
-from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
-from planner.policy import POLICIES
+from seerd import cli
 from seerd.commands.simulate import Asked, make
 from seerd.commands.study import Study, row_json, rows
+from seerd.planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
+from seerd.planner.policy import POLICIES
 from seerd.planning.facts import Machine
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves

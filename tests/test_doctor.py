@@ -323,7 +323,7 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
     def seerd(*args: str, code: int) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "import cli; cli.main()", "doctor", str(ill.spec), *args],
+            [sys.executable, "-c", "from seerd import cli; cli.main()", "doctor", str(ill.spec), *args],
             env={**os.environ, "SEERD_HOME": str(ill.home.path)},
             cwd=ROOT,
             check=False,

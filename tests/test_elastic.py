@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.clouds import assumed
-from planner.model import ClusterFacts
-from planner.profile import Profile
-from planner.scaling import BUNDLED
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.clouds import assumed
+from seerd.planner.model import ClusterFacts
+from seerd.planner.profile import Profile
+from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
 from seerd.planning.planned import Planned
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run

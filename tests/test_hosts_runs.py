@@ -66,7 +66,7 @@ ANOTHER_VERSION = {"PYTHONPATH": f"{ROOT / 'tests' / 'another_version'}{os.paths
 def seerd(folder: Path, *args: object, **more: str) -> subprocess.Popen[str]:
     env = {**os.environ, "HOME": str(folder), "SEERD_HOME": str(folder / "runs"), "PYTHONPATH": str(ROOT), **more}
     env.pop("SSH_AUTH_SOCK", None)
-    command = [sys.executable, "-c", "import cli; cli.main()", *map(str, args)]
+    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *map(str, args)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.core.state import State
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.view.live import view

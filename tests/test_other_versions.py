@@ -19,15 +19,12 @@ from typing import Any
 
 import pytest
 
-import planner.asha
-import planner.draws
-import planner.halving
-import planner.ranking
-import planner.rungs
-import planner.seer
-from planner.memo import per_problem
-from planner.policy import POLICIES
-from planner.space import Config
+import seerd.planner.asha
+import seerd.planner.draws
+import seerd.planner.halving
+import seerd.planner.ranking
+import seerd.planner.rungs
+import seerd.planner.seer
 from seerd.core import aiming
 from seerd.core.commands import StartTrial, StopTrial, Terminate
 from seerd.core.events import RunFacts, RunResumed
@@ -35,6 +32,9 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.placement import place
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State
+from seerd.planner.memo import per_problem
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.view import run_json
@@ -50,16 +50,16 @@ KILLED_S = 25.0
 
 
 def sampling(patch: pytest.MonkeyPatch) -> Rules:
-    other = per_problem(lambda problem: planner.draws.Draws(problem, random.Random("other")))
-    for module in (planner.asha, planner.halving):
+    other = per_problem(lambda problem: seerd.planner.draws.Draws(problem, random.Random("other")))
+    for module in (seerd.planner.asha, seerd.planner.halving):
         patch.setattr(module, "draws", other)
     return RULES
 
 
 def promotion(patch: pytest.MonkeyPatch) -> Rules:
-    patch.setattr(planner.rungs.Rung, "among_the_best", lambda rung, place, eta: True)
-    worst_first = planner.ranking.rank
-    patch.setattr(planner.seer, "rank", lambda trials, mode: worst_first(trials, mode)[::-1])
+    patch.setattr(seerd.planner.rungs.Rung, "among_the_best", lambda rung, place, eta: True)
+    worst_first = seerd.planner.ranking.rank
+    patch.setattr(seerd.planner.seer, "rank", lambda trials, mode: worst_first(trials, mode)[::-1])
     return RULES
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.space import Config
 from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
@@ -22,6 +21,7 @@ from seerd.core.events import (
 )
 from seerd.core.state import new_state
 from seerd.core.step import follow
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from seerd.view.plain import config_text, gpus_text, line_of, printable

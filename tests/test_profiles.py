@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.profile import NONE
 from seerd.core.commands import Launch, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceReady,
@@ -19,6 +18,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
+from seerd.planner.profile import NONE
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured, measured
 from seerd.planning.profiles import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.space import Parameter
 from seerd.errors import SpecError, UsageError
+from seerd.planner.space import Parameter
 from seerd.spec.spec import Spec, load_spec, require_limits
 
 GOOD = """

@@ -127,7 +127,7 @@ def home(tmp_path: Path) -> Home:
 
 def seerd(rig: Rig, home: Home, *args: str, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "import cli; cli.main()", *args],
+        [sys.executable, "-c", "from seerd import cli; cli.main()", *args],
         env={**os.environ, **rig.env, "SEERD_HOME": str(home.path), "COLUMNS": "200"},
         cwd=ROOT,
         check=False,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.clouds import JOB, assumed
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.commands.common import tell
+from seerd.planner.clouds import JOB, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import others, plan_for
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-import ami
+from seerd import ami
 from seerd.commands.imaging import Built, Plan, Tell
 from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
 from seerd.runs.wiring import BOOT_S, FREE_BYTES
@@ -375,8 +375,8 @@ _FETCH = """\
 import json, pathlib, sys
 here, to = sys.argv[1:]
 sys.path.insert(0, here + "/agent.pyz")
-from agent.downloads import Data
-from agent.protocol import Download, Downloads
+from seerd.agent.downloads import Data
+from seerd.agent.protocol import Download, Downloads
 data = Data()
 data.take(Downloads(True, [Download(**item) for item in json.load(open(here + "/items.json"))]))
 data.fetch(pathlib.Path(to))

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.clouds import INSTANCE_TYPES
 from seerd.errors import UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning import quotes
 from seerd.planning.facts import types_of
 from seerd.shell.home import Home

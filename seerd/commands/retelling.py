@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from planner.names import same_trial
 from seerd.core.again import DecidingAgain, Difference
 from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
+from seerd.planner.names import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
 from seerd.story.chapters import Story

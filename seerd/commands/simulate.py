@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
-from planner.model import ClusterFacts, Limits, PolicyParams
-from planner.policy import POLICIES
-from planner.profile import Profile
-from planner.scaling import Scaling, parse_scaling
-from planner.space import Space
 from seerd.commands.study import Study
 from seerd.errors import UsageError
+from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.policy import POLICIES
+from seerd.planner.profile import Profile
+from seerd.planner.scaling import Scaling, parse_scaling
+from seerd.planner.space import Space
 from seerd.planning.facts import Machine, budget_of, cluster_of, local_slots
 from seerd.planning.profiles import load_profile
 from seerd.sim.curves import Curves, load_curves

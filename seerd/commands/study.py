@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
 
-from planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.planning.planned import plan_for
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from planner.clouds import INSTANCE_TYPES
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, SeerdError, UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.runs import reading
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.model import View
 from seerd.core.aiming import derive
 from seerd.core.asking import Answer, Asking, why
 from seerd.core.commands import AskPolicy
@@ -19,6 +18,7 @@ from seerd.core.plans import Order
 from seerd.core.state import Agenda, State
 from seerd.core.step import decisions, follow, take
 from seerd.core.verdicts import Closing, Declined
+from seerd.planner.model import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from planner.model import ClusterFacts, Mode, Outline, Problem
 from seerd.core.plans import PlanChange
+from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
@@ -199,7 +199,7 @@ class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training"):
 
 class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported"):
     """A report. `metric` is None if it was NaN or infinite. `unit_s`: see
-    `agent.protocol.Reported`.
+    `seerd.agent.protocol.Reported`.
     """
 
     trial: str

@@ -12,9 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.memory import Json
-from planner.model import Allocation, Outline, TrialStatus
-from planner.space import Config
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
 from seerd.core.events import ExitCause, RunFacts
 from seerd.core.ledger import Ledger
@@ -32,6 +29,9 @@ from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
 from seerd.core.verdicts import CloseCause, FailCause, HeldBack, Promised
 from seerd.core.waiting import Waiting
+from seerd.planner.memory import Json
+from seerd.planner.model import Allocation, Outline, TrialStatus
+from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that are there or will be, and have not been given back."""

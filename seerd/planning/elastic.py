@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.forecast import Forecast, lane_time
-from planner.halving import sha_rungs
-from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import outline_of
-from planner.profile import Profile
-from planner.rubberband import ElasticPlan, cheapest, fastest
-from planner.stages import WorkStage, lanes
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.forecast import Forecast, lane_time
+from seerd.planner.halving import sha_rungs
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.policy import outline_of
+from seerd.planner.profile import Profile
+from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
+from seerd.planner.stages import WorkStage, lanes
 from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S, InstanceType
-from planner.model import ClusterFacts, Limits, Problem
-from planner.profile import Profile
 from seerd.errors import UsageError
+from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S, InstanceType
+from seerd.planner.model import ClusterFacts, Limits, Problem
+from seerd.planner.profile import Profile
 from seerd.spec.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0

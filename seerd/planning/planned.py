@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner.forecast import Forecast, Spread, forecast_outline
-from planner.honest import SAMPLES, Terms, honest
-from planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
-from planner.policy import POLICIES, outline_of
-from planner.profile import Profile
-from planner.stages import instances_for
 from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.forecast import Forecast, Spread, forecast_outline
+from seerd.planner.honest import SAMPLES, Terms, honest
+from seerd.planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
+from seerd.planner.policy import POLICIES, outline_of
+from seerd.planner.profile import Profile
+from seerd.planner.stages import instances_for
 
 BOOT_SHARE = 0.1
 """A larger share of the budget is worth a warning."""

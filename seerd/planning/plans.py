@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from planner.clouds import assumed
-from planner.model import ClusterFacts, Impossible
-from planner.profile import Profile
 from seerd.errors import UsageError
+from seerd.planner.clouds import assumed
+from seerd.planner.model import ClusterFacts, Impossible
+from seerd.planner.profile import Profile
 from seerd.planning.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import load_profile

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from planner.fitting import Fit, Law, fit, latency, report_latency
-from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
-from planner.scaling import Scaling
 from seerd.errors import UsageError
+from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
+from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import Scaling
 from seerd.planning.facts import Machine, local_slots
 from seerd.spec.spec import Spec
 

@@ -9,9 +9,9 @@ import asyncio
 from pathlib import Path
 from typing import Literal
 
-from planner.clouds import INSTANCE_TYPES
-from planner.stages import instances_for
 from seerd.errors import CloudError, UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.planner.stages import instances_for
 from seerd.planning.facts import Lease, Offer, bundled_offer, check_sizes, types_of
 from seerd.planning.planned import Planned
 from seerd.shell.aws import owner, prices, quotas, types

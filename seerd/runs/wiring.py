@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.protocol import Download, Expected, Job
+from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError, UsageError

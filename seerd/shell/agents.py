@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     FACTS,
     VERSION,
     Ack,
@@ -27,7 +27,7 @@ from agent.protocol import (
     Shutdown,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Reader, Writer

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from planner.model import View
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
 from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
+from seerd.planner.model import View
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal

@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agent.protocol import (
-    Ask,
-    Checkpointed,
-    Fact,
-    Order,
-    Parts,
-    Prepare,
-    Prepared,
-    Refused,
-)
+from seerd.agent.protocol import Ask, Checkpointed, Fact, Order, Parts, Prepare, Prepared, Refused
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.agents import Conversation, Ears

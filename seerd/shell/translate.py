@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     Checkpointed,
     Exited,
     Fact,

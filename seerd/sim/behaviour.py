@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.profile import NONE, Latency
-from planner.space import Config
+from seerd.planner.profile import NONE, Latency
+from seerd.planner.space import Config
 
 Metric = Callable[[Config, int], float | None]
 """The metric of a configuration's report number `epoch` (from 1); None if it is not finite."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from planner.space import Config
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import (
     AgentFact,
@@ -32,6 +31,7 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.heap import NANOSECONDS, Heap
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import outline_of
-from planner.profile import NONE, Profile
-from planner.scaling import Scaling
-from planner.space import Config
 from seerd.core.events import RunFacts
 from seerd.core.incumbent import incumbent
 from seerd.core.state import State
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.policy import outline_of
+from seerd.planner.profile import NONE, Profile
+from seerd.planner.scaling import Scaling
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.world import World

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from planner.model import View
 from seerd.core.asking import Asking, outlined
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
@@ -45,6 +44,7 @@ from seerd.core.plans import Order
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, step, unfinished
+from seerd.planner.model import View
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import Fleet
 from seerd.sim.heap import NANOSECONDS, Heap

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from planner.space import Parameter, Space
 from seerd.errors import Problem, SpecError
+from seerd.planner.space import Parameter, Space
 from seerd.spec import values as v
 
 SECTIONS: dict[str, dict[str, v.Read]] = {

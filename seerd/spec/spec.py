@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.model import Mode, PolicyParams
-from planner.policy import POLICIES
-from planner.space import Space
 from seerd.errors import SpecError, UsageError
+from seerd.planner.model import Mode, PolicyParams
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.reader import CLUSTER_KEYS, Override, Reader, text_of

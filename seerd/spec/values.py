@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.space import Parameter
+from seerd.planner.space import Parameter
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.model import Compared
-from planner.ranking import standing
 from seerd.core.commands import (
     AskPolicy,
     Finish,
@@ -27,6 +25,8 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import Checkpoint, State
 from seerd.core.verdicts import Adopted, Closing, Declined, HeldBack, Slow
+from seerd.planner.model import Compared
+from seerd.planner.ranking import standing
 from seerd.story import beats
 from seerd.story.beats import tell
 from seerd.story.chapters import Story, needed, wanted

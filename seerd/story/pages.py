@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.ranking import standing
 from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
+from seerd.planner.ranking import standing
 from seerd.story.beats import AnyBeat, Judged, Planned, Started, Stopped, Verdict
 from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, costs

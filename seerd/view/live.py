@@ -20,12 +20,12 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from planner.model import Stage
-from planner.ranking import rank
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.state import THERE, Instance, State, Trial
+from seerd.planner.model import Stage
+from seerd.planner.ranking import rank
 from seerd.units import format_duration
 from seerd.view.harmless import Harmless
 from seerd.view.plain import ENDINGS, config_text, gpus_text, printable, value_text

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from planner.names import same_trial
 from seerd.errors import UsageError
+from seerd.planner.names import same_trial
 from seerd.shell.home import RunFolder
 from seerd.view.plain import printable
 

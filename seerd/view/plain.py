@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import singledispatch
 from itertools import groupby
 
-from planner.space import Config, Value
 from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -39,6 +38,7 @@ from seerd.core.events import (
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined
+from seerd.planner.space import Config, Value
 from seerd.units import format_duration, format_gpu_time
 
 ENDINGS = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.model import Impossible, Stage
-from planner.stages import instances_for
+from seerd.planner.model import Impossible, Stage
+from seerd.planner.stages import instances_for
 
 if TYPE_CHECKING:
-    from planner.forecast import Forecast
+    from seerd.planner.forecast import Forecast
     from seerd.planning.planned import Planned
 
 Json = dict[str, Any]

@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.ranking import rank
 from seerd.core.incumbent import better_report, incumbent
 from seerd.core.launching import refused
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
+from seerd.planner.ranking import rank
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.plain import ENDINGS, config_text, printable
 

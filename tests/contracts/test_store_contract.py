@@ -15,10 +15,10 @@ from typing import Any
 import boto3
 import pytest
 
-from agent.grants import Granted
-from agent.protocol import Ask
-from agent.remote_store import RemoteStore
-from agent.transfer import Directory, Shelf, TransferError
+from seerd.agent.grants import Granted
+from seerd.agent.protocol import Ask
+from seerd.agent.remote_store import RemoteStore
+from seerd.agent.transfer import Directory, Shelf, TransferError
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from planner.model import Allocation
-from planner.space import Config
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AskPolicy,
@@ -52,6 +50,8 @@ from seerd.core.rules import RULES
 from seerd.core.state import State, Trial, new_state
 from seerd.core.step import follow, step, unfinished
 from seerd.core.verdicts import Adopted, Closing, Declined
+from seerd.planner.model import Allocation
+from seerd.planner.space import Config
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import recorded

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.space import Config
 from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
 from seerd.core.events import (
@@ -24,6 +23,7 @@ from seerd.core.events import (
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.state import State, Trial
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from tests.by_hand import handle, reconciled, reconciled_again

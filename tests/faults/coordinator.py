@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import Expected, Job
+from seerd.agent.protocol import Expected, Job
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase

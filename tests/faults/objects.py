@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import Ask, Grant, Parts, Slot
+from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Stored, slot_name, slot_number
 from tests.faults.timeline import Timeline

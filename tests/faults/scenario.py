@@ -9,12 +9,12 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.clouds import RENTED_TERMINATE_S
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.clouds import RENTED_TERMINATE_S
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import plan_for
 from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script

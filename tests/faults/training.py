@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.protocol import Start
+from seerd.agent.protocol import Start
 from tests.faults.objects import Model, Objects
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance

@@ -21,11 +21,11 @@ except ImportError:
     sys.exit("make fuzz needs atheris: .venv/bin/pip install '.[fuzz]'")
 
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
-    from agent.health import gpu_problem
-    from agent.outbox import Outbox
-    from agent.protocol import ProtocolError
-    from agent.transfer import Directory, Manifest, TransferError
-    from agent.wire import decode, encode
+    from seerd.agent.health import gpu_problem
+    from seerd.agent.outbox import Outbox
+    from seerd.agent.protocol import ProtocolError
+    from seerd.agent.transfer import Directory, Manifest, TransferError
+    from seerd.agent.wire import decode, encode
     from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
     from seerd.runs.wiring import load

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import cli
+from seerd import cli
 from seerd.errors import JournalError, SeerdError
 from seerd.runs import wiring
 from seerd.runs.reading import replay
@@ -67,7 +67,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setup() -> bytes:
-    from agent.protocol import Job
+    from seerd.agent.protocol import Job
     from seerd.planning.facts import Slots
 
     job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
@@ -215,7 +215,7 @@ def test_names_and_values_of_a_run_are_shown_as_they_are(tmp_path, text):
     """A metric called `[/bold]` must not be the end of the command that shows the model."""
     from dataclasses import replace
 
-    from planner.space import Parameter, Space
+    from seerd.planner.space import Parameter, Space
 
     facts = small_facts()
     problem = replace(facts.problem, space=Space((Parameter(text, choices=(text,)),)))

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     FACTS,
     LARGEST,
     MOST_REPORTS,
@@ -26,14 +26,14 @@ from agent.protocol import (
     Started,
     Training,
 )
-from agent.wire import decode, encode
-from planner.policy import POLICIES
+from seerd.agent.wire import decode, encode
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import Launch, StartTrial
 from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
+from seerd.planner.policy import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World

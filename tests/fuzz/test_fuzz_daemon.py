@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     VERSION,
     Checkpointed,
     Exited,
@@ -35,14 +35,14 @@ from agent.protocol import (
     Training,
     Welcome,
 )
-from agent.wire import decode, encode
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
+from seerd.agent.wire import decode, encode
 from seerd.core.asking import outlined
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, new_state
 from seerd.errors import LaunchError
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from seerd.runs.reading import replay
 from seerd.shell import agents
 from seerd.shell.daemon import Daemon

@@ -91,7 +91,7 @@ TIMES = Times(1.0, 2.0, 3)
 
 def profile(key: str = "k") -> Kept:
     point = Point(gpus=1, measured=True, report_s=1.0, samples=1, speed=1.0, efficiency=1.0)
-    from planner.fitting import fit
+    from seerd.planner.fitting import fit
 
     law = fit({1: [1.0, 1.1]}).law
     times = dict.fromkeys(
@@ -209,7 +209,7 @@ class TestCheckpoints:
     def test_only_a_whole_one_is_loaded_and_nothing_is_run(self, tmp_path, damage):
         import torch
 
-        training = importlib.import_module("seerd.trial")  # the package has a function of that name
+        training = importlib.import_module("seerd.training")
         payload = {"version": 1, "epoch": 1, "units": 1, "metrics": {}, "state": {}, "rng": [], "samplers": []}
         training._write_checkpoint(torch, tmp_path, "000001-00000001", payload)
         good = (tmp_path / "000001-00000001.pt").read_bytes()

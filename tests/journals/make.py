@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from planner.policy import INTERNAL, POLICIES
 from seerd.core.codec import FORMAT, encode_decisions, encode_event
 from seerd.core.state import State
 from seerd.core.step import commands_of
+from seerd.planner.policy import INTERNAL, POLICIES
 from seerd.sim.world import World
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import faulty_world

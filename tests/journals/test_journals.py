@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from planner.policy import INTERNAL, POLICIES
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow
+from seerd.planner.policy import INTERNAL, POLICIES
 from tests.journals.reading import rows_of
 
 FOLDER = Path(__file__).parent

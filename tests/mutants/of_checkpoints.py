@@ -130,7 +130,7 @@ KEEPING = (
     Mutant(
         "a checkpoint may run code when it is loaded",
         "loading a checkpoint runs no code",
-        "seerd/trial.py",
+        "seerd/training.py",
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
         (f"{DAMAGED}[pickle with its checksum]",),
@@ -138,7 +138,7 @@ KEEPING = (
     Mutant(
         "a trial restores what does not have its checksum",
         "a damaged checkpoint is not one",
-        "seerd/trial.py",
+        "seerd/training.py",
         'if len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]:',
         'if len(data) != manifest["size"]:',
         (f"{DAMAGED}[flipped]",),
@@ -146,7 +146,7 @@ KEEPING = (
     Mutant(
         "a trial names its checkpoint before the bytes are there",
         "a checkpoint exists when all of it does",
-        "seerd/trial.py",
+        "seerd/training.py",
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f".{name}.json"',
         '    os.replace(part, folder / f"{name}.pt")\n    part = folder / f"{name}.json"',
         ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),

@@ -11,21 +11,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.memory import Memory
-from planner.model import (
-    Allocation,
-    Impossible,
-    Limits,
-    Mode,
-    Outline,
-    Plan,
-    PolicyParams,
-    Problem,
-    View,
-)
-from planner.protocol import Policy
-from planner.scaling import LINEAR, Scaling
-from planner.space import Config, Parameter, Space
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, Impossible, Limits, Mode, Outline, Plan, PolicyParams, Problem, View
+from seerd.planner.protocol import Policy
+from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.space import Config, Parameter, Space
 
 
 @dataclass(frozen=True)

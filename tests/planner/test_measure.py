@@ -9,13 +9,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from planner.measure import MEASURE, steps
-from planner.memory import Memory
-from planner.model import Impossible, Limits, PolicyParams, Problem, View
-from planner.policy import POLICIES
-from planner.space import Parameter, Space
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
+from seerd.planner.measure import MEASURE, steps
+from seerd.planner.memory import Memory
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem, View
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Parameter, Space
 from seerd.planning.measured import Measured, measured
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World

@@ -13,14 +13,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from planner.model import Impossible
-from planner.policy import POLICIES, outline_of
-from planner.profile import NONE, Latency
-from planner.space import Config
 from seerd.core.again import again
 from seerd.core.events import RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
+from seerd.planner.model import Impossible
+from seerd.planner.policy import POLICIES, outline_of
+from seerd.planner.profile import NONE, Latency
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from tests.recorded import recorded

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from planner.space import Config
 from seerd.core.commands import Finish, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -25,6 +24,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.core.verdicts import Adopted, Closing, Kept, Promised
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     VERSION,
     Ack,
     Checkpointed,
@@ -32,7 +32,7 @@ from agent.protocol import (
     Training,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 from seerd.core.asking import outlined
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state

@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from planner.memory import Memory
-from planner.model import Allocation, NewTrial, Plan, Problem, View
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 
 SLEEPS, RAISES, KILLS_ITSELF, EXITS, PRINTS, STUBBORN, FILLS, BABBLES, TELLS, HAS_CHILD = range(1, 11)
 """What `moody` does, by the time at which it is asked."""

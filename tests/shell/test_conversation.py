@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.protocol import VERSION, Ack, Fact, Hello, Order, Started, Stop, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Order, Started, Stop, Welcome
+from seerd.agent.wire import decode, encode
 from seerd.shell.agents import Conversation, Ears
 from seerd.shell.providers.base import Connection
 

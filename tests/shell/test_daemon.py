@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.protocol import Renew, Start, Started
+from seerd.agent.protocol import Renew, Start, Started
 from seerd.core.commands import Launch
 from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed
 from seerd.errors import JournalError

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.core.codec import FORMAT
 from seerd.core.commands import SetTimer, Terminate
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
 from seerd.errors import ImpossibleEventError, JournalError
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from seerd.runs.reading import replay
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION

@@ -16,12 +16,12 @@ import msgspec
 import psutil
 import pytest
 
-from planner.memory import Memory
-from planner.model import View
 from seerd.core.asking import Answer, Asking
 from seerd.core.plans import Order, PlanChange
 from seerd.core.state import Report, Trial, TrialPhase
 from seerd.errors import PolicyError
+from seerd.planner.memory import Memory
+from seerd.planner.model import View
 from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.policy_main import SPARE_S
@@ -441,7 +441,7 @@ def test_what_it_has_started_ends_with_it(tmp_path: Path) -> None:
 
 DAEMON = """
 import asyncio, sys
-from planner.model import View
+from seerd.planner.model import View
 from seerd.core.plans import Order
 from seerd.shell.policy import PolicyProcess
 from tests.planner.policy_world import problem

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
+from seerd.agent.wire import decode, encode
 from seerd.core.events import Saved
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation, Ears

@@ -8,11 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from planner.clouds import assumed
-from planner.model import Limits, Problem
-from planner.policy import POLICIES
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.scaling import parse_scaling
 from seerd.core.commands import Launch
 from seerd.core.events import (
     InstanceLost,
@@ -23,6 +18,11 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
+from seerd.planner.clouds import assumed
+from seerd.planner.model import Limits, Problem
+from seerd.planner.policy import POLICIES
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE
 from seerd.sim.setting import Faults, Outcome, Setting, behaviour_of, outcome_of, run
 from seerd.sim.world import World

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.stages import instances_for
 from seerd.commands.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
+from seerd.planner.stages import instances_for
 from seerd.planning import machine, plans
 from seerd.planning.facts import Offer
 from seerd.runs import wiring

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Case, peak_of
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.commands.doctor.store import POLICY
 from seerd.errors import UsageError
+from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.planning.facts import Offer, check_sizes, types_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import images, prices, quotas, types

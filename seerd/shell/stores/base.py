@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
+from seerd.agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
 
 
 @dataclass(frozen=True, slots=True)
