@@ -189,7 +189,7 @@ def _best(state: State) -> Text:
     if best is None:
         return text.append("no model yet", style="dim")
     text.append(f"{best.trial} {printable(state.facts.metric)} {best.metric:.5g}", style="bold cyan")
-    text.append(f" after report {best.checkpoint.epoch}  {config_text(state.trials[best.trial].config)}")
+    text.append(f" after report {best.checkpoint.reports}  {config_text(state.trials[best.trial].config)}")
     return text
 
 

@@ -76,7 +76,7 @@ def best(state: State) -> Json | None:
         "config": dict(state.trials[chosen.trial].config),
         "metric": chosen.metric,
         "checkpoint": state.result.published.path if state.result.published else None,
-        "epoch": chosen.checkpoint.epoch,
+        "epoch": chosen.checkpoint.reports,
     }
 
 
@@ -120,12 +120,12 @@ def trial_row(state: State, trial: Trial) -> Json:
         "attempts": trial.attempt,
         "reports": trial.reports,
         "metric": trial.metric,
-        "checkpoint_epoch": trial.checkpoints[0].epoch if trial.checkpoints else None,
+        "checkpoint_epoch": trial.checkpoints[0].reports if trial.checkpoints else None,
         "crashes": trial.crashes,
         "why": trial.why,
         "pid": trial.pid,
         "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held or ()],
-        "history": [[round(r.at_s, 3), r.epoch, r.metric] for r in trial.history],
+        "history": [[round(r.at_s, 3), r.reports, r.metric] for r in trial.history],
     }
 
 

@@ -128,7 +128,7 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
         return
     best = state.result.published.incumbent
     kept = state.trials[best.trial].checkpoints
-    if best.checkpoint not in kept and not any(one.epoch > best.checkpoint.epoch for one in kept):
+    if best.checkpoint not in kept and not any(one.reports > best.checkpoint.reports for one in kept):
         yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
 
 

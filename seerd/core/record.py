@@ -316,7 +316,7 @@ def _(event: TrialTraining, state: State) -> None:
     if trial is None:
         return
     trial.training = True
-    rewind(trial, event.epoch)
+    rewind(trial, event.reports)
 
 
 @_record.register
@@ -324,10 +324,10 @@ def _(event: TrialReported, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    rewind(trial, event.epoch - 1)
-    trial.history.append(Report(event.happened, event.epoch, event.metric))
+    rewind(trial, event.reports - 1)
+    trial.history.append(Report(event.happened, event.reports, event.metric))
     took(state, event.unit_s)
-    if trial.until is not None and event.epoch >= trial.until:
+    if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
         state.plan.reached[trial.id] = None
         state.agenda.ask, state.agenda.about = "reports", trial.id
@@ -339,7 +339,7 @@ def _(event: TrialCheckpointed, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    confirm(state, trial, Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size))
+    confirm(state, trial, Checkpoint(event.name, event.reports, event.metric, event.sha256, event.size))
     took(state, event.save_s)
 
 

@@ -48,12 +48,12 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A confirmed checkpoint: `epoch` reports had been made, the last with `metric` (None: not
+    """A confirmed checkpoint: so many `reports` had been made, the last with `metric` (None: not
     finite).
     """
 
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int
@@ -66,7 +66,7 @@ class Report:
     """
 
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 
@@ -164,7 +164,7 @@ class Trial:
     @property
     def reports(self) -> int:
         """How many reports its present line of training has."""
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

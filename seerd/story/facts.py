@@ -168,7 +168,7 @@ def _ended(attempt: Attempt, event: AnyEvent, state: State) -> beats.Ended:
         most_failures=state.rules.max_crashes,
         losses=trial.losses,
         reports=trial.reports,
-        kept=trial.checkpoints[0].epoch if trial.checkpoints else None,
+        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
     )
 
 

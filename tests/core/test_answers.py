@@ -118,14 +118,14 @@ class Run:
     def train(self, name: str, reports: int = 1) -> list[AnyDecision]:
         """It reports, for the first time since it was started."""
         self.fact(TrialStarted, name, pid=7)
-        self.fact(TrialTraining, name, epoch=0)
+        self.fact(TrialTraining, name, reports=0)
         decided: list[AnyDecision] = []
         for epoch in range(1, reports + 1):
-            decided += self.fact(TrialReported, name, epoch=epoch, metric=0.5, unit_s=0.1)
+            decided += self.fact(TrialReported, name, reports=epoch, metric=0.5, unit_s=0.1)
         return decided
 
     def save(self, name: str) -> None:
-        made = {"name": "000001", "epoch": 1, "metric": 0.5, "sha256": "0" * 64, "size": 1}
+        made = {"name": "000001", "reports": 1, "metric": 0.5, "sha256": "0" * 64, "size": 1}
         self.fact(TrialCheckpointed, name, **made, save_s=0.1)
 
     def exit(self, name: str, cause: str = "asked") -> list[AnyDecision]:
@@ -428,9 +428,9 @@ def test_what_became_untrue_meanwhile_is_dropped_and_asked_again(
     facts: MakeFacts, reports: int, phase: TrialPhase
 ) -> None:
     run = quiet(facts())
-    run.fact(TrialTraining, "a", epoch=0)
+    run.fact(TrialTraining, "a", reports=0)
     for _ in range(reports):
-        run.fact(TrialReported, "a", epoch=1, metric=0.5, unit_s=0.1)
+        run.fact(TrialReported, "a", reports=1, metric=0.5, unit_s=0.1)
     run.exit("a", "finished")
     assert run.trial("a").phase is phase
     asked = run.question
@@ -501,7 +501,7 @@ def test_what_was_declined_is_read_without_a_rule(run: Run) -> None:
 
 def test_what_happens_while_a_question_is_open_makes_one_more(run: Run) -> None:
     asked = run.question
-    told = run.fact(TrialReported, "c", epoch=2, metric=0.5, unit_s=0.1)
+    told = run.fact(TrialReported, "c", reports=2, metric=0.5, unit_s=0.1)
     told += run.exit("a", "finished") + run.exit("b", "finished")
     assert not of(AskPolicy, told)
     assert run.question == asked

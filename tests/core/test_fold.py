@@ -136,7 +136,7 @@ def long_run() -> Told:
     behaviour = Behaviour(
         metric=lambda config, epoch: float(config["lr"]),
         unit_s=lambda config, epoch, gpus: 30.0,
-        most_epochs=40,
+        most_reports=40,
         lifetime_s=150.0,
         capacity=lambda at: 9 if not 700.0 < at < 1500.0 else 0,
     )

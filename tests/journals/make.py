@@ -103,8 +103,8 @@ def trial_row(trial: Any) -> dict[str, Any]:
         "attempt": trial.attempt,
         "crashes": trial.crashes,
         "losses": trial.losses,
-        "history": [[r.at_s, r.epoch, r.metric] for r in trial.history],
-        "checkpoints": [[c.name, c.epoch, c.metric, c.sha256, c.size] for c in trial.checkpoints],
+        "history": [[r.at_s, r.reports, r.metric] for r in trial.history],
+        "checkpoints": [[c.name, c.reports, c.metric, c.sha256, c.size] for c in trial.checkpoints],
     }
 
 

@@ -89,7 +89,7 @@ def test_a_single_slow_report_is_better_than_none_and_said_to_be_rough(facts: Ma
 
 
 def test_where_a_script_ends_by_itself_another_trial_goes_on(facts: MakeFacts) -> None:
-    world = World(profiled(facts), replace(PLAIN, most_epochs=4))
+    world = World(profiled(facts), replace(PLAIN, most_reports=4))
     state = world.run()
     assert state.ending == "done"
     assert started_on(world) == [1, 2, 4]
@@ -140,7 +140,7 @@ def test_through_faults_it_ends_in_time_and_never_goes_back(facts: MakeFacts, se
         crashes=lambda *_: rng.random() < 0.02,
         start=exactly(rng.uniform(0.5, 10.0)),
         stop=exactly(rng.choice([0.2, 2.0, 50.0])),
-        most_epochs=rng.choice([None, 3, 12]),
+        most_reports=rng.choice([None, 3, 12]),
     )
     kills = frozenset(rng.randrange(1, 120) for _ in range(rng.randrange(4)))
     world = World(profiled(facts, deadline_s=rng.choice([60.0, 200.0])), behaviour, kill_after=kills)

@@ -164,7 +164,7 @@ def said(event: AnyEvent) -> str:
     name = type(event).__name__
     match event:
         case TrialTraining():
-            return f"{name} {event.trial}/{event.attempt} from report {event.epoch}"
+            return f"{name} {event.trial}/{event.attempt} from report {event.reports}"
         case TrialExited():
             return f"{name} {event.trial}/{event.attempt} {event.cause}"
         case _:

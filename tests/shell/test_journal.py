@@ -39,7 +39,7 @@ def test_what_was_committed_is_read_back_exactly(tmp_path: Path) -> None:
         Entry(
             2,
             TrialReported(
-                at=1.0, instance="i", fact=1, happened=0.9, trial="t0001", attempt=1, epoch=1, metric=None, unit_s=0.1
+                at=1.0, instance="i", fact=1, happened=0.9, trial="t0001", attempt=1, reports=1, metric=None, unit_s=0.1
             ),
             [],
         ),

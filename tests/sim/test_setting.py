@@ -263,7 +263,7 @@ def test_dropped_trials_go_on_from_their_checkpoints() -> None:
     world = _world("drops")
     crashed = [event for event, _ in world.journal if isinstance(event, TrialExited) and event.cause == "crashed"]
     assert crashed
-    again = [event.epoch for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
+    again = [event.reports for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
     assert any(epoch > 0 for epoch in again)
 
 

@@ -80,7 +80,7 @@ class Daemon:
         self.tell(InstanceReady(at=1.0, command=launch, instance="m", gpus=8, running_since=0.6))
         for pid, trial in enumerate(("t0001", "t0002"), 1):
             self.fact(TrialStarted, 1.1, trial=trial, pid=pid)
-            self.fact(TrialReported, 5.0, trial=trial, epoch=1, metric=0.5, unit_s=1.0)
+            self.fact(TrialReported, 5.0, trial=trial, reports=1, metric=0.5, unit_s=1.0)
         self.fire(20.0)
 
     def end(self, trial: str, at: float) -> None:
