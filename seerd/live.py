@@ -96,8 +96,8 @@ def view(state: State, now_s: float, recent: Sequence[str], size: tuple[int, int
 
 
 def _title(state: State, now_s: float) -> Text:
-    how = ENDINGS[state.ending] if state.ending else ""
-    left = format_duration(max(0, round((state.close_by or now_s) - now_s)))
+    how = ENDINGS[state.end.status] if state.end.status else ""
+    left = format_duration(max(0, round((state.end.close_by or now_s) - now_s)))
     doing = {
         RunPhase.RUNNING: "running",
         RunPhase.CLOSING: f"{how}: trials save and exit, at most {left} more",

@@ -23,7 +23,7 @@ EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 def exit_code(state: State) -> int:
     """As DESIGN 2.2 lists them, for a run that is over."""
-    if state.ending == "interrupted":
+    if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:
         return EXIT_REFUSED
@@ -35,7 +35,7 @@ def status_of(state: State, alive: bool) -> str:
     resumed.
     """
     if state.phase is RunPhase.OVER:
-        return state.ending or "failed"
+        return state.end.status or "failed"
     return "running" if alive else "stopped"
 
 
@@ -106,7 +106,7 @@ def details(state: State, status: str) -> Json:
         ],
         "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
         "adjusted": list(state.outline.adjusted),
-        "notes": list(state.notes),
+        "notes": list(state.result.notes),
     }
 
 

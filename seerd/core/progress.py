@@ -69,6 +69,6 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
 
 def took(state: State, seconds: float) -> None:
     """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
-    if seconds > state.slowest_s:
-        state.slowest_s = seconds
+    if seconds > state.end.slowest_s:
+        state.end.slowest_s = seconds
         state.agenda.stirred = True

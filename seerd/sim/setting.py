@@ -167,7 +167,7 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
         elapsed_s=elapsed_s,
         trials=len(state.trials),
         events=world.events,
-        ending=state.ending or "failed",
+        ending=state.end.status or "failed",
         within_deadline=elapsed_s <= limits.deadline_s + TOLERANCE,
         within_budget=billed <= allowed * (1 + 1e-9) + TOLERANCE,
     )

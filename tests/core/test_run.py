@@ -45,7 +45,7 @@ def best_lr(state: State) -> float:
 
 def test_a_run_ends_within_its_limits_with_the_best_model(facts: MakeFacts) -> None:
     state = World(facts(), PLAIN).run()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.now <= 60.0
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.result.published is not None
@@ -93,13 +93,13 @@ def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.result.published is not None
     state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), slow_to_stop).run()
-    assert state.ending == "budget"
+    assert state.end.status == "budget"
     assert 80.0 < state.ledger.spent_gpu_s(state.now) <= 100.0
 
 
 def test_money_is_a_budget_too(facts: MakeFacts) -> None:
     state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), PLAIN).run()
-    assert state.ending == "budget"
+    assert state.end.status == "budget"
     assert state.ledger.usd(state.ledger.spent_gpu_s(state.now)) <= 100.0
 
 
@@ -198,7 +198,7 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
 
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
     state = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)).run()
-    assert state.ending == "failed"
+    assert state.end.status == "failed"
     assert state.result.published is None
     assert state.now < 20.0
 
@@ -217,7 +217,7 @@ def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
     state = World(facts(), Behaviour(metric=curve, most_reports=5)).run()
     assert {t.phase for t in state.trials.values()} == {TrialPhase.FINISHED}
     assert state.result.published is not None
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.now < 20.0
 
 
@@ -234,7 +234,7 @@ def test_an_interrupted_run_saves_and_is_over(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
     world.at(10.0, world.interrupt)
     state = world.run()
-    assert state.ending == "interrupted"
+    assert state.end.status == "interrupted"
     assert state.now < 12.0
     assert state.result.published is not None
     exits = [e for e, _ in world.journal if isinstance(e, TrialExited)]
@@ -249,7 +249,7 @@ def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
     world.resume()
     assert world.state.plan.wanted, "at once, not only when the next stage begins"
     state = world.run_on()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.result.published is not None
     assert best_lr(state) == state.trials[state.result.published.incumbent.trial].config["lr"]
 
@@ -286,7 +286,7 @@ def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFa
     """An eliminated trial is killed, and another one that is to have its GPUs waits for its end."""
     world = World(facts(), PLAIN)
     world.begin()
-    while not world.state.holding:
+    while not world.state.fleet.holding:
         world.turn()
     state = world.state
     old = state.trials["t0001"]
@@ -366,7 +366,7 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     while not state.finished:
         world.turn()
     assert state.result.published is None
-    assert any("is in the store: busy" in note for note in state.notes)
+    assert any("is in the store: busy" in note for note in state.result.notes)
     (again,) = [c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
     assert again.checkpoint == asked[0].checkpoint
     last = handle(state, ModelPublished(at=world.now, command=again.id, path="best"))

@@ -167,8 +167,10 @@ class Promises:
     def _the_best_is_returned(self, state: State) -> None:
         best = incumbent(state)
         if state.result.published is None:
-            if best is not None and state.ending != "interrupted":
-                self.broken(f"{best.trial} has a model, and none is returned ({state.ending}): {state.notes[-3:]}")
+            if best is not None and state.end.status != "interrupted":
+                self.broken(
+                    f"{best.trial} has a model, and none is returned ({state.end.status}): {state.result.notes[-3:]}"
+                )
             return
         told = state.result.published.incumbent
         content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()

@@ -97,8 +97,8 @@ def test_the_result_and_the_end_are_what_they_were(path: Path) -> None:
         "path": best.path,
     }
     assert found == told["published"]
-    assert (str(state.phase), state.ending, state.now) == (told["phase"], told["ending"], told["now"])
-    assert state.notes == told["notes"]
+    assert (str(state.phase), state.end.status, state.now) == (told["phase"], told["ending"], told["now"])
+    assert state.result.notes == told["notes"]
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=a_name)

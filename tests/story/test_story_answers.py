@@ -70,8 +70,8 @@ class Daemon:
         return self.state.plan.question
 
     def fire(self, at: float) -> None:
-        assert self.state.timer is not None
-        self.tell(TimerFired(at=at, command=self.state.timer.id))
+        assert self.state.clock.timer is not None
+        self.tell(TimerFired(at=at, command=self.state.clock.timer.id))
 
     def train(self) -> None:
         """Both trials run, until they must be compared."""
@@ -215,7 +215,7 @@ def asked_often(facts: RunFacts, times: int) -> Daemon:
         question = daemon.question
         event = PolicyAnswered(at=float(second), question=question, plan=answer.plan)
         daemon.tell(msgspec.structs.replace(event, memory=answer.memory))
-        daemon.fire(daemon.state.timer.due)  # type: ignore[union-attr]
+        daemon.fire(daemon.state.clock.timer.due)  # type: ignore[union-attr]
     return daemon
 
 
