@@ -10,7 +10,8 @@ KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak fuzz mutants rig violence docs clean
+.PHONY: help setup demo test check format bench soak fuzz mutants rig violence docs man \
+	coverage wheel workflows clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,7 +38,7 @@ test: setup  ## every test: the daemon among simulated faults, 600 runs, then al
 check: setup  ## lint, format, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy seerd
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup  ## bring the code into shape
@@ -65,8 +66,22 @@ rig: setup  ## rented instances at length: make rig LAUNCHES=200
 violence: setup  ## hurts real runs, here and on rented instances: make violence KILLS=50 MINUTES=10
 	$(BIN)/python -m tests.violence --kills $(KILLS) --minutes $(MINUTES)
 
+coverage: setup  ## which lines the fast tests reach, in the tests' own processes (build/coverage.xml)
+	PYTEST_ADDOPTS="--cov --cov-report=term --cov-report=xml:build/coverage.xml" $(MAKE) test-fast
+
+wheel: setup  ## wheel and sdist in dist/, tried in an environment that has nothing else
+	.ci/wheel $(BIN)/python
+
+workflows: setup  ## the forge's workflows, with actionlint (which its installation fetches)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[workflows]'
+	$(BIN)/actionlint
+
+man: setup  ## the manual page, from the commands: man -l build/seerd.1
+	@mkdir -p build
+	$(BIN)/python docs/man.py >build/seerd.1
+
 docs: setup  ## draw the diagrams in docs/ from the code
 	$(BIN)/python docs/diagrams.py
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -24,11 +24,25 @@ from seerd.commands import options as o  # noqa: E402
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Tune a model under a deadline and a budget: hand in a training script and a search space, get back the best model.",
 )
+
+
+@app.callback()
+def seerd(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=c.tell_version,
+            is_eager=True,
+            help="Print the versions of seerd, Python, journal format and agent protocol.",
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 @app.command()

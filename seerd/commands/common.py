@@ -37,6 +37,21 @@ def disk_text(error: OSError) -> str:
     )
 
 
+def tell_version(asked: bool) -> None:
+    """Print the versions on one line and exit, if asked."""
+    if not asked:
+        return
+    import platform
+
+    from agent.protocol import VERSION as PROTOCOL
+    from seerd.core.codec import FORMAT
+    from seerd.version import VERSION
+
+    python = platform.python_version()
+    print(f"seerd {VERSION} (Python {python}, journal format {FORMAT}, agent protocol {PROTOCOL})")
+    raise typer.Exit
+
+
 def options(
     deadline: str | None,
     budget: str | None,
