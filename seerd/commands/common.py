@@ -43,7 +43,7 @@ def tell_version(asked: bool) -> None:
         return
     import platform
 
-    from agent.protocol import VERSION as PROTOCOL
+    from seerd.agent.protocol import VERSION as PROTOCOL
     from seerd.core.codec import FORMAT
     from seerd.version import VERSION
 
