@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from planner.asha import AtRandom, Search, Setting, policy, setting
-from planner.beside import items, real, text, whole
 from planner.memory import Json
 from planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
 from planner.ranking import rank
+from planner.recall import items, real, text, whole
 from planner.rungs import rung_reports
 from planner.scaling import Scaling
 
@@ -284,7 +284,7 @@ class Schedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        """As it was remembered. Raises `ValueError` if it cannot have been."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
