@@ -57,8 +57,13 @@ CARRYING = (
         "a daemon that takes up a run does not say what it has found",
         "a killed daemon loses nothing",
         "seerd/shell/daemon.py",
-        "            self._queue.put_nowait(\n                RunResumed("
-        "at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)\n            )\n",
+        "            self._queue.put_nowait(\n                RunResumed(\n"
+        "                    at=self.clock.now(),\n"
+        "                    alive=found.alive,\n"
+        "                    ended=found.ended,\n"
+        "                    saved=found.saved,\n"
+        "                    outline=lacking(self.state.facts),\n"
+        "                )\n            )\n",
         "",
         (f"{DAEMON}::test_a_run_is_taken_up_with_what_is_found",),
     ),
