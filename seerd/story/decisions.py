@@ -144,7 +144,7 @@ def _started(command: StartTrial, state: State) -> beats.Started:
     where = ((command.instance, command.gpus), *command.beside)
     on = tuple(beats.On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
     newest = command.checkpoints[0] if command.checkpoints else None
-    reports = kept[0].epoch if kept else 0
+    reports = kept[0].reports if kept else 0
     return tell(beats.Started, state, command, on=on, checkpoint=newest, after_reports=reports)
 
 
@@ -204,7 +204,7 @@ def _chosen(command: Publish, state: State) -> beats.Chosen:
         beats.Chosen,
         state,
         command,
-        reports=next(one.epoch for one in kept if one.name == command.checkpoint),
+        reports=next(one.reports for one in kept if one.name == command.checkpoint),
         among=len(usable),
         runner_up=second and second[0],
         runner_up_metric=second and second[1].metric,

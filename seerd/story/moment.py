@@ -41,7 +41,7 @@ def moment_json(at_s: float, story: Story, state: State) -> Json:
         "run": state.facts.run,
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
         "at_s": at_s,
-        "event": state.seq,
+        "event": state.clock.seq,
         "phase": str(state.phase),
         "stage": stage + 1 if stages else None,
         "stages": len(stages),
@@ -102,8 +102,8 @@ def _limits(at_s: float, state: State) -> Json:
 
 def _next(state: State) -> list[Json]:
     """What is due, soonest first. Only while trials run: afterwards the limits have been kept."""
-    if state.phase is RunPhase.CLOSING and state.close_by is not None:
-        return [{"what": "closed", "at_s": round(state.close_by, 3)}]
+    if state.phase is RunPhase.CLOSING and state.end.close_by is not None:
+        return [{"what": "closed", "at_s": round(state.end.close_by, 3)}]
     if state.phase is not RunPhase.RUNNING:
         return []
     due = [("deadline", close_at(state)), ("budget", exhausted_at(state))]

@@ -76,7 +76,7 @@ def _head(state: State) -> Text:
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
-    how = ENDINGS[state.ending] if state.ending and state.phase is RunPhase.OVER else "not over"
+    how = ENDINGS[state.end.status] if state.end.status and state.phase is RunPhase.OVER else "not over"
     return Text(
         f"{state.facts.run}: {state.facts.problem.params.name}, {count(len(state.trials), 'trial')}; {how}\n"
         f"{at(state.now)} of {format_duration(limits.deadline_s)}, "

@@ -114,4 +114,4 @@ def _attempt(attempt: Attempt, state: State) -> Json:
 
 
 def _report(report: Report | None) -> Json | None:
-    return None if report is None else {"at_s": report.at_s, "report": report.epoch, "metric": report.metric}
+    return None if report is None else {"at_s": report.at_s, "report": report.reports, "metric": report.metric}

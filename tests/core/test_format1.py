@@ -60,7 +60,8 @@ def accounts(state: State) -> object:
         if one.attempt
     ]
     made = [(one.id, one.checkpoints, one.history) for one in state.trials.values()]
-    return trials, [one for one in made if one[2]], state.ledger.closed, state.result, state.ending
+    result = replace(state.result, notes=[])  # what was only said of a plan is not in that format
+    return trials, [one for one in made if one[2]], state.ledger.closed, result, state.end.status
 
 
 def crashes(trial: str, attempt: int, epoch: int) -> bool:
@@ -134,8 +135,8 @@ def test_a_run_that_is_taken_up_has_an_outline_again(facts: MakeFacts, policy: s
     state = world.run_on()
     assert state.outline == untouched.state.outline
     assert world.read(None).outline == state.outline
-    assert (state.ending, state.plan.stage) == (untouched.state.ending, untouched.state.plan.stage)
-    assert state.ending == "done"
+    assert (state.end.status, state.plan.stage) == (untouched.state.end.status, untouched.state.plan.stage)
+    assert state.end.status == "done"
 
 
 def test_a_policy_that_has_no_outline_keeps_no_run_from_being_taken_up(facts: MakeFacts) -> None:
