@@ -28,7 +28,7 @@ from seerd.planner.model import (
 from seerd.planner.names import in_order, trial_name
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
-from seerd.planner.recall import FORGOTTEN, Values, holding, names, recall, whole
+from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
 from seerd.planner.space import Config
 
 VERSION = 1
@@ -174,7 +174,7 @@ def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
 def _field(values: Values, n: int, first: list[str]) -> Field:
     if f"round {n}" not in values:
         return Field(0, first)
-    return Field(whole(values, f"round {n}"), names(values, f"members {n}"))
+    return Field(whole(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
 
 
 def _written(table: Timetable, fields: Sequence[Field]) -> Values:

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
-from seerd.planner.beside import items, real, text, whole
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
 from seerd.planner.ranking import rank
+from seerd.planner.recall import items, real, text, whole
 from seerd.planner.rungs import rung_reports
 from seerd.planner.scaling import Scaling
 
@@ -284,7 +284,7 @@ class Schedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        """As it was remembered. Raises `ValueError` if it cannot have been."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}

@@ -37,7 +37,7 @@ from seerd.planner.model import (
 from seerd.planner.names import trial_name
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
-from seerd.planner.recall import FORGOTTEN, Values, holding, names, recall, whole
+from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
 
 VERSION = 1
 """Of what is remembered."""
@@ -347,7 +347,7 @@ def _before(problem: Problem, made: Schedule, walls: int, memory: Memory, view: 
 
 
 def _read(values: Values) -> Dealt:
-    return Dealt(whole(values, "stage"), names(values, "order"))
+    return Dealt(whole(values.get("stage"), 0), texts(values.get("order")))
 
 
 def _written(dealt: Dealt) -> Values:

@@ -14,7 +14,7 @@ import msgspec
 from seerd.core.events import RunFacts
 from seerd.core.plans import Order, PlanChange, difference
 from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Plan, Problem, View
+from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 MOST_TOLD = 2000
@@ -49,6 +49,18 @@ def outlined(facts: RunFacts) -> RunFacts:
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)
     return msgspec.structs.replace(facts, outline=outline)
+
+
+def lacking(facts: RunFacts) -> Outline | None:
+    """The outline of a run of format 1, which did not record it. None if it is recorded, or the
+    policy has none; if that is because the policy fails, it will say so when it is asked for a plan.
+    """
+    if facts.outline is not None:
+        return None
+    try:
+        return outlined(facts).outline
+    except Exception:  # noqa: BLE001 - a policy is anybody's code
+        return None
 
 
 class Asking:

@@ -30,7 +30,7 @@ IN_JOURNALS = {"reports": "epoch"}
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is decided about a run before it begins. `outline`: the whole run as it would
-    go ideally; None: format 1 does not say.
+    go ideally; None: format 1 does not say, until the run is resumed.
     """
 
     run: str
@@ -71,12 +71,13 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     """The first event after a restart of the daemon: what was found. Instances that are not `alive`
     are gone: since when, as far as their cloud tells, is in `ended`; what their trials had put into
-    the store, unheard, in `saved`.
+    the store, unheard, in `saved`; and the `outline` of a run that did not say it.
     """
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
     saved: tuple[Saved, ...] = ()
+    outline: Outline | None = None
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from functools import singledispatch
 
+import msgspec
+
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
@@ -79,6 +81,8 @@ def _(event: RunStarted, state: State) -> None:
 @_record.register
 def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
+    if event.outline is not None:
+        state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
     if state.phase is RunPhase.OVER and state.end.status == "interrupted":
         _reopen(state)
     elif state.phase is RunPhase.OVER and state.result.published is None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
+from seerd.core.asking import lacking
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
 from seerd.core.limits import grace_s, last_s, lease_s
@@ -71,7 +72,13 @@ class Daemon:
             found = await self._dispatch.reattach(known, launches)
             backlog = list(self._drain())
             self._queue.put_nowait(
-                RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)
+                RunResumed(
+                    at=self.clock.now(),
+                    alive=found.alive,
+                    ended=found.ended,
+                    saved=found.saved,
+                    outline=lacking(self.state.facts),
+                )
             )
             for event in backlog:
                 self._queue.put_nowait(event)

@@ -137,9 +137,9 @@ ASKING = (
         "what became untrue meanwhile counts as a mistake",
         "what became untrue is left out and asked again",
         "_mistakes",
-        'if name not in known:\n    yield f"it names {name}, and there is no such trial"',
+        'if name not in state.trials and name not in new:\n    yield f"it names {name}, and there is no such trial"',
         'gone = name in state.trials and state.trials[name].status != "live"\n'
-        "if gone or name not in known:\n"
+        "if gone or (name not in state.trials and name not in new):\n"
         '    yield f"it names {name}, and there is no such trial"',
         (UNTRUE,),
     ),
@@ -235,16 +235,18 @@ ASKING = (
     unchecked(
         "ask for a trial that there is",
         "_mistakes",
-        "name in state.trials or new.count(name) > 1",
-        "new.count(name) > 1",
+        "name in state.trials or times > 1",
+        "times > 1",
     ),
     unchecked(
         "ask for a trial twice",
         "_mistakes",
-        "name in state.trials or new.count(name) > 1",
+        "name in state.trials or times > 1",
         "name in state.trials",
     ),
-    unchecked("name a trial that there is not", "_mistakes", "name not in known", "not name"),
+    unchecked(
+        "name a trial that there is not", "_mistakes", "name not in state.trials and name not in new", "not name"
+    ),
     unchecked(
         "want what is no number",
         "_wrong_values",

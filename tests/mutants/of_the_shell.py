@@ -59,7 +59,7 @@ CARRYING = (
         "Daemon.resume",
         "self._queue.put_nowait(\n"
         "    RunResumed(\n"
-        "        at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved\n"
+        "        at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved, outline=lacking(self.state.facts)\n"
         "    )\n"
         ")",
         "",
