@@ -136,7 +136,7 @@ class Stopwatch:
             seen = self._seen[run.number] = Seen(run.gpus)
         seen_s = run.since_s if seen.last is None else seen.last.at_s
         for report in reversed(_since(trial, seen_s)):
-            if run.ended_at is not None and report.epoch > run.ended_at:
+            if run.ended_at is not None and report.reports > run.ended_at:
                 break
             self._note(run, seen, report)
 
@@ -162,8 +162,8 @@ class Stopwatch:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
             heapq.heappush(self._counting, run.number)
-        elif seen.counts and report.epoch > seen.last.epoch:
-            each_s = (report.at_s - seen.last.at_s) / (report.epoch - seen.last.epoch)
+        elif seen.counts and report.reports > seen.last.reports:
+            each_s = (report.at_s - seen.last.at_s) / (report.reports - seen.last.reports)
             seen.reports_s.append(each_s * self._scaling.speed(run.gpus))
             insort(self._reports_s, seen.reports_s[-1])
         seen.last = report

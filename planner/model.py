@@ -121,7 +121,7 @@ class ReportView(Protocol):
         """When it was made, seconds since the run began."""
 
     @property
-    def epoch(self) -> int:
+    def reports(self) -> int:
         """How many reports the trial had made with it."""
 
     @property
@@ -154,7 +154,7 @@ class TrialView(Protocol):
 
     @property
     def history(self) -> Sequence[ReportView]:
-        """Its reports, oldest first; epochs need not be without gaps."""
+        """Its reports, oldest first; their numbers need not be without gaps."""
 
 
 @dataclass(frozen=True, slots=True)

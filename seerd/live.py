@@ -96,8 +96,8 @@ def view(state: State, now_s: float, recent: Sequence[str], size: tuple[int, int
 
 
 def _title(state: State, now_s: float) -> Text:
-    how = ENDINGS[state.ending] if state.ending else ""
-    left = format_duration(max(0, round((state.close_by or now_s) - now_s)))
+    how = ENDINGS[state.end.status] if state.end.status else ""
+    left = format_duration(max(0, round((state.end.close_by or now_s) - now_s)))
     doing = {
         RunPhase.RUNNING: "running",
         RunPhase.CLOSING: f"{how}: trials save and exit, at most {left} more",
@@ -189,7 +189,7 @@ def _best(state: State) -> Text:
     if best is None:
         return text.append("no model yet", style="dim")
     text.append(f"{best.trial} {printable(state.facts.metric)} {best.metric:.5g}", style="bold cyan")
-    text.append(f" after report {best.checkpoint.epoch}  {config_text(state.trials[best.trial].config)}")
+    text.append(f" after report {best.checkpoint.reports}  {config_text(state.trials[best.trial].config)}")
     return text
 
 

@@ -50,7 +50,7 @@ class Measured:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt: when it was ordered, trained, reported (epoch and time), saved (after which reports) and asked to stop."""
+    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which reports) and asked to stop."""
 
     gpus: int
     ordered_s: float
@@ -61,7 +61,7 @@ class _Attempt:
 
     def clean_s(self) -> list[float]:
         """From report to report, where no checkpoint was written in between."""
-        return [at - before for (epoch, before), (_, at) in pairwise(self.reports) if epoch not in self.saved]
+        return [at - before for (reports, before), (_, at) in pairwise(self.reports) if reports not in self.saved]
 
     def rough_s(self) -> list[float]:
         """From report to report in any case; of a single report, from the beginning of training."""
@@ -115,11 +115,11 @@ def _see_attempt(
 ) -> None:
     if isinstance(event, TrialTraining):
         attempt.training_s = event.happened
-        (found.restore_s if event.epoch else found.start_s).append(event.happened - attempt.ordered_s)
+        (found.restore_s if event.reports else found.start_s).append(event.happened - attempt.ordered_s)
     elif isinstance(event, TrialReported):
-        attempt.reports.append((event.epoch, event.happened))
+        attempt.reports.append((event.reports, event.happened))
     elif isinstance(event, TrialCheckpointed):
-        attempt.saved.add(event.epoch)
+        attempt.saved.add(event.reports)
         found.save_s.append(event.save_s)
         found.checkpoint_bytes = max(found.checkpoint_bytes, event.size)
     elif attempt.asked_s is not None and event.cause == "asked":

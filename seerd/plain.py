@@ -195,7 +195,7 @@ def _(event: OrderRefused, state: State) -> str:
 @_text.register
 def _(event: TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
-    since = f"goes on after report {event.epoch}" if event.epoch else "trains"
+    since = f"goes on after report {event.reports}" if event.reports else "trains"
     return f"{event.trial} {since}{_where(trial, state)}  {config_text(trial.config)}"
 
 
@@ -210,7 +210,7 @@ def _where(trial: Trial, state: State) -> str:
 def _(event: TrialReported, state: State) -> str:
     value = "missing or not finite" if event.metric is None else f"{event.metric:.6g}"
     mark = "  (best)" if _beats_all(event, state) else ""
-    return f"{event.trial} report {event.epoch}: {state.facts.metric} {value}{mark}"
+    return f"{event.trial} report {event.reports}: {state.facts.metric} {value}{mark}"
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
@@ -224,7 +224,7 @@ def _beats_all(event: TrialReported, state: State) -> bool:
     others = [t for t in state.trials.values() if t.id != event.trial]
     if any(t.metric is not None and sign * t.metric >= worth for t in others):
         return False
-    earlier = (r for t in state.trials.values() for r in t.history if (t.id, r.epoch) != (event.trial, event.epoch))
+    earlier = (r for t in state.trials.values() for r in t.history if (t.id, r.reports) != (event.trial, event.reports))
     return all(r.metric is None or sign * r.metric < worth for r in earlier)
 
 
@@ -242,7 +242,7 @@ def _(event: TrialExited, state: State) -> str:
         return f"{event.trial} has finished"
     if event.cause == "lost":
         return f"{event.trial} was lost with its agent{_then(trial)}"
-    saved = f"saved up to report {trial.checkpoints[0].epoch}" if trial.checkpoints else "nothing saved"
+    saved = f"saved up to report {trial.checkpoints[0].reports}" if trial.checkpoints else "nothing saved"
     return f"{event.trial} has stopped, {saved}"
 
 

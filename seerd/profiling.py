@@ -83,13 +83,13 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
         last = f" ({printable(failed.tail[-1])})" if failed.tail else ""
         yield f"{what}, since {failed.id} {failed.why}{last}; look at: seerd logs {state.facts.run} {failed.id}"
     else:
-        yield f"{what}, since {ENDINGS[state.ending or 'failed']}; give more time with --deadline"
+        yield f"{what}, since {ENDINGS[state.end.status or 'failed']}; give more time with --deadline"
 
 
 def _why_nothing(state: State) -> str:
     """What a person needs to see to put it right."""
     failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
-    notes = [printable(note) for note in dict.fromkeys(state.notes)]
+    notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
     if failures or notes:
         return "\n".join(["nothing was measured:", *failures, *notes])
     within = format_duration(state.facts.problem.limits.deadline_s)

@@ -66,8 +66,8 @@ def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
 
 def in_order(state: State, entry: Entry) -> None:
     """Raises `JournalError` if this is not the next entry."""
-    if entry.seq != state.seq + 1:
-        raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.seq + 1} is missing")
+    if entry.seq != state.clock.seq + 1:
+        raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.clock.seq + 1} is missing")
 
 
 def _read(journal: Journal) -> Iterator[Entry]:

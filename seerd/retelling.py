@@ -100,7 +100,7 @@ def _walk(
     """Read up to the moment; give the first entry behind it, if there is one."""
     for entry in entries:
         if until is not None and until.before(entry):
-            if state.seq == 0:
+            if state.clock.seq == 0:
                 first = at(entry.event.at)
                 raise UsageError(f"nothing had happened yet: the first event is at {first}")
             return [entry]
@@ -113,8 +113,8 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
     if until is None:
         return None
     if until.event is not None:
-        if not 0 < until.event <= state.seq:
-            known = f"the journal of {state.facts.run} has events 1 to {state.seq}"
+        if not 0 < until.event <= state.clock.seq:
+            known = f"the journal of {state.facts.run} has events 1 to {state.clock.seq}"
             raise UsageError(f"{known}, and no {until.event}")
         return state.now
     return until.at_s if later else state.now

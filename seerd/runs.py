@@ -103,13 +103,13 @@ def _world(folder: RunFolder, state: State) -> World:
 
 def lacks_its_model(state: State) -> bool:
     """Whether the run is over, and its best model is still only in the store."""
-    return state.ending != "interrupted" and state.result.published is None and incumbent(state) is not None
+    return state.end.status != "interrupted" and state.result.published is None and incumbent(state) is not None
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
     """The clock of an interrupted run goes on from where it stopped; other runs that are over stay so."""
-    if state.ending != "interrupted":
-        raise UsageError(f"{folder.run} is over ({state.ending}); its result: seerd best {folder.run}")
+    if state.end.status != "interrupted":
+        raise UsageError(f"{folder.run} is over ({state.end.status}); its result: seerd best {folder.run}")
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
         best = "" if state.result.published is None else f"; its model: seerd best {folder.run} --to DIR"

@@ -23,7 +23,7 @@ EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 def exit_code(state: State) -> int:
     """As DESIGN 2.2 lists them, for a run that is over."""
-    if state.ending == "interrupted":
+    if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:
         return EXIT_REFUSED
@@ -35,7 +35,7 @@ def status_of(state: State, alive: bool) -> str:
     resumed.
     """
     if state.phase is RunPhase.OVER:
-        return state.ending or "failed"
+        return state.end.status or "failed"
     return "running" if alive else "stopped"
 
 
@@ -76,7 +76,7 @@ def best(state: State) -> Json | None:
         "config": dict(state.trials[chosen.trial].config),
         "metric": chosen.metric,
         "checkpoint": state.result.published.path if state.result.published else None,
-        "epoch": chosen.checkpoint.epoch,
+        "epoch": chosen.checkpoint.reports,
     }
 
 
@@ -106,7 +106,7 @@ def details(state: State, status: str) -> Json:
         ],
         "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
         "adjusted": list(state.outline.adjusted),
-        "notes": list(state.notes),
+        "notes": list(state.result.notes),
     }
 
 
@@ -120,12 +120,12 @@ def trial_row(state: State, trial: Trial) -> Json:
         "attempts": trial.attempt,
         "reports": trial.reports,
         "metric": trial.metric,
-        "checkpoint_epoch": trial.checkpoints[0].epoch if trial.checkpoints else None,
+        "checkpoint_epoch": trial.checkpoints[0].reports if trial.checkpoints else None,
         "crashes": trial.crashes,
         "why": trial.why,
         "pid": trial.pid,
         "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held or ()],
-        "history": [[round(r.at_s, 3), r.epoch, r.metric] for r in trial.history],
+        "history": [[round(r.at_s, 3), r.reports, r.metric] for r in trial.history],
     }
 
 

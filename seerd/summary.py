@@ -51,7 +51,7 @@ def _head(state: State) -> Text:
     spent_gpu_s = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent_gpu_s))}" if book.usd_per_gpu_h else ""
     price += f" of {format_money(limits.cost_usd)}" if price and limits.cost_usd is not None else ""
-    how = ENDINGS[state.ending] if state.ending else "not over"
+    how = ENDINGS[state.end.status] if state.end.status else "not over"
     took = f"{format_duration(round(state.now, 1))} of {format_duration(limits.deadline_s)}"
     spent = f"{format_gpu_time(spent_gpu_s)} of {format_gpu_time(limits.budget_gpu_s)}"
     return Text(f"{state.facts.run}: {how}; {took}, {spent}{price}")
@@ -137,7 +137,7 @@ def _no_model(state: State) -> str:
 def _next(state: State) -> Text:
     run = state.facts.run
     time_left = state.now < state.facts.problem.limits.deadline_s
-    if state.phase is not RunPhase.OVER or (state.ending == "interrupted" and time_left):
+    if state.phase is not RunPhase.OVER or (state.end.status == "interrupted" and time_left):
         return Text(f"go on with: seerd resume {run}")
     if refused(state) is not None:
         return Text("what could be wrong: seerd doctor SPEC")

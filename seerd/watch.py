@@ -61,14 +61,14 @@ def watch_run(folder: RunFolder) -> None:
     with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
         state = replay(journal)
         clock = RunClock(journal.origin)
-        watcher(state, clock.now(), list(journal.entries(max(0, state.seq - RECENT))))
+        watcher(state, clock.now(), list(journal.entries(max(0, state.clock.seq - RECENT))))
         while not state.finished and folder.owner() is not None:
             time.sleep(POLL_S)
             _catch_up(journal, state, clock, watcher)
 
 
 def _catch_up(journal: Journal, state: State, clock: RunClock, watcher: Watcher) -> None:
-    for entry in journal.entries(state.seq):
+    for entry in journal.entries(state.clock.seq):
         follow(state, [entry])
         watcher(state, clock.now(), [entry])
     watcher(state, clock.now(), [])

@@ -160,7 +160,7 @@ def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alte
     assert world.fleet.held_gpu_s <= budget_gpu_s(state)
     assert state.result.published is not None
     for trial in state.trials.values():
-        assert all(one.epoch < other.epoch for one, other in pairwise(trial.history)), "nothing is trained twice"
+        assert all(one.reports < other.reports for one, other in pairwise(trial.history)), "nothing is trained twice"
 
 
 OTHERWISE = {"PYTHONPATH": os.pathsep.join([str(ANOTHER), str(ROOT)]), "SEERD_SPEAKS": "99"}

@@ -133,7 +133,7 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
 
 
 def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, most_epochs=1))
+    world = World(facts(), Behaviour(metric=curve, most_reports=1))
     world.begin()
     while not any(isinstance(event, TrialStarted) for event, _ in world.journal):
         world.turn()

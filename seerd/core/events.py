@@ -24,6 +24,9 @@ Guide, Spot Instance interruption notices); unhealthy: its agent has found that 
 any more.
 """
 
+IN_JOURNALS = {"reports": "epoch"}
+"""What a field is called where it is written down: journals of older versions are read as they are."""
+
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is decided about a run before it begins. `outline`: the whole run as it would
@@ -39,7 +42,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outline: Outline | None = None
 
 
-class Saved(Struct, frozen=True, kw_only=True):
+class Saved(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any
     more.
     """
@@ -47,7 +50,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     trial: str
     attempt: int
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int
@@ -189,33 +192,33 @@ class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
     pid: int
 
 
-class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training"):
-    """The attempt reached its training loop, with `epoch` reports restored."""
+class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS):
+    """The attempt reached its training loop, with so many `reports` restored."""
 
     trial: str
     attempt: int
-    epoch: int
+    reports: int
 
 
-class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported"):
+class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS):
     """A report. `metric` is None if it was NaN or infinite. `unit_s`: see
     `agent.protocol.Reported`.
     """
 
     trial: str
     attempt: int
-    epoch: int
+    reports: int
     metric: float | None
     unit_s: float
 
 
-class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed"):
+class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS):
     """A checkpoint is confirmed: whole, checksummed, in the store."""
 
     trial: str
     attempt: int
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int

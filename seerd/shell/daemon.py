@@ -111,7 +111,7 @@ class Daemon:
         entries, carried_on = [], []
         for event in map(self._in_order, events):
             before = unfinished(self.state) if isinstance(event, RunResumed) else []
-            entry = Entry(self.state.seq + 1, event, step(self.state, event))
+            entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
             entries.append(entry)
             still = [command for command in before if command.id in self.state.under_way]
             carried_on += still

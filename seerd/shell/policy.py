@@ -174,7 +174,7 @@ class _Known:
 
 
 def _reported(history: Sequence[ReportView], kept: int) -> list[Reported]:
-    return [Reported(one.at_s, one.epoch, one.metric) for one in history[kept:]]
+    return [Reported(one.at_s, one.reports, one.metric) for one in history[kept:]]
 
 
 class _Told:

@@ -38,7 +38,7 @@ class Reported(Struct, frozen=True, array_like=True, gc=False):
     """A report, see `planner.model.ReportView`."""
 
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 

@@ -108,7 +108,7 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
         policy=problem.params.name,
         tightness=drawn.tightness,
         weather=_weather(drawn),
-        ending=state.ending or "failed",
+        ending=state.end.status or "failed",
         gpus_per_instance=cluster.gpus_per_instance,
         max_gpus=limits.max_gpus,
         deadline_s=limits.deadline_s,

@@ -183,5 +183,5 @@ class _UnitTime:
 
     job: JobProfile
 
-    def __call__(self, config: Config, epoch: int, gpus: int) -> float:  # noqa: ARG002
+    def __call__(self, config: Config, report: int, gpus: int) -> float:  # noqa: ARG002
         return self.job.report.p50_s / self.job.scaling.speed(gpus)

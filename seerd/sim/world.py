@@ -147,8 +147,8 @@ class World:
             batch += [command for command in before if command.id in self.state.under_way] + commands_of(decided)
         problems = violations(self.state)
         assert not problems, f"after {events[-1]}: {problems}"
-        if self._kill_after & set(range(self.state.seq - len(events) + 1, self.state.seq + 1)):
-            self._kill_after -= set(range(self.state.seq + 1))
+        if self._kill_after & set(range(self.state.clock.seq - len(events) + 1, self.state.clock.seq + 1)):
+            self._kill_after -= set(range(self.state.clock.seq + 1))
             self.kill_daemon()
             return
         incarnation = self._incarnation

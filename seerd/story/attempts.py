@@ -88,10 +88,10 @@ class Attempts:
             return
         if isinstance(event, TrialTraining):
             attempt.training_s = attempt.training_s or event.happened
-            attempt.after_reports = event.epoch
+            attempt.after_reports = event.reports
             return
         newest = trial.history[-1:]
-        if newest and newest[0].epoch == event.epoch and attempt.made[-1:] != newest:
+        if newest and newest[0].reports == event.reports and attempt.made[-1:] != newest:
             attempt.made += newest
 
     def on(self, instance: str) -> tuple[str, ...]:

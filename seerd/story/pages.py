@@ -120,7 +120,8 @@ def _head(state: State) -> Text:
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
-    how = ENDINGS[state.ending] if state.ending and state.phase is RunPhase.OVER else "not over"
+    over = state.end.status if state.phase is RunPhase.OVER else None
+    how = "not over" if over is None else ENDINGS[over]
     trials = count(len(state.trials), "trial")
     return Text(
         f"{state.facts.run}: {state.facts.problem.params.name}, {trials}; {how}\n"

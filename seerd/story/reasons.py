@@ -131,7 +131,7 @@ class Step:
     def tell(self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any) -> Beat:
         """Make a beat of what the source has under these keys, and of what stands beside it."""
         recorded = {key: getattr(source, key) for key in keys.split()}
-        return Beat(kind, self.state.seq, self.state.now, {**recorded, **beside})
+        return Beat(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
 
 
 def beats_of(step: Step) -> Beats:
@@ -197,7 +197,7 @@ def _resumed(event: RunResumed, step: Step) -> Beat:
     reopened = known.closed and state.phase is RunPhase.RUNNING
     known.closed = known.closed and not reopened
     gone = tuple(one.instance for one in step.decided if isinstance(one, Gone))
-    silent_s = round(state.now - state.heard_at, 3)
+    silent_s = round(state.now - state.clock.heard_at, 3)
     return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
 
 
@@ -240,7 +240,7 @@ def _ended(attempt: Attempt, step: Step) -> Beat:
         most_failures=step.state.rules.max_crashes,
         losses=trial.losses,
         reports=trial.reports,
-        kept=trial.checkpoints[0].epoch if trial.checkpoints else None,
+        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
     )
 
 
@@ -346,7 +346,7 @@ def _started(command: StartTrial, step: Step) -> Beat:
     where = ((command.instance, command.gpus), *command.beside)
     on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
     newest = command.checkpoints[0] if command.checkpoints else None
-    since = {"checkpoint": newest, "after_reports": kept[0].epoch if kept else 0}
+    since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
     return step.tell("started", command, "trial attempt why", on=on, **since)
 
 
@@ -403,7 +403,7 @@ def _chosen(command: Publish, step: Step) -> Beat:
         "chosen",
         command,
         "why trial metric checkpoint",
-        reports=next(one.epoch for one in kept if one.name == command.checkpoint),
+        reports=next(one.reports for one in kept if one.name == command.checkpoint),
         among=len(usable),
         runner_up=second and second[0],
         runner_up_metric=second and second[1].metric,

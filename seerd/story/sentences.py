@@ -36,7 +36,7 @@ SAYS: dict[Kind, str] = {
     "stopped": "[{saves:if}asked to save and exit within {grace_s:at}|killed]{reason}",
     "ended": "{reason}{after}",
     "asked": "{instances:instance} of {gpus_each:GPU} asked for{reason}: " + NEED,
-    "held-back": "[{trials:names} not started|no more instances, {had} of {needed} there]: {reason}",
+    "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {reason}",
     "came": "ready with {gpus:GPU}, asked for {after_s:about} before",
     "refused": "no instance: {detail}[; asked again at {again_s:at}]",
     "noticed": "{reason}[; {trials:names} must save and go on elsewhere]",

@@ -155,7 +155,7 @@ def _attempt(attempt: Attempt, state: State) -> Json:
 
 
 def _report(report: Report) -> Json:
-    return {"at_s": report.at_s, "report": report.epoch, "metric": report.metric}
+    return {"at_s": report.at_s, "report": report.reports, "metric": report.metric}
 
 
 def fate_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str]:
@@ -217,7 +217,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "run": state.facts.run,
         "metric": _metric(state),
         "at_s": at_s,
-        "event": state.seq,
+        "event": state.clock.seq,
         "phase": str(state.phase),
         "stage": stage + 1 if stages else None,
         "stages": len(stages),
@@ -282,7 +282,7 @@ def _next(state: State) -> list[Json]:
     plan, fleet = state.plan, state.fleet
     due: list[tuple[float | None, str]] = []
     if state.phase is RunPhase.CLOSING:
-        due = [(state.close_by, "closed")]
+        due = [(state.end.close_by, "closed")]
     elif state.phase is RunPhase.RUNNING:
         due = [(close_at(state), "deadline"), (exhausted_at(state), "budget")]
         if plan.question is None:

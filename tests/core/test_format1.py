@@ -58,7 +58,8 @@ def accounts(state: State) -> object:
         if one.attempt
     ]
     made = [(one.id, one.checkpoints, one.history) for one in state.trials.values()]
-    return trials, [one for one in made if one[2]], state.ledger.closed, state.result, state.ending
+    result = replace(state.result, notes=[])  # what was only said of a plan is not in that format
+    return trials, [one for one in made if one[2]], state.ledger.closed, result, state.end.status
 
 
 def crashes(trial: str, attempt: int, epoch: int) -> bool:

@@ -425,7 +425,7 @@ class Agent:
         self._tell(
             [
                 lambda seq: Checkpointed(
-                    seq, at, order.trial, order.attempt, name, model.epoch, metrics, model.sha256, size, 1.0
+                    seq, at, order.trial, order.attempt, name, model.reports, metrics, model.sha256, size, 1.0
                 )
             ]
         )

@@ -130,7 +130,7 @@ class Coordinator:
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
             if begun:
                 self._look_recorded(journal, state)
-            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.ending != "interrupted":
+            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.end.status != "interrupted":
                 loop.kill()
                 self._watching.over(None, None)
                 return

@@ -43,7 +43,7 @@ class Seen:
     @property
     def reports(self) -> int:
         """How many times it had reported."""
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

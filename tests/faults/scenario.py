@@ -245,7 +245,7 @@ def some_script(rng: random.Random) -> Script:
         save_s=rng.uniform(0.1, 1.5),
         upload_s=rng.uniform(0.2, 2.0),
         checkpoint_every_s=10.0,
-        most_epochs=rng.choice([None, None, 20]),
+        most_reports=rng.choice([None, None, 20]),
     )
 
 

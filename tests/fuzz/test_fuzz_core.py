@@ -169,4 +169,4 @@ def test_an_agent_refuses_only_orders_to_start(facts):
             handle(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
     handle(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
     assert state.fleet.instances["i-1"].phase is InstancePhase.READY
-    assert state.timer is None or state.timer.id in state.under_way
+    assert state.clock.timer is None or state.clock.timer.id in state.under_way

@@ -233,7 +233,7 @@ def check(ended: Ended) -> None:
     """The run came to its own end with every trial finished, and nobody was hurt on the other instance."""
     state = ended.state
     assert state.phase is RunPhase.OVER
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.result.published is not None
     assert [(trial.phase, trial.reports) for trial in state.trials.values()] == [(TrialPhase.FINISHED, REPORTS)] * 2
     assert not [e for e in ended.events if isinstance(e, InstanceLost) and e.instance == "good"]

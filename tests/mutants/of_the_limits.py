@@ -73,7 +73,7 @@ COUNTING = (
         "the lease goes on while the run closes",
         "an agent without a daemon ends within both limits",
         "seerd/core/limits.py",
-        "        return max(0.0, (state.close_by or 0.0) - now)\n",
+        "        return max(0.0, (state.end.close_by or 0.0) - now)\n",
         "        return state.rules.lease_s\n",
         (LIMITS,),
     ),
@@ -82,7 +82,7 @@ COUNTING = (
         "the ledger is the cloud's own account",
         "seerd/core/settle.py",
         "ended = min(state.now, gone_by(state))",
-        "ended = state.heard_at",
+        "ended = state.clock.heard_at",
         (LIMITS,),
     ),
     Mutant(

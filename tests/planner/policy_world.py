@@ -31,7 +31,7 @@ from planner.space import Config, Parameter, Space
 @dataclass(frozen=True)
 class FakeReport:
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 
@@ -44,7 +44,7 @@ class FakeTrial:
 
     @property
     def reports(self) -> int:
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

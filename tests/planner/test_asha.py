@@ -224,7 +224,7 @@ def best_at(world: World, reports: int, at_s: float) -> list[str]:
         (-(report.metric or 0.0), trial.id)
         for trial in world.trials.values()
         for report in trial.history
-        if report.epoch == reports and report.at_s <= at_s
+        if report.reports == reports and report.at_s <= at_s
     ]
     return [name for _, name in sorted(there)[: len(there) // 4]]
 

@@ -21,7 +21,7 @@ FILLED = 1 << 20
 def seen(view: View) -> str:
     """Everything that a view has."""
     trials = [
-        (key, one.id, one.status, one.reports, one.metric, [(r.at_s, r.epoch, r.metric) for r in one.history])
+        (key, one.id, one.status, one.reports, one.metric, [(r.at_s, r.reports, r.metric) for r in one.history])
         for key, one in view.trials.items()
     ]
     return repr((view.now_s, view.mode, trials))

@@ -100,7 +100,7 @@ def change(run: Run, rng: random.Random) -> set[str]:
             del trial.history[rng.randrange(len(trial.history)) :]
         if trial.history and rng.random() < 0.3:
             place = rng.randrange(len(trial.history))
-            trial.history.insert(place, Report(rng.random(), trial.history[place].epoch, 0.5))
+            trial.history.insert(place, Report(rng.random(), trial.history[place].reports, 0.5))
         if trial.history and rng.random() < 0.2:
             trial.history.append(Report(rng.random(), trial.reports + 1, 0.25))
         if rng.random() < 0.05:

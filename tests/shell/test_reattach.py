@@ -142,7 +142,7 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch:
         sha256 = save(Path(folder) / "store" / "t1", "000099-00000099", 99)
         got = asyncio.run(found(Path(folder)))
     assert got.alive == ("local-1",)
-    assert [(one.trial, one.attempt, one.name, one.epoch, one.sha256) for one in got.saved] == [
+    assert [(one.trial, one.attempt, one.name, one.reports, one.sha256) for one in got.saved] == [
         ("t1", 1, "000099-00000099", 99, sha256)
     ]
     assert isinstance(got.saved[0], Saved)

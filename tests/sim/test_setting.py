@@ -263,7 +263,7 @@ def test_dropped_trials_go_on_from_their_checkpoints() -> None:
     world = _world("drops")
     crashed = [event for event, _ in world.journal if isinstance(event, TrialExited) and event.cause == "crashed"]
     assert crashed
-    again = [event.epoch for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
+    again = [event.reports for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
     assert any(epoch > 0 for epoch in again)
 
 
@@ -298,7 +298,7 @@ def test_the_most_valuable_trials_run_on_what_came() -> None:
     state = world.run()
     assert {name for name, _ in world.fleet.started[:4]} == {"t0001", "t0002", "t0003", "t0004"}
     assert len(world.fleet.machines) == 1
-    assert state.ending == "done"
+    assert state.end.status == "done"
     asked = [event.at for event, commands in world.journal for c in commands if isinstance(c, Launch)]
     waits = [after - before for before, after in pairwise(sorted(set(asked)))]
     assert min(waits) >= 15.0

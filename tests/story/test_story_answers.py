@@ -67,8 +67,8 @@ class Daemon:
         return self.state.plan.question
 
     def fire(self, at: float) -> None:
-        assert self.state.timer is not None
-        self.tell(TimerFired(at=at, command=self.state.timer.id))
+        assert self.state.clock.timer is not None
+        self.tell(TimerFired(at=at, command=self.state.clock.timer.id))
 
     def train(self) -> None:
         """Both trials run, until they must be compared."""
@@ -77,7 +77,7 @@ class Daemon:
         self.tell(InstanceReady(at=1.0, command=launch, instance="m", gpus=8, running_since=0.6))
         for pid, trial in enumerate(("t0001", "t0002"), 1):
             self.fact(TrialStarted, 1.1, trial=trial, pid=pid)
-            self.fact(TrialReported, 5.0, trial=trial, epoch=1, metric=0.5, unit_s=1.0)
+            self.fact(TrialReported, 5.0, trial=trial, reports=1, metric=0.5, unit_s=1.0)
         self.fire(20.0)
 
     def end(self, trial: str, at: float) -> None:
@@ -212,7 +212,7 @@ def asked_often(facts: RunFacts, times: int) -> Daemon:
         question = daemon.question
         event = PolicyAnswered(at=float(second), question=question, plan=answer.plan)
         daemon.tell(msgspec.structs.replace(event, memory=answer.memory))
-        daemon.fire(daemon.state.timer.due)  # type: ignore[union-attr]
+        daemon.fire(daemon.state.clock.timer.due)  # type: ignore[union-attr]
     return daemon
 
 
