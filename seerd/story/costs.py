@@ -10,7 +10,7 @@ in the chapter in which it ended.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,8 +20,8 @@ from seerd.story.timeline import Timeline
 
 
 @dataclass(slots=True)
-class InstanceCost:
-    """What one instance cost in one chapter, in GPU-seconds.
+class Cost:
+    """What one chapter cost, or one of its `instances` in it, in GPU-seconds.
 
     held      while a trial held its GPUs; what was billed beside that is idle
     starting  of that, until the trial trained: processes, imports, loading
@@ -32,46 +32,33 @@ class InstanceCost:
     billed: Fraction = Fraction(0)
     held: float = 0.0
     starting: float = 0.0
+    instances: tuple[Cost, ...] = ()
 
     @property
     def idle(self) -> float:
         """Give what was billed while no trial held the GPUs."""
         return max(0.0, float(self.billed) - self.held)
 
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one chapter cost, in GPU-seconds, by instance."""
-
-    instances: tuple[InstanceCost, ...]
-
-    @property
-    def billed(self) -> Fraction:
-        """Sum what was billed."""
-        return sum((one.billed for one in self.instances), Fraction(0))
-
-    @property
-    def idle(self) -> float:
-        """Sum what was billed while no trial held the GPUs."""
-        return sum(one.idle for one in self.instances)
-
-    @property
-    def starting(self) -> float:
-        """Sum what trials held before they trained."""
-        return sum(one.starting for one in self.instances)
+    @classmethod
+    def of(cls, instances: Iterable[Cost]) -> Cost:
+        """Sum up a chapter."""
+        some = tuple(one for one in instances if one.billed or one.held)
+        billed = sum((one.billed for one in some), Fraction(0))
+        held, starting = sum(one.held for one in some), sum(one.starting for one in some)
+        return cls("", sum(one.gpus for one in some), billed, held, starting, some)
 
 
 def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     """Divide what the run cost up to `now_s` (seconds since it began) between its chapters."""
     starts = [chapter.start_s for chapter in timeline.chapters]
-    books: list[dict[str, InstanceCost]] = [{} for _ in starts]
+    books: list[dict[str, Cost]] = [{} for _ in starts]
     for charge in state.ledger.charges() if starts else ():
         known = state.fleet.instances.get(charge.instance)
         gpus = charge.gpus if known is None else known.gpus
         for chapter, seconds in _billed(charge, starts, now_s):
-            fresh = InstanceCost(charge.instance, gpus)
+            fresh = Cost(charge.instance, gpus)
             books[chapter].setdefault(charge.instance, fresh).billed += charge.gpus * seconds
-    unbilled = InstanceCost("", 0)
+    unbilled = Cost("", 0)
     for attempt in timeline.attempts.all:
         for held in attempt.held:
             until_s = held.until(now_s)
@@ -87,7 +74,7 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
         # An attempt whose beginning was told anew after a restart may have been seen to start
         # before it is charged.
         one.starting = min(one.held, one.starting)
-    return [Cost(tuple(one for one in book.values() if one.billed or one.held)) for book in books]
+    return [Cost.of(book.values()) for book in books]
 
 
 Parts = Iterator[tuple[int, Fraction]]

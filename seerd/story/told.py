@@ -22,7 +22,7 @@ from seerd.core.state import GONE, Report, State, Trial
 from seerd.show import best, result
 from seerd.story.attempts import Attempt
 from seerd.story.beats import Beat
-from seerd.story.costs import Cost, InstanceCost, costs
+from seerd.story.costs import Cost, costs
 from seerd.story.reasons import needed, wanted
 from seerd.story.sentences import predicate, reason, sentence
 from seerd.story.timeline import Chapter, Timeline
@@ -92,11 +92,11 @@ def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
     }
 
 
-def _instance(one: InstanceCost, state: State) -> Json:
+def _instance(one: Cost, state: State) -> Json:
     return {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
 
 
-def _cost(cost: Cost | InstanceCost, state: State) -> Json:
+def _cost(cost: Cost, state: State) -> Json:
     gpu_s = float(cost.billed)
     return {
         "gpu_min": round(gpu_s / 60, 4),
