@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 from rich.console import Group, RenderableType
 
-from seerd.planner.names import same_trial
 from seerd.core.again import DecidingAgain, Difference
 from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
-from seerd.view.plain import printable
+from seerd.planner.names import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
-from seerd.view.run_json import status_of
 from seerd.story.pages import moment_page, story_page, trial_page, wrapped
 from seerd.story.timeline import Timeline
 from seerd.story.told import moment_json, story_json, trial_json
 from seerd.story.words import at, count
 from seerd.units import parse_duration
 from seerd.version import VERSION
+from seerd.view.plain import printable
+from seerd.view.run_json import status_of
 
 MOST_SHOWN = 500
 """So many characters of what was decided are shown."""

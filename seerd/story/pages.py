@@ -15,17 +15,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.planner.ranking import standing
 from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.view.plain import ENDINGS, config_text, gpus_text
+from seerd.planner.ranking import standing
 from seerd.story.beats import Beat
 from seerd.story.costs import Cost, costs
 from seerd.story.sentences import predicate, sentence, subject
 from seerd.story.timeline import Chapter, Timeline
 from seerd.story.words import at, count, fill, names, ordinal, sizes, value
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plain import ENDINGS, config_text, gpus_text
 
 MOST_LINES = 30
 MOST_JUDGED = 16

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seerd.planner.model import Compared
-from seerd.planner.ranking import standing
 from seerd.core.aiming import instances_needed
 from seerd.core.commands import (
     AskPolicy,
@@ -48,6 +46,8 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import GONE, THERE, Checkpoint, State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, Gone, HeldBack, Slow
+from seerd.planner.model import Compared
+from seerd.planner.ranking import standing
 from seerd.story.attempts import Attempt, Attempts, gone_s
 from seerd.story.beats import Beat, EndCause, Judgement, Kind, On, Sized, Then
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seerd.view.plain import printable
 from seerd.story.beats import Beat, Kind
 from seerd.story.words import fill
+from seerd.view.plain import printable
 
 SUBJECTS: dict[Kind, str] = {
     "judged": "trial",

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from seerd.planner.ranking import standing
 from seerd.core.commands import AnyCommand
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Report, State, Trial
-from seerd.view.run_json import best, result
+from seerd.planner.ranking import standing
 from seerd.story.attempts import Attempt
 from seerd.story.beats import Beat
 from seerd.story.costs import Cost, costs
@@ -27,6 +26,7 @@ from seerd.story.reasons import needed, wanted
 from seerd.story.sentences import predicate, reason, sentence
 from seerd.story.timeline import Chapter, Timeline
 from seerd.story.words import count, fill
+from seerd.view.run_json import best, result
 
 Json = dict[str, Any]
 

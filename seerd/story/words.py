@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any
 
-from seerd.view.plain import ENDINGS, gpus_text
 from seerd.story.beats import On, Sized
 from seerd.units import format_duration
+from seerd.view.plain import ENDINGS, gpus_text
 
 MOST_NAMES = 6
 

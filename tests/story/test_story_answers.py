@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from seerd.planner.memory import Memory
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.core.again import AskingAgain, DecidingAgain
 from seerd.core.asking import Asking, outlined
 from seerd.core.commands import Launch
@@ -26,6 +24,8 @@ from seerd.core.events import (
 from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.story.pages import lines_of, story_page
 from seerd.story.sentences import sentence
 from seerd.story.timeline import Timeline
