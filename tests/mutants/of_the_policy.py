@@ -136,9 +136,9 @@ ASKING = (
         "what became untrue meanwhile counts as a mistake",
         "what became untrue is left out and asked again",
         "seerd/core/answers.py",
-        "        if name not in known:\n",
+        "        if name not in state.trials and name not in new:\n",
         '        gone = name in state.trials and state.trials[name].status != "live"\n'
-        "        if gone or name not in known:\n",
+        "        if gone or (name not in state.trials and name not in new):\n",
         (UNTRUE,),
     ),
     Mutant(
@@ -217,15 +217,19 @@ ASKING = (
     ),
     unchecked(
         "ask for a trial that there is",
-        "if name in state.trials or new.count(name) > 1:",
-        "if new.count(name) > 1:",
+        "if name in state.trials or times > 1:",
+        "if times > 1:",
     ),
     unchecked(
         "ask for a trial twice",
-        "if name in state.trials or new.count(name) > 1:",
+        "if name in state.trials or times > 1:",
         "if name in state.trials:",
     ),
-    unchecked("name a trial that there is not", "if name not in known:", "if not name:"),
+    unchecked(
+        "name a trial that there is not",
+        "if name not in state.trials and name not in new:",
+        "if not name:",
+    ),
     unchecked(
         "want what is no number",
         "if isinstance(value, float) and not isfinite(value):",

@@ -199,6 +199,22 @@ READING = (
         (BESIDE,),
     ),
     Mutant(
+        "what the policy of a resumed run says of its stages is not written down",
+        OLD_RUN,
+        "seerd/core/record.py",
+        "    if event.outline is not None:\n",
+        "    if state.facts.outline is not None:\n",
+        (f"{FORMAT1}::test_a_run_that_is_taken_up_has_an_outline_again",),
+    ),
+    Mutant(
+        "a resumed run of format 1 does not know its stages",
+        OLD_RUN,
+        "seerd/shell/daemon.py",
+        "                    outline=lacking(self.state.facts),\n",
+        "",
+        (f"{DAEMON}::test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy",),
+    ),
+    Mutant(
         "reading goes on from what would be decided now",
         "a run is told as it was recorded",
         "seerd/core/again.py",
