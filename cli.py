@@ -19,8 +19,8 @@ from typing import Annotated  # noqa: E402
 
 import typer  # noqa: E402
 
-from seerd import commandline as c  # noqa: E402
-from seerd import options as o  # noqa: E402
+from seerd.commands import common as c  # noqa: E402
+from seerd.commands import options as o  # noqa: E402
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -67,15 +67,16 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd import machine, offers, planned, runs, worlds
+    from seerd.planning import machine, plans, quotes
+    from seerd.runs import runs, wiring
 
     loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    worlds.check_runnable(loaded)
-    lease = offers.ask(loaded, c.home(home))
+    wiring.check_runnable(loaded)
+    lease = quotes.ask(loaded, c.home(home))
     c.sweep_before(loaded, lease, c.home(home))
     place = machine.place_of(loaded, c.home(home), lease=lease)
-    made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    offers.check_quota(loaded, lease, made)
+    made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+    quotes.check_quota(loaded, lease, made)
     folder, state = runs.create(loaded, made, c.home(home), STARTED, lease)
     with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
@@ -93,7 +94,7 @@ def resume(
 
     Nothing that was saved is trained again. The clock of a killed run has gone on; that of an interrupted one stood still.
     """
-    from seerd import runs
+    from seerd.runs import runs
 
     folder = c.home(home).find(run)
     with c.watcher(folder, plain=plain, json=json) as watcher:
@@ -119,14 +120,14 @@ def plan(
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
     with c.quickly():
-        from seerd import machine, planned
-        from seerd.planshow import plan_json
-        from seerd.planview import plan_view
+        from seerd.planning import machine, plans
+        from seerd.view.plan_json import plan_json
+        from seerd.view.plan_table import plan_view
 
         loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
         place = machine.place_of(loaded, c.home(home), unbounded=ideal)
-        made = planned.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-        told = plan_json(made, {} if minimize else planned.others_of(loaded, place, ideal=ideal))
+        made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
+        told = plan_json(made, {} if minimize else plans.others_of(loaded, place, ideal=ideal))
         c.tell(told, None if json else plan_view(told))
 
 
@@ -150,16 +151,18 @@ def profile(
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
-    from seerd import machine, offers, planned, profiling, runs, worlds
-    from seerd.spec import load_spec
+    from seerd.commands import profiling
+    from seerd.planning import machine, plans, quotes
+    from seerd.runs import runs, wiring
+    from seerd.spec.spec import load_spec
 
     options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
     this = machine.this_machine()
     measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
-    worlds.check_runnable(measuring)
-    lease = offers.ask(measuring, c.home(home))
-    made = planned.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
-    offers.check_quota(measuring, lease, made)
+    wiring.check_runnable(measuring)
+    lease = quotes.ask(measuring, c.home(home))
+    made = plans.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
+    quotes.check_quota(measuring, lease, made)
     folder, state = runs.create(measuring, made, c.home(home), STARTED, lease)
     profiling.aim(folder, measuring, this)
     with c.watcher(folder, plain=plain, json=json) as watcher:
@@ -192,16 +195,18 @@ def simulate(
 
     Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same answer, to the bit.
     """
-    from seerd import machine, studies, study, studyview
+    from seerd.commands import simulate, study
     from seerd.errors import LimitsError, UsageError
+    from seerd.planning import machine
     from seerd.sim.setting import Faults
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
+    from seerd.view import study_table
 
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_)) if spec else None
-    lifetime_s = studies.duration("--spot", spot) if spot else None
-    asked = studies.Asked(
+    lifetime_s = simulate.duration("--spot", spot) if spot else None
+    asked = simulate.Asked(
         curves,
         policies,
         deadline,
@@ -214,14 +219,14 @@ def simulate(
         ideal,
         Faults(stragglers, drops, lifetime_s),
     )
-    made = studies.make(asked, loaded, c.home(home).path, machine.this_machine())
+    made = simulate.make(asked, loaded, c.home(home).path, machine.this_machine())
     if plot is not None:
-        studyview.check_plot(plot)
+        study_table.check_plot(plot)
     with c.progress(study.runs(made.study)) as tick:
         found = [study.row_json(row) for row in study.rows(made.study, tick)]
     if plot is not None:
-        studyview.draw(found, made.metric, plot)
-    c.tell(found, None if json else studyview.study_view(found, made.study.setting.curves.mode, made.notes))
+        study_table.draw(found, made.metric, plot)
+    c.tell(found, None if json else study_table.study_view(found, made.study.setting.curves.mode, made.notes))
     if all("impossible" in row for row in found):
         raise typer.Exit(LimitsError.exit_code)
 
@@ -229,37 +234,38 @@ def simulate(
 @app.command(name="list")
 def list_(home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """All runs, the newest last."""
-    from seerd import replay, show
     from seerd.errors import JournalError
-    from seerd.tables import runs_table
+    from seerd.runs import reading
+    from seerd.view import run_json
+    from seerd.view.tables import runs_table
 
     rows = []
     for folder in c.home(home).runs():
         try:
-            state = replay.read(folder)
+            state = reading.read(folder)
         except JournalError as error:
-            rows.append(show.unreadable(folder.run, str(error)))
+            rows.append(run_json.unreadable(folder.run, str(error)))
         else:
-            rows.append(show.result(state, c.status(folder, state)))
+            rows.append(run_json.result(state, c.status(folder, state)))
     c.tell({"runs": rows}, None if json else runs_table(rows))
 
 
 @app.command()
 def show(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has tried, and its best model."""
-    from seerd import replay
-    from seerd import show as views
-    from seerd.summary import summary
+    from seerd.runs import reading
+    from seerd.view import run_json as views
+    from seerd.view.summary import summary
 
     folder = c.home(home).find(run)
-    state = replay.read(folder)
+    state = reading.read(folder)
     c.tell(views.details(state, c.status(folder, state)), None if json else summary(state))
 
 
 @app.command()
 def watch(run: o.RunArg = "last", home: o.HomeOpt = None) -> None:
     """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
-    from seerd.watch import watch_run
+    from seerd.view.watch import watch_run
 
     folder = c.home(home).find(run)
     watch_run(folder)
@@ -272,8 +278,8 @@ def logs(
     home: o.HomeOpt = None,
 ) -> None:
     """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log files."""
-    from seerd.logs import lines, log_files
-    from seerd.plain import printable
+    from seerd.view.logs import lines, log_files
+    from seerd.view.plain import printable
 
     folder = c.home(home).find(run)
     paths = log_files(folder, trial)
@@ -290,13 +296,14 @@ def logs(
 @app.command()
 def ledger(run: o.RunArg = "last", home: o.HomeOpt = None, json: o.JsonOpt = False) -> None:
     """What a run has cost, and for what: spent, committed and allowed."""
-    from seerd import replay, show
-    from seerd.tables import ledger_table
+    from seerd.runs import reading
+    from seerd.view import run_json
+    from seerd.view.tables import ledger_table
 
     folder = c.home(home).find(run)
-    state, origin = replay.read_with_origin(folder)
+    state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
-    told = show.ledger(state, now_s)
+    told = run_json.ledger(state, now_s)
     c.tell(told, None if json else ledger_table(told))
 
 
@@ -310,12 +317,13 @@ def best(
     json: o.JsonOpt = False,
 ) -> None:
     """The best model of a run: its configuration and its checkpoint."""
-    from seerd import replay, show
     from seerd.errors import NoModelError
+    from seerd.runs import reading
     from seerd.shell.home import copy_result
+    from seerd.view import run_json
 
     folder = c.home(home).find(run)
-    found = show.best(replay.read(folder))
+    found = run_json.best(reading.read(folder))
     if found is None or found["checkpoint"] is None:
         raise NoModelError(f"{folder.run} has no model to hand back{'' if found is None else ' before it has ended'}")
     if to is not None:
@@ -351,7 +359,7 @@ def replay(
     one trial, and why it was stopped. `--at 12m`: what ran, was wanted, under way and paid then, and what had been decided last. With both, the
     trial's life until then. Nothing is started or written; a run that still goes on can be replayed too.
     """
-    from seerd import retelling
+    from seerd.commands import retelling
     from seerd.shell.journal import Journal
 
     until = retelling.moment_of(at) if at is not None else None
@@ -378,9 +386,9 @@ def doctor(
 
     One line a check, with what to do where something is wrong.
     """
-    from seerd import doctor as doctors
-    from seerd.doctorview import doctor_view
-    from seerd.spec import load_spec
+    from seerd.commands import doctor as doctors
+    from seerd.spec.spec import load_spec
+    from seerd.view.findings import doctor_view
 
     options = c.options(deadline, budget, cost, None, provider, max_gpus, None, set_)
     if policy:
@@ -404,7 +412,7 @@ def sweep(
 
     Dead is what is past its hard end, or of a run of this machine that is over or that nobody runs any more. The rest is listed, and kept.
     """
-    from seerd import sweep as sweeps
+    from seerd.commands import sweep as sweeps
     from seerd.errors import CloudError
 
     older_than_s = sweeps.age(older_than) if older_than else None
@@ -439,13 +447,13 @@ def build(
     installed over SSH, checked, cleaned, imaged and terminated; it ends by itself after two hours whatever happens. The last lines
     say what to write into the spec. Ctrl-C gives everything back.
     """
-    from seerd import image_build, imaging
-    from seerd.spec import load_spec
+    from seerd.commands import image_build, imaging
+    from seerd.spec.spec import load_spec
 
     loaded = load_spec(spec, c.options(None, None, None, None, None, None, None, set_))
-    planned = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))
+    plans = imaging.plan(loaded, imaging.Asked(base, instance_type, name, data), c.home(home))
     with imaging.telling(sys.stderr if json else sys.stdout) as tell:
-        built = image_build.build(planned, tell)
+        built = image_build.build(plans, tell)
     if json:
         c.tell(built.json(), None)
     else:

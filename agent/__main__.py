@@ -1,4 +1,4 @@
-"""`python -I agent.pyz ...`, `python -m agent ...`, and what an errand becomes (`ashore`): one agent for one folder.
+"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what an errand becomes (`ashore`): one agent for one folder.
 
 The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else follows after that.
 """
@@ -16,12 +16,12 @@ import zipimport
 from pathlib import Path
 from typing import Optional
 
-from agent import host
-from agent.launch import TRAINING_SIDE
-from agent.lease import Lease
-from agent.orders import Here
-from agent.power import power_off
-from agent.serve import Agent
+from seerd.agent import host
+from seerd.agent.launch import TRAINING_SIDE
+from seerd.agent.lease import Lease
+from seerd.agent.orders import Here
+from seerd.agent.power import power_off
+from seerd.agent.serve import Agent
 
 NAME = "seerd-agent"
 """The boot script of an instance looks for it (seerd/shell/aws/userdata.py)."""

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Iterator
 
-from agent import host
-from agent.grants import Granted
-from agent.journal import Journal, Maker
-from agent.orders import Here
-from agent.protocol import Exited
+from seerd.agent import host
+from seerd.agent.grants import Granted
+from seerd.agent.journal import Journal, Maker
+from seerd.agent.orders import Here
+from seerd.agent.protocol import Exited
 
 PULSE_S = 1.0
 """How often an agent shows that it lives, by the time of its lock."""

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -18,10 +19,10 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
-import agent
-from agent import host
-from agent.printed import printed
-from agent.receive import Cache, Entry, PushError, build, checked, prune
+import seerd.agent
+from seerd.agent import host
+from seerd.agent.printed import printed
+from seerd.agent.receive import Cache, Entry, PushError, build, checked, prune
 
 START_S = 20.0
 END_S = 10.0
@@ -44,6 +45,8 @@ def carry_out(errand: Dict[str, Any], program: str, stream: BinaryIO, say: Say) 
             say({"done": _begin(errand, Path(program), folder, stream, say)})
         elif errand["do"] == "end":
             say({"done": _end(errand["run"], folder)})
+        elif errand["do"] == "end-agent":
+            say({"done": _end_foreign(errand["run"], folder, errand["grace_s"])})
         elif errand["do"] == "printed":
             say({"done": printed(folder, errand["after"])})
         else:
@@ -66,8 +69,7 @@ def _begin(errand: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO
     folder.chmod(0o700)
     os.chdir(folder)
     received = _receive(errand["tree"], program.parent.parent, stream, say)
-    _place(program)
-    started = _ensure_agent(errand)
+    started = _ensure_agent(errand, program)
     return {"socket": str(_short(folder) / "agent.sock"), "received": received, "started": started}
 
 
@@ -94,16 +96,16 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
 
 
 def _place(program: Path) -> None:
-    """The agent's zip in its own folder, so that it outlives the cache."""
+    """The agent's zip in its own folder, so that it outlives the cache; an agent that lives goes on reading from its own."""
     here = Path("agent.pyz")
     if not here.is_file() or here.read_bytes() != program.read_bytes():
         shutil.copyfile(program, "agent.pyz.part")
         os.replace("agent.pyz.part", here)
 
 
-def _ensure_agent(errand: Dict[str, Any]) -> bool:
+def _ensure_agent(errand: Dict[str, Any], program: Path) -> bool:
     """An agent that takes connections; whether one had to be started. Raises `EndError`."""
-    started = None if _locked() else _spawn(errand)
+    started = None if _locked() else _spawn(errand, program)
     end = time.monotonic() + START_S
     while not _answers():
         over = started is not None and _has_ended(started) and not _locked()
@@ -113,8 +115,9 @@ def _ensure_agent(errand: Dict[str, Any]) -> bool:
     return started is not None
 
 
-def _spawn(errand: Dict[str, Any]) -> int:
+def _spawn(errand: Dict[str, Any], program: Path) -> int:
     """Its process: a copy of this one, since a new Python would import again, for a third of its start, what is imported here."""
+    _place(program)
     argv = [str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd()), *_shape(errand), *errand["options"]]
     with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
         pid = os.fork()
@@ -135,8 +138,8 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
         os.dup2(out, 2)
         os.closerange(3, INHERITED)
         sys.argv, sys.path[0] = argv, argv[0]
-        agent.__path__[:] = [f"{argv[0]}/agent"]  # the cache's copy may go
-        from agent.__main__ import main
+        seerd.agent.__path__[:] = [f"{argv[0]}/seerd/agent"]  # the cache's copy may go
+        from seerd.agent.__main__ import main
 
         status = main()
     except SystemExit as error:
@@ -225,18 +228,34 @@ def _end(run: str, folder: Path) -> Dict[str, Any]:
     return {}
 
 
+def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
+    """No agent of the run, with which its daemon cannot talk; its journal and what its trials made are for the next. Raises `EndError`."""
+    if folder.is_dir():
+        os.chdir(folder)
+        for pid in _agent():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if not _comes_true(lambda: not _locked(), grace_s + END_S):
+            _kill_agent(run)
+    return {}
+
+
 def _end_agent(run: str) -> None:
     """Ask it as a daemon would, then by force; what it had started then dies with it."""
     if not _locked():
         return
-    from agent.protocol import VERSION, Hello, Shutdown
-    from agent.wire import encode
+    from seerd.agent.protocol import VERSION, Hello, Shutdown
+    from seerd.agent.wire import encode
 
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")
         agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
-    if _comes_true(lambda: not _locked()):
-        return
+    if not _comes_true(lambda: not _locked()):
+        _kill_agent(run)
+
+
+def _kill_agent(run: str) -> None:
+    """With all that it had started. Raises `EndError`."""
     agents = _agent()
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
@@ -258,8 +277,8 @@ def _exists(pid: int) -> bool:
     return False
 
 
-def _comes_true(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + END_S
+def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
+    end = time.monotonic() + for_s
     while not condition():
         if time.monotonic() > end:
             return False

@@ -14,14 +14,14 @@ import shutil
 import time
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple
 
-from agent import host, postmortem
-from agent.guard import Guard
-from agent.journal import Maker
-from agent.launch import LaunchPlan, Places, speaks
-from agent.outbox import Outbox
-from agent.protocol import Exited, Noticed, Start, Started
-from agent.threads import in_thread
-from agent.triage import Stall
+from seerd.agent import host, postmortem
+from seerd.agent.guard import Guard
+from seerd.agent.journal import Maker
+from seerd.agent.launch import LaunchPlan, Places, speaks
+from seerd.agent.outbox import Outbox
+from seerd.agent.protocol import Exited, Noticed, Start, Started
+from seerd.agent.threads import in_thread
+from seerd.agent.triage import Stall
 
 LAST_PLACE_S = 30.0
 """How long the last checkpoint waits for a place in the store, if no grace period says less."""

@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 from typing import List
 
-from agent.protocol import Download, Downloads
-from agent.ranges import RANGE, download
-from agent.threads import parallel
-from agent.transfer import name_file
-from agent.web import WebError, Wires
+from seerd.agent.protocol import Download, Downloads
+from seerd.agent.ranges import RANGE, download
+from seerd.agent.threads import parallel
+from seerd.agent.transfer import name_file
+from seerd.agent.web import WebError, Wires
 
 FILES_AT_ONCE = 8
 

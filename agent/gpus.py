@@ -11,9 +11,9 @@ import os
 import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
-from agent import host
-from agent.health import BROKEN, CARDS, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
-from agent.record import record
+from seerd.agent import host
+from seerd.agent.health import BROKEN, CARDS, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
+from seerd.agent.record import record
 
 APPS = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
 FREE_S = 10.0

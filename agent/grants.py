@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional, Set, Tuple, Union
 
-from agent.protocol import Ask, Grant, Parts, Slot
+from seerd.agent.protocol import Ask, Grant, Parts, Slot
 
 ASK_S = 10.0
 """How long an answer to `Ask` is waited for."""

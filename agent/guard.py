@@ -10,12 +10,12 @@ import os
 import time
 from typing import Callable, List, Optional, Set
 
-from agent import postmortem
-from agent.journal import Maker
-from agent.launch import Places
-from agent.pacing import Pacing, Waits
-from agent.protocol import Stalled, Start, Waited
-from agent.triage import Stall, Watch
+from seerd.agent import postmortem
+from seerd.agent.journal import Maker
+from seerd.agent.launch import Places
+from seerd.agent.pacing import Pacing, Waits
+from seerd.agent.protocol import Stalled, Start, Waited
+from seerd.agent.triage import Stall, Watch
 
 
 class Guard:

@@ -13,9 +13,9 @@ import shutil
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from agent import host
-from agent.protocol import Expected, Job
-from agent.record import record
+from seerd.agent import host
+from seerd.agent.protocol import Expected, Job
+from seerd.agent.record import record
 
 CARDS = (
     "nvidia-smi",

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     FACTS,
     Ack,
     Checkpointed,
@@ -29,7 +29,7 @@ from agent.protocol import (
     Stop,
     Training,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 
 Order = Union[Prepare, Start, Stop]
 Maker = Callable[[int], Fact]

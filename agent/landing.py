@@ -30,7 +30,7 @@ def land(stream: BinaryIO) -> None:
         say({"need": False})
     os.utime(path)
     sys.path.insert(0, path)
-    from agent import ashore
+    from seerd.agent import ashore
 
     ashore.carry_out(errand, path, stream, say)
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
-from agent.protocol import Job, Node, Start
-from agent.record import record
+from seerd.agent.protocol import Job, Node, Start
+from seerd.agent.record import record
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """What would reach into an attempt from outside: our own names, and those that torchrun reads options from."""
@@ -20,7 +20,7 @@ DROPPED = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
 }
 
-TRAINING_SIDE = ("seerd/__init__.py", "seerd/trial.py")
+TRAINING_SIDE = ("seerd/__init__.py", "seerd/training.py")
 """What trials import, by its names in the agent's zip."""
 
 JOIN_S = 120

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.protocol import Renew
+from seerd.agent.protocol import Renew
 
 
 @dataclass

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
-from agent.record import record
+from seerd.agent.record import record
 
 MARK = struct.Struct("<10q3d")
 VERSION = 1

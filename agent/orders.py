@@ -16,21 +16,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
 
-from agent import host
-from agent.attempts import Attempt, Tell
-from agent.downloads import Data
-from agent.gpus import Gpus
-from agent.grants import Granted, Grants, Say
-from agent.health import Machine, UnhealthyError, check_machine, check_torch
-from agent.journal import Journal, Maker, Order
-from agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
-from agent.network import environment
-from agent.outbox import Outbox
-from agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
-from agent.record import record
-from agent.remote_store import RemoteStore
-from agent.threads import in_thread
-from agent.transfer import Directory, Shelf, is_safe
+from seerd.agent import host
+from seerd.agent.attempts import Attempt, Tell
+from seerd.agent.downloads import Data
+from seerd.agent.gpus import Gpus
+from seerd.agent.grants import Granted, Grants, Say
+from seerd.agent.health import Machine, UnhealthyError, check_machine, check_torch
+from seerd.agent.journal import Journal, Maker, Order
+from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
+from seerd.agent.network import environment
+from seerd.agent.outbox import Outbox
+from seerd.agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
+from seerd.agent.record import record
+from seerd.agent.remote_store import RemoteStore
+from seerd.agent.threads import in_thread
+from seerd.agent.transfer import Directory, Shelf, is_safe
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000

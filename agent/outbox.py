@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from agent import plainfile
-from agent.journal import Maker
-from agent.protocol import MOST_REPORTS, Checkpointed, Fact, Reported, Training
-from agent.record import record
-from agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
+from seerd.agent import plainfile
+from seerd.agent.journal import Maker
+from seerd.agent.protocol import MOST_REPORTS, Checkpointed, Fact, Reported, Training
+from seerd.agent.record import record
+from seerd.agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
 
 MOST_AT_ONCE = 1 << 20
 MOST_IN_ALL = 1 << 30

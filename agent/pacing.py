@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional
 
-from agent.marks import ENDED, Mark
-from agent.record import record
+from seerd.agent.marks import ENDED, Mark
+from seerd.agent.record import record
 
 FIRST_S = 30.0
 """What is counted first; then twice as much each time, so that a long attempt is not told of often."""

@@ -11,8 +11,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import List, Optional, Set
 
-from agent import plainfile
-from agent.record import record
+from seerd.agent import plainfile
+from seerd.agent.record import record
 
 TAIL_LINES = 30
 TAIL_BYTES = 16_384

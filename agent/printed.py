@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
-from agent import plainfile
+from seerd.agent import plainfile
 
 MOST_OF_ONE = 1 << 18
 MOST = 8 << 20

@@ -18,7 +18,7 @@ import re
 from dataclasses import field
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
-from agent.record import record
+from seerd.agent.record import record
 
 VERSION = 2
 MAX_LINE = 1 << 20

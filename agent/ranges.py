@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import List, Tuple
 
-from agent.threads import parallel
-from agent.web import Wires
+from seerd.agent.threads import parallel
+from seerd.agent.web import Wires
 
 RANGE = 8 << 20
 THREADS = 4

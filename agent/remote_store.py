@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from agent.grants import Granted
-from agent.protocol import Slot
-from agent.ranges import download
-from agent.transfer import (
+from seerd.agent.grants import Granted
+from seerd.agent.protocol import Slot
+from seerd.agent.ranges import download
+from seerd.agent.transfer import (
     LARGEST_MANIFEST,
     Manifest,
     NotNowError,
@@ -30,8 +30,8 @@ from agent.transfer import (
     small_file,
     write_named,
 )
-from agent.upload import upload
-from agent.web import TOO_SHORT, Piece, WebError, Wires
+from seerd.agent.upload import upload
+from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires
 
 GRANT_S = 30.0
 """How long a grant is waited for before a start: the daemon sends it first."""

@@ -15,11 +15,11 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
 
-from agent.aftermath import PULSE_S, clean_up
-from agent.journal import Journal, JournalError, Maker
-from agent.lease import Lease
-from agent.orders import Here, Orders
-from agent.protocol import (
+from seerd.agent.aftermath import PULSE_S, clean_up
+from seerd.agent.journal import Journal, JournalError, Maker
+from seerd.agent.lease import Lease
+from seerd.agent.orders import Here, Orders
+from seerd.agent.protocol import (
     MAX_LINE,
     Ack,
     Ask,
@@ -35,10 +35,10 @@ from agent.protocol import (
     Start,
     Stop,
 )
-from agent.talk import Talk
+from seerd.agent.talk import Talk
 
 if TYPE_CHECKING:
-    from agent.spot import Notice
+    from seerd.agent.spot import Notice
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
@@ -79,7 +79,7 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
             # The HTTP that it needs is an eighth of an agent's start, for which others need not wait.
-            from agent.spot import watch
+            from seerd.agent.spot import watch
 
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         self._beside(self._keep_looking())

@@ -17,7 +17,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
-from agent.record import record
+from seerd.agent.record import record
 
 ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 DEFAULT = "http://169.254.169.254"

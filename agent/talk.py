@@ -11,11 +11,11 @@ import logging
 import time
 from typing import Callable, Optional, Union
 
-from agent import host
-from agent.journal import Journal
-from agent.orders import Here, Orders
-from agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
-from agent.wire import decode, encode
+from seerd.agent import host
+from seerd.agent.journal import Journal
+from seerd.agent.orders import Here, Orders
+from seerd.agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
+from seerd.agent.wire import decode, encode
 
 DRAIN_EVERY = 256
 FAREWELL_S = 2.0

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Protocol, Tuple
 
-from agent import plainfile
-from agent.protocol import MOST_REPORTS, NAME
-from agent.record import record
+from seerd.agent import plainfile
+from seerd.agent.protocol import MOST_REPORTS, NAME
+from seerd.agent.record import record
 
 KEPT = 2
 AGAIN_S = 0.5

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Optional, Sequence, Set, Tuple
 
-from agent import host, marks
-from agent.marks import ENDED, SAVING, Mark
-from agent.record import record
+from seerd.agent import host, marks
+from seerd.agent.marks import ENDED, SAVING, Mark
+from seerd.agent.record import record
 
 LOOK_S = 0.5
 GAP_S = 5.0

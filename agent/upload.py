@@ -11,10 +11,10 @@ import logging
 import re
 from typing import Dict
 
-from agent.grants import Granted
-from agent.protocol import Parts, Slot
-from agent.threads import parallel
-from agent.web import Piece, WebError, Wires, refusal
+from seerd.agent.grants import Granted
+from seerd.agent.protocol import Parts, Slot
+from seerd.agent.threads import parallel
+from seerd.agent.web import Piece, WebError, Wires, refusal
 
 LARGE = 32 << 20
 """From here on, parts that go side by side are worth the question where they go."""

@@ -18,7 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional, Set, TypeVar, Union
 from urllib.parse import urlsplit
 
-from agent.record import record
+from seerd.agent.record import record
 
 if TYPE_CHECKING:
     # With all that it imports it is an eighth of an agent's start, and nobody waits for its first use.

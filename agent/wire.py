@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Dict, List, Set, Tuple, Union, get_args, get_origin, get_type_hints
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     BOUNDS,
     FACTS,
     LARGEST,

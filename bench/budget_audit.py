@@ -16,10 +16,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
-from planner.model import Limits
-from planner.policy import POLICIES
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import plan_for
+from seerd.planner.model import Limits
+from seerd.planner.policy import POLICIES
+from seerd.planning.planned import plan_for
 from seerd.sim.account import CAUSES, Account, audited
 from seerd.sim.drawn import Drawn, draw
 from seerd.sim.setting import problem_of

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.protocol import Exited, Node, Reported, Stalled, Waited
+from seerd.agent.protocol import Exited, Node, Reported, Stalled, Waited
 from seerd.shell.bundle import build_agent
-from seerd.trial import REDUCING, WORKING, Trial, _Mark
+from seerd.training import REDUCING, WORKING, Trial, _Mark
 from tests.agent.conftest import Client, Rig
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))

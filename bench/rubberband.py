@@ -20,14 +20,14 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
-from planner.allocations import Terms, expected, options
-from planner.forecast import forecast_stages
-from planner.greedy import Task, exhaustive, figures, greedy, static, tables
-from planner.model import BillingKind, ClusterFacts
-from planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
-from planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
-from planner.scaling import BUNDLED, Scaling
-from planner.stages import WorkStage
+from seerd.planner.allocations import Terms, expected, options
+from seerd.planner.forecast import forecast_stages
+from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
+from seerd.planner.model import BillingKind, ClusterFacts
+from seerd.planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
+from seerd.planner.scaling import BUNDLED, Scaling
+from seerd.planner.stages import WorkStage
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)
 MINUTE_S = 60.0

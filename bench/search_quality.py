@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
-from planner.model import ClusterFacts, Limits, PolicyParams
-from planner.policy import POLICIES
-from planner.scaling import BUNDLED
+from seerd.commands.simulate import PAPER_P_MAX
+from seerd.commands.study import Row, Study, rows
+from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.policy import POLICIES
+from seerd.planner.scaling import BUNDLED
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Setting
-from seerd.studies import PAPER_P_MAX
-from seerd.study import Row, Study, rows
 
 DEADLINES_MIN = (15, 30, 60)
 GPUS = (8, 16, 32)

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.clouds import EC2, JOB
-from planner.model import ClusterFacts, Limits, PolicyParams
-from planner.profile import Profile
-from planner.seer import Schedule, schedule
+from seerd.planner.clouds import EC2, JOB
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.profile import Profile
+from seerd.planner.seer import Schedule, schedule
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 

@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.forecast import HOUR_S, lane_time
-from planner.latencies import Crowd, moments, slowest
-from planner.model import ClusterFacts
-from planner.profile import Profile
-from planner.stages import Lanes, WorkStage, instances_of, lanes, share
+from seerd.planner.forecast import HOUR_S, lane_time
+from seerd.planner.latencies import Crowd, moments, slowest
+from seerd.planner.model import ClusterFacts
+from seerd.planner.profile import Profile
+from seerd.planner.stages import Lanes, WorkStage, instances_of, lanes, share
 
 WIDEST = 64
 """Most GPUs per trial that are considered: no published scaling goes further."""

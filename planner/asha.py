@@ -16,12 +16,12 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from planner.beside import VERSION, Beside, items, text, whole
-from planner.draws import draws
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.memo import per_problem
-from planner.memory import Json, Memory
-from planner.model import (
+from seerd.planner.beside import Beside
+from seerd.planner.draws import draws
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import (
     Bracket,
     Compared,
     Group,
@@ -35,11 +35,14 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import Names, names, names_after
-from planner.protocol import Policy
-from planner.recall import FORGOTTEN
-from planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
-from planner.space import Config
+from seerd.planner.names import Names, names, names_after
+from seerd.planner.protocol import Policy
+from seerd.planner.recall import FORGOTTEN, items, recall, text, whole
+from seerd.planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
+from seerd.planner.space import Config
+
+VERSION = 1
+"""Of what the policies by rungs remember."""
 
 BRACKETS = 3
 """The three that stop most aggressively: s = 0, 1, 2."""
@@ -226,10 +229,8 @@ class Search:
         return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        """As it was remembered. Raises `ValueError` if it cannot have been."""
         brackets = self._setting.brackets
-        if values.get("version") != VERSION:
-            raise ValueError(values.get("version"))
         drawn = items(values.get("drawn"), len(brackets))
         self._drawn = [whole(count, 0) for count in drawn]
         if "names" in values:
@@ -324,7 +325,7 @@ class Index(Protocol):
     """What a policy by rungs works with, as far as it is made from a memory."""
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        """As it was remembered. Raises `ValueError` if it cannot have been."""
 
     def take_up(self, view: View) -> None:
         """From the view alone, in which there are trials."""
@@ -338,13 +339,16 @@ IndexT = TypeVar("IndexT", bound=Index)
 
 def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[IndexT, bool]:
     """The index that belongs to a memory, or else to the view alone; whether the memory was known."""
-    index = make()
-    try:
-        index.restore(memory.values, view)
-    except ValueError:
+
+    def restored(values: Mapping[str, Json]) -> IndexT:
         index = make()
-    else:
-        return index, True
+        index.restore(values, view)
+        return index
+
+    known = recall(memory, VERSION, restored)
+    if known is not None:
+        return known, True
+    index = make()
     if view.trials:
         index.take_up(view)
     return index, False

@@ -5,7 +5,7 @@ The one rule: who goes on is decided by ASHA's rungs and brackets; only where co
 The model is Optuna's multivariate tree-structured Parzen estimator, one for each number of reports at which trials are compared. A
 configuration comes from the one with the most reports that has d + 3 results, d being the number of parameters; one in three is drawn
 at random, so that the model cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range becomes
-a value is `planner.space`'s business.
+a value is `seerd.planner.space`'s business.
 
 A draw follows from its number and from the reports: the model is made anew for each, with the latest
 results in the order of their trials, and a seed of its own.
@@ -23,12 +23,12 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from planner.asha import asha
-from planner.draws import draws
-from planner.model import Impossible, Mode, NeedsPackageError, Outline, Problem
-from planner.protocol import Policy
-from planner.rungs import Arrival
-from planner.space import Config, Parameter, Space, Value
+from seerd.planner.asha import asha
+from seerd.planner.draws import draws
+from seerd.planner.model import Impossible, Mode, NeedsPackageError, Outline, Problem
+from seerd.planner.protocol import Policy
+from seerd.planner.rungs import Arrival
+from seerd.planner.space import Config, Parameter, Space, Value
 
 AT_RANDOM = 1 / 3
 """rho of the paper."""

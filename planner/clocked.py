@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
-from planner.draws import draws
-from planner.memo import per_problem
-from planner.memory import Json, Memory
-from planner.model import (
+from seerd.planner.draws import draws
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import (
     Allocation,
     Bracket,
     Compared,
@@ -25,11 +25,11 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import in_order, trial_name
-from planner.protocol import Policy
-from planner.ranking import compared, rank
-from planner.recall import FORGOTTEN, Values, holding, names, recall, whole
-from planner.space import Config
+from seerd.planner.names import in_order, trial_name
+from seerd.planner.protocol import Policy
+from seerd.planner.ranking import compared, rank
+from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
+from seerd.planner.space import Config
 
 VERSION = 1
 """Of what is remembered."""
@@ -174,7 +174,7 @@ def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
 def _field(values: Values, n: int, first: list[str]) -> Field:
     if f"round {n}" not in values:
         return Field(0, first)
-    return Field(whole(values, f"round {n}"), names(values, f"members {n}"))
+    return Field(whole(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
 
 
 def _written(table: Timetable, fields: Sequence[Field]) -> Values:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from planner.memo import per_problem
-from planner.model import Problem
-from planner.space import Config
+from seerd.planner.memo import per_problem
+from seerd.planner.model import Problem
+from seerd.planner.space import Config
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from planner.clocked import Round, Track, clocked
-from planner.fixed import at_least, whole_instances
-from planner.model import Impossible, Problem
+from seerd.planner.clocked import Round, Track, clocked
+from seerd.planner.fixed import at_least, whole_instances
+from seerd.planner.model import Impossible, Problem
 
 P_MAX = 4
 """The paper's, where the spec has none."""

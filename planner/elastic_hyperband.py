@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from planner.clocked import Round, Track, clocked
-from planner.fixed import at_least
-from planner.hyperband import most_brackets, rungs_of
-from planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planner.clocked import Round, Track, clocked
+from seerd.planner.fixed import at_least
+from seerd.planner.hyperband import most_brackets, rungs_of
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:

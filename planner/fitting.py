@@ -14,8 +14,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.profile import Latency
-from planner.scaling import Scaling
+from seerd.planner.profile import Latency
+from seerd.planner.scaling import Scaling
 
 FARTHEST = 64
 """Fitted points go as far as this many GPUs."""

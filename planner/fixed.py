@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.model import Impossible, Problem
+from seerd.planner.model import Impossible, Problem
 
 SPARE = 0.05
 """A part of an instance that is not worth another one."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.latencies import Crowd, Moments, Samples, moments, slowest, together
-from planner.model import ClusterFacts, Outline
-from planner.profile import Profile
-from planner.stages import Rental, WorkStage, instances_for, instances_of, lanes, rentals
+from seerd.planner.latencies import Crowd, Moments, Samples, moments, slowest, together
+from seerd.planner.model import ClusterFacts, Outline
+from seerd.planner.profile import Profile
+from seerd.planner.stages import Rental, WorkStage, instances_for, instances_of, lanes, rentals
 
 __all__ = ["Forecast", "Spread", "WorkStage", "forecast_outline", "forecast_stages"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.allocations import Figures, Option, Terms
+from seerd.planner.allocations import Figures, Option, Terms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
-from planner.allocations import Figures, Option, Terms, expected, most_gpus, option_gpus, options
-from planner.stages import WorkStage
+from seerd.planner.allocations import Figures, Option, Terms, expected, most_gpus, option_gpus, options
+from seerd.planner.stages import WorkStage
 
 WARM = 1, 2, 3
 """Multiples of the best static allocation from which the greedy steps start."""

@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 
-from planner.clocked import Round, Track, clocked
-from planner.fixed import fixed_cluster
-from planner.model import Impossible, Problem
-from planner.space import Config
+from seerd.planner.clocked import Round, Track, clocked
+from seerd.planner.fixed import fixed_cluster
+from seerd.planner.model import Impossible, Problem
+from seerd.planner.space import Config
 
 VALUES = 5
 MOST_POINTS = 100_000

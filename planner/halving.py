@@ -1,20 +1,21 @@
 """Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra et al., RubberBand, section 2).
 
 The one rule: a rung ends when all of its trials have made its number of reports; then the best go on to the next rung, and the others are out.
-On GPUs that never change in number unless `policy.stage_gpus` (chosen by `planner.rubberband`) gives each rung its own.
+On GPUs that never change in number unless `policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from planner.draws import draws
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.memo import per_problem
-from planner.memory import Json, Memory
-from planner.model import (
+from seerd.planner.beside import Beside
+from seerd.planner.draws import draws
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import (
     Allocation,
     Bracket,
     Compared,
@@ -28,12 +29,12 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import highest, in_order, trial_name
-from planner.protocol import Policy
-from planner.ranking import Standing, metric_at, standing, standing_at
-from planner.recall import FORGOTTEN, Values, differing, holding, names, recall, whole
-from planner.rungs import MAX_REPORTS, RUNGS
-from planner.stages import halving_rungs, share
+from seerd.planner.names import highest, in_order, trial_name
+from seerd.planner.protocol import Policy
+from seerd.planner.ranking import Standing, metric_at, standing, standing_at
+from seerd.planner.recall import FORGOTTEN, Values, differing, holding, recall, texts, whole
+from seerd.planner.rungs import MAX_REPORTS, RUNGS
+from seerd.planner.stages import halving_rungs, share
 
 VERSION = 1
 """Of what is remembered."""
@@ -97,6 +98,7 @@ class Climb:
     asked    so many configurations have been asked for in all
     begun    so many of the members have begun
     members  whose rung it is, in the order in which they begin
+    running  those of them that have begun and are not through: that follows from the rest
     """
 
     bracket: int = -1
@@ -104,6 +106,7 @@ class Climb:
     asked: int = 0
     begun: int = 0
     members: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
 
     @property
     def over(self) -> bool:
@@ -113,7 +116,7 @@ class Climb:
 
 def halving(course_of: Callable[[Problem], Course]) -> Policy:
     """The policy that takes this course."""
-    course = per_problem(course_of)
+    course, beside = per_problem(course_of), Beside[Climb]()
 
     def outline(problem: Problem) -> Outline | Impossible:
         return _outline(course(problem))
@@ -122,24 +125,32 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
         made = course(problem)
         if isinstance(made.cluster, Impossible):
             raise ValueError(made.cluster.reason)
-        known = recall(memory, VERSION, _read)
+        known = beside.take(problem, memory) or recall(memory, VERSION, _read)
         turn = _Turn(made, view, known or Climb(), memory if known else Memory())
         if known is None and view.trials:
             turn.take_up()
         answer = turn.answer(made.cluster)
-        return answer, turn.remembered() if known else holding(memory, turn.remembered().values)
+        after = turn.remembered() if known else holding(memory, turn.remembered().values)
+        beside.keep(problem, after, turn.climb)
+        return answer, after
 
     return Policy(outline, plan)
 
 
+COUNTS = {"bracket": -1, "rung": -1, "asked": 0, "begun": 0}
+"""The whole numbers that are remembered, and how small each may be."""
+
+
 def _read(values: Values) -> Climb:
-    bracket, rung = whole(values, "bracket"), whole(values, "rung")
-    asked, begun = whole(values, "asked"), whole(values, "begun")
-    return Climb(bracket, rung, asked, begun, names(values, "members"))
+    counts = {key: whole(values.get(key), least) for key, least in COUNTS.items()}
+    members = texts(values.get("members"))
+    running = [name for name in members[: counts["begun"]] if name not in values]
+    return Climb(**counts, members=members, running=running)
 
 
 def _written(climb: Climb) -> Values:
-    return {"version": VERSION, **{f.name: getattr(climb, f.name) for f in fields(climb)}}
+    counts = {key: getattr(climb, key) for key in COUNTS}
+    return {"version": VERSION, **counts, "members": climb.members}
 
 
 class _Turn:
@@ -148,7 +159,7 @@ class _Turn:
     def __init__(self, course: Course, view: View, climb: Climb, memory: Memory) -> None:
         self._course = course
         self._view = view
-        self._climb = climb
+        self.climb = climb
         self._memory = memory
         self._rungs = self._bracket(climb.bracket)
         self._through: dict[str, Json] = {}
@@ -167,7 +178,7 @@ class _Turn:
 
     def remembered(self) -> Memory:
         """The memory after this question."""
-        climb = differing(self._memory, _written(self._climb))
+        climb = differing(self._memory, _written(self.climb))
         return self._memory.after({**climb, **self._through})
 
     def take_up(self) -> None:
@@ -182,11 +193,11 @@ class _Turn:
         reports = min((self._view.trials[name].reports for name in live), default=0)
         rung = sum(reports >= other.until for other in self._rungs[:-1])
         climb = Climb(number, rung, max(len(ids), highest(ids)), 0, live)
-        self._climb = climb if rung == 0 else self._best(climb)
+        self.climb = climb if rung == 0 else self._best(climb)
 
     def _best(self, climb: Climb) -> Climb:
         """Those that the rung has places for, as the rung before says."""
-        self._climb = replace(climb, rung=climb.rung - 1)
+        self.climb = replace(climb, rung=climb.rung - 1)
         ordered, places = self._ordered(), self._rungs[climb.rung].trials
         if len(ordered) > places:
             self._compare(ordered, places)
@@ -194,7 +205,7 @@ class _Turn:
         return replace(climb, members=ordered[:places])
 
     def _wanted(self, running: list[str], cluster: FixedCluster) -> Plan:
-        rung = self._rungs[self._climb.rung]
+        rung = self._rungs[self.climb.rung]
         gpus = self._course.share(rung)[1]
         wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
         gpus = self._next_gpus()
@@ -204,20 +215,20 @@ class _Turn:
         return (self._course.bracket(number) if number >= 0 else None) or []
 
     def _stage(self) -> int:
-        return max(0, min(self._climb.rung, len(self._course.first) - 1))
+        return max(0, min(self.climb.rung, len(self._course.first) - 1))
 
     def _next_gpus(self) -> int:
         """GPUs of the next rung: its instances are there already, and must not be rented a second time."""
-        if self._climb.rung + 1 == len(self._rungs):
+        if self.climb.rung + 1 == len(self._rungs):
             return 0
-        beside, gpus = self._course.share(self._rungs[self._climb.rung + 1])
+        beside, gpus = self._course.share(self._rungs[self.climb.rung + 1])
         return beside * gpus
 
     def _advance(self) -> list[str]:
         """Who is on the way, to the next rung if this one has ended, or in the next bracket."""
         running = self._collect()
-        while not running and not self._climb.over:
-            ordered, rung = self._ordered(), self._climb.rung + 1
+        while not running and not self.climb.over:
+            ordered, rung = self._ordered(), self.climb.rung + 1
             alive = [name for name in ordered if self._view.trials[name].status in ALIVE]
             places = self._rungs[rung].trials if rung < len(self._rungs) and alive else 0
             self._compare(ordered, places)
@@ -234,19 +245,18 @@ class _Turn:
 
         Those may be through already.
         """
-        climb = self._climb
+        climb = self.climb
         if climb.rung < 0:
             return []
         rung = self._rungs[climb.rung]
         beside, begun = self._course.share(rung)[0], climb.begun
-        began = [name for name in climb.members[:begun] if name not in self._memory.values]
-        running = [name for name in began if not self._passes(name, rung.until)]
+        running = [name for name in climb.running if not self._passes(name, rung.until)]
         while begun < len(climb.members) and len(running) < beside:
             name = climb.members[begun]
             begun += 1
             if not self._passes(name, rung.until):
                 running.append(name)
-        self._climb = replace(climb, begun=begun)
+        self.climb = replace(climb, begun=begun, running=running)
         return running
 
     def _came(self, name: str) -> Json:
@@ -263,10 +273,10 @@ class _Turn:
 
     def _ordered(self) -> list[str]:
         """The members, best first, by what they had at the rung."""
-        if not self._climb.members:
+        if not self.climb.members:
             return []
-        until = self._rungs[self._climb.rung].until
-        standings = sorted(self._standing(name, until) for name in self._climb.members)
+        until = self._rungs[self.climb.rung].until
+        standings = sorted(self._standing(name, until) for name in self.climb.members)
         return [name for _, _, name in standings]
 
     def _standing(self, name: str, until: int) -> Standing:
@@ -278,36 +288,36 @@ class _Turn:
 
     def _compare(self, ordered: list[str], best: int) -> None:
         """Write down how the trials of the rung that has ended stand, for people."""
-        final = self._climb.rung + 1 == len(self._rungs)
+        final = self.climb.rung + 1 == len(self._rungs)
         for place, name in enumerate(ordered, 1):
-            trial, until = self._view.trials[name], self._rungs[self._climb.rung].until
+            trial, until = self._view.trials[name], self._rungs[self.climb.rung].until
             metric = metric_at(trial, until) if trial.history else None
             reports = min(until, trial.reports)
             self._compared.append(Compared(name, metric, reports, place, len(ordered), best, final=final))
 
     def _forget(self) -> None:
         """Who was through with the rung that has ended."""
-        for name in self._climb.members:
+        for name in self.climb.members:
             self._through.pop(name, None)
             if name in self._memory.values:
                 self._through[name] = None
 
     def _go_on(self, kept: list[str], ordered: list[str]) -> None:
         """These are the members of the next rung; the others are out."""
-        self._climb = replace(self._climb, rung=self._climb.rung + 1, begun=0, members=kept)
+        self.climb = replace(self.climb, rung=self.climb.rung + 1, begun=0, members=kept, running=[])
         stay = frozenset(kept)
         self._out += [name for name in ordered if name not in stay]
 
     def _next_bracket(self) -> None:
-        number, asked = self._climb.bracket + 1, self._climb.asked
+        number, asked = self.climb.bracket + 1, self.climb.asked
         self._rungs = self._bracket(number)
         if not self._rungs:
-            self._climb = Climb(number, -1, asked)
+            self.climb = Climb(number, -1, asked)
             return
         drawn, end = draws(self._course.problem), asked + self._rungs[0].trials
         new = [NewTrial(trial_name(i + 1), drawn[i]) for i in range(asked, end)]
         self._new += new
-        self._climb = Climb(number, 0, end, 0, [trial.id for trial in new])
+        self.climb = Climb(number, 0, end, 0, [trial.id for trial in new])
 
 
 def _last_bracket(course: Course, trials: int) -> tuple[int, int]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from planner.fixed import whole_instances
-from planner.forecast import Forecast, forecast_outline
-from planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
-from planner.profile import Z95, Profile
+from seerd.planner.fixed import whole_instances
+from seerd.planner.forecast import Forecast, forecast_outline
+from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
+from seerd.planner.profile import Z95, Profile
 
 SHRINK = 0.97
 LEAST = 0.05

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.halving import Course, Rung, halving
-from planner.model import Problem
-from planner.rungs import MAX_REPORTS
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.halving import Course, Rung, halving
+from seerd.planner.model import Problem
+from seerd.planner.rungs import MAX_REPORTS
 
 
 def most_brackets(resource: Fraction, eta: Fraction) -> int:

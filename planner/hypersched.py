@@ -23,13 +23,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from planner.asha import AtRandom, Search, Setting, policy, setting
-from planner.beside import items, real, text, whole
-from planner.memory import Json
-from planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
-from planner.ranking import rank
-from planner.rungs import rung_reports
-from planner.scaling import Scaling
+from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
+from seerd.planner.memory import Json
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
+from seerd.planner.ranking import rank
+from seerd.planner.recall import items, real, text, whole
+from seerd.planner.rungs import rung_reports
+from seerd.planner.scaling import Scaling
 
 WORTH = 1.1
 """A trial is given more GPUs if it gets at least so many times as far with them."""
@@ -136,7 +136,7 @@ class Stopwatch:
             seen = self._seen[run.number] = Seen(run.gpus)
         seen_s = run.since_s if seen.last is None else seen.last.at_s
         for report in reversed(_since(trial, seen_s)):
-            if run.ended_at is not None and report.epoch > run.ended_at:
+            if run.ended_at is not None and report.reports > run.ended_at:
                 break
             self._note(run, seen, report)
 
@@ -162,8 +162,8 @@ class Stopwatch:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
             heapq.heappush(self._counting, run.number)
-        elif seen.counts and report.epoch > seen.last.epoch:
-            each_s = (report.at_s - seen.last.at_s) / (report.epoch - seen.last.epoch)
+        elif seen.counts and report.reports > seen.last.reports:
+            each_s = (report.at_s - seen.last.at_s) / (report.reports - seen.last.reports)
             seen.reports_s.append(each_s * self._scaling.speed(run.gpus))
             insort(self._reports_s, seen.reports_s[-1])
         seen.last = report
@@ -284,7 +284,7 @@ class Schedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it was not by this version."""
+        """As it was remembered. Raises `ValueError` if it cannot have been."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}

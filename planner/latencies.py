@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.normal import above, below
-from planner.profile import Latency
+from seerd.planner.normal import above, below
+from seerd.planner.profile import Latency
 
 Samples = NDArray[np.float64]
 

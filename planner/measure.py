@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from planner.memory import Memory
-from planner.model import (
+from seerd.planner.memory import Memory
+from seerd.planner.model import (
     Allocation,
     Bracket,
     Group,
@@ -25,9 +25,9 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import highest, in_order, trial_name
-from planner.protocol import Policy
-from planner.recall import FORGOTTEN, Values, holding, number, recall, text, whole
+from seerd.planner.names import highest, in_order, trial_name
+from seerd.planner.protocol import Policy
+from seerd.planner.recall import FORGOTTEN, Values, holding, real, recall, text, whole
 
 VERSION = 1
 """Of what is remembered."""
@@ -100,8 +100,8 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
 
 
 def _read(values: Values) -> Progress:
-    since_s, ends_s = number(values, "since_s"), number(values, "ends_s")
-    return Progress(whole(values, "step"), text(values, "trial"), since_s, ends_s)
+    since_s, ends_s = real(values.get("since_s")), real(values.get("ends_s"))
+    return Progress(whole(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
 
 
 def _unbegun(view: View) -> Progress:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
 
-from planner.model import Problem
+from seerd.planner.model import Problem
 
 T = TypeVar("T")
 KEPT = 8

@@ -1,8 +1,8 @@
 """What a policy remembers from one question to the next: a flat value that the journal keeps with the plan.
 
-The one rule: nothing else is remembered. Whoever has a problem, a memory and a view can ask the next question, in another process or with
-another version; so a memory holds nothing that the view has, no generator's state (draws are numbered, see `planner.draws`) and no library's
-object.
+The one rule: nothing else is remembered. Whoever has a problem, a memory and a view can ask the
+next question, in another process or with another version; so a memory holds nothing that the view
+has, no generator's state (draws are numbered, see `seerd.planner.draws`) and no library's object.
 """
 
 from __future__ import annotations

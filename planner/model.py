@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from planner.scaling import LINEAR, Scaling
-from planner.space import Config, Space
+from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.space import Config, Space
 
 Mode = Literal["max", "min"]
 BillingKind = Literal["held", "rented"]
@@ -45,7 +45,7 @@ class PolicyParams:
     t_min_s                  shortest first round of clock-based policies
     trials                   how many configurations; None: as many as the policy's paper says, or as the limits allow
     min_reports, max_reports r and R of progress-based policies: reports until the first decision, and of a whole training
-    stage_gpus, stage_s      GPUs of each stage, as `planner.rubberband` chose them, and how long each should take; None: the same number
+    stage_gpus, stage_s      GPUs of each stage, as `seerd.planner.rubberband` chose them, and how long each should take; None: the same number
                              of GPUs all the time
     """
 
@@ -121,7 +121,7 @@ class ReportView(Protocol):
         """When it was made, seconds since the run began."""
 
     @property
-    def epoch(self) -> int:
+    def reports(self) -> int:
         """How many reports the trial had made with it."""
 
     @property
@@ -154,7 +154,7 @@ class TrialView(Protocol):
 
     @property
     def history(self) -> Sequence[ReportView]:
-        """Its reports, oldest first; epochs need not be without gaps."""
+        """Its reports, oldest first; their numbers need not be without gaps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,26 +5,26 @@ The one rule: who asks a policy has a problem in hand and comes through here.
 
 from __future__ import annotations
 
-from planner.asha import ASHA
-from planner.elastic_grid import E_GRID
-from planner.elastic_hyperband import E_HYPERBAND
-from planner.grid import GRID
-from planner.halving import SHA
-from planner.hyperband import HYPERBAND
-from planner.hypersched import HYPERSCHED
-from planner.measure import MEASURE
-from planner.memory import Memory
-from planner.model import Impossible, Outline, Plan, Problem, View
-from planner.protocol import Policy
-from planner.random_search import RANDOM
-from planner.seer import SEER
+from seerd.planner.asha import ASHA
+from seerd.planner.elastic_grid import E_GRID
+from seerd.planner.elastic_hyperband import E_HYPERBAND
+from seerd.planner.grid import GRID
+from seerd.planner.halving import SHA
+from seerd.planner.hyperband import HYPERBAND
+from seerd.planner.hypersched import HYPERSCHED
+from seerd.planner.measure import MEASURE
+from seerd.planner.memory import Memory
+from seerd.planner.model import Impossible, Outline, Plan, Problem, View
+from seerd.planner.protocol import Policy
+from seerd.planner.random_search import RANDOM
+from seerd.planner.seer import SEER
 
 __all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of"]
 
 
 def _bohb() -> Policy:
     """Imported when it is asked for: with it comes Optuna, which is an extra."""
-    from planner.bohb import BOHB
+    from seerd.planner.bohb import BOHB
 
     return BOHB
 

@@ -9,7 +9,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from planner.scaling import LINEAR, Scaling
+from seerd.planner.scaling import LINEAR, Scaling
 
 Z95 = 1.6448536269514722
 """The 95th percentile of the standard normal distribution."""

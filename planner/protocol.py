@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.memory import Memory
-from planner.model import Impossible, Outline, Plan, Problem, View
+from seerd.planner.memory import Memory
+from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ more, each on an equal share of them.
 
 from __future__ import annotations
 
-from planner.clocked import Round, Track, clocked
-from planner.fixed import fixed_cluster, whole_instances
-from planner.model import Impossible, Problem
+from seerd.planner.clocked import Round, Track, clocked
+from seerd.planner.fixed import fixed_cluster, whole_instances
+from seerd.planner.model import Impossible, Problem
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:

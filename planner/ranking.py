@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from planner.model import Compared, Mode, TrialView
+from seerd.planner.model import Compared, Mode, TrialView
 
 
 def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
@@ -30,8 +30,8 @@ def metric_at(trial: TrialView, reports: int) -> float | None:
     """The metric of its report number `reports`; if that is missing, of the nearest one, the earlier of two."""
     after = None
     for report in reversed(trial.history):
-        if report.epoch <= reports:
-            nearer = after is not None and after.epoch - reports < reports - report.epoch
+        if report.reports <= reports:
+            nearer = after is not None and after.reports - reports < reports - report.reports
             return after.metric if after is not None and nearer else report.metric
         after = report
     return None if after is None else after.metric

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
-from planner.memory import Json, Memory
+from seerd.planner.memory import Json, Memory
 
 T = TypeVar("T")
 Values = Mapping[str, Json]
@@ -18,17 +18,16 @@ FORGOTTEN = "what the policy remembered of this run is not known to this version
 """The note of a plan that takes a run up without a memory of it."""
 
 
-class UnreadableError(Exception):
-    """A value is missing, or is not of the type that this version writes."""
-
-
 def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | None:
-    """What `read` makes of the values; None if they are of another version, or cannot be read."""
+    """What `read` makes of the values.
+
+    None if they are of another version, or `read` raises `ValueError`, as all that follows here.
+    """
     if memory.values.get("version") != version:
         return None
     try:
         return read(memory.values)
-    except UnreadableError:
+    except ValueError:
         return None
 
 
@@ -49,33 +48,36 @@ def _same(one: Json, other: Json) -> bool:
     return one is other or one == other
 
 
-def whole(values: Values, key: str) -> int:
-    """A whole number."""
-    value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UnreadableError(key)
+def whole(value: Json, least: int, most: int | None = None) -> int:
+    """An integer of this range."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        raise ValueError(value)
     return value
 
 
-def number(values: Values, key: str) -> float:
+def real(value: Json) -> float:
     """Any number."""
-    value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnreadableError(key)
-    return float(value)
+    if type(value) not in (int, float):
+        raise ValueError(value)
+    return float(cast("float", value))
 
 
-def text(values: Values, key: str) -> str:
+def text(value: Json) -> str:
     """A text."""
-    value = values.get(key)
     if not isinstance(value, str):
-        raise UnreadableError(key)
+        raise ValueError(value)
     return value
 
 
-def names(values: Values, key: str) -> list[str]:
-    """Ids of trials, in their order."""
-    value = values.get(key)
+def items(value: Json, count: int) -> list[Json]:
+    """A list of so many values."""
+    if not isinstance(value, list) or len(value) != count:
+        raise ValueError(value)
+    return value
+
+
+def texts(value: Json) -> list[str]:
+    """A list of texts, however many."""
     if not isinstance(value, list) or not set(map(type, value)) <= {str}:
-        raise UnreadableError(key)
+        raise ValueError(value)
     return cast("list[str]", value)

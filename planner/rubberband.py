@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from planner.allocations import Figures, Terms
-from planner.forecast import Forecast, forecast_stages
-from planner.frontier import WIDTH, Aim, search
-from planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
-from planner.model import ClusterFacts
-from planner.profile import Profile
-from planner.stages import WorkStage, halving_rungs
+from seerd.planner.allocations import Figures, Terms
+from seerd.planner.forecast import Forecast, forecast_stages
+from seerd.planner.frontier import WIDTH, Aim, search
+from seerd.planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
+from seerd.planner.model import ClusterFacts
+from seerd.planner.profile import Profile
+from seerd.planner.stages import WorkStage, halving_rungs
 
 SCOUTS = 60
 """Width of the first search, whose plan bounds the second."""

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.beside import items, whole
-from planner.memory import Json
-from planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
-from planner.ranking import Standing, metric_at, standing
+from seerd.planner.memory import Json
+from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
+from seerd.planner.ranking import Standing, metric_at, standing
+from seerd.planner.recall import items, whole
 
 MAX_REPORTS = 256
 """R, unless the person says how long a whole training is."""

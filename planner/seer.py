@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, islice
 
-from planner.draws import draws
-from planner.memo import per_problem
-from planner.memory import Memory
-from planner.model import (
+from seerd.planner.draws import draws
+from seerd.planner.memo import per_problem
+from seerd.planner.memory import Memory
+from seerd.planner.model import (
     Allocation,
     Bracket,
     Compared,
@@ -34,10 +34,10 @@ from planner.model import (
     Stage,
     View,
 )
-from planner.names import trial_name
-from planner.protocol import Policy
-from planner.ranking import compared, rank
-from planner.recall import FORGOTTEN, Values, holding, names, recall, whole
+from seerd.planner.names import trial_name
+from seerd.planner.protocol import Policy
+from seerd.planner.ranking import compared, rank
+from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
 
 VERSION = 1
 """Of what is remembered."""
@@ -347,7 +347,7 @@ def _before(problem: Problem, made: Schedule, walls: int, memory: Memory, view: 
 
 
 def _read(values: Values) -> Dealt:
-    return Dealt(whole(values, "stage"), names(values, "order"))
+    return Dealt(whole(values.get("stage"), 0), texts(values.get("order")))
 
 
 def _written(dealt: Dealt) -> Values:

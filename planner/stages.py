@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.model import Group
+from seerd.planner.model import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,20 @@
-"""seerd: elastic hyperparameter tuning under a deadline and a budget. In a training script: `trial = seerd.trial()`."""
+"""seerd: elastic hyperparameter tuning under a deadline and a budget.
 
-from seerd.trial import Batch, Trial, trial
+In a training script: `trial = seerd.trial()`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seerd.training import Batch, Trial, trial
 
 __all__ = ["Batch", "Trial", "trial"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the training side when a script asks for it: the agent and the command line do not."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from seerd import training
+
+    return getattr(training, name)

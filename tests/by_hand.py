@@ -5,7 +5,6 @@ The one rule: what is returned is all that was decided, of the event and of the 
 
 from __future__ import annotations
 
-from planner.model import View
 from seerd.core.asking import Asking, outlined
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision, enact
@@ -14,6 +13,7 @@ from seerd.core.plans import Order
 from seerd.core.reconcile import reconcile
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, step, unfinished
+from seerd.planner.model import View
 
 
 def begun(facts: RunFacts) -> State:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from tests.rig.fixtures import rig, session_rig
 
 __all__ = ["rig", "session_rig"]

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from seerd import profiles
-from seerd.facts import Machine
-from seerd.measured import Measured
-from seerd.spec import load_spec
+from seerd.planning import profiles
+from seerd.planning.facts import Machine
+from seerd.planning.measured import Measured
+from seerd.spec.spec import load_spec
 from tests.rig import Rig, RigInstance
 from tests.rig.guest import client
 
@@ -207,7 +207,7 @@ class Coordinator:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         environment |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", **self.rig.env}
         environment |= {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": path}
-        command = [sys.executable, "-c", "import cli; cli.main()", *args]
+        command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
         process = subprocess.Popen(command, env=environment, text=True, cwd=self._folder, **streams)
         self._processes.append(process)
         return process

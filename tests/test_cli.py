@@ -53,7 +53,7 @@ class Seerd:
         self.spec.write_text(SPEC.format(env=env, t_min=t_min, deadline=deadline, budget=budget))
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", "import cli; cli.main()", *args]
+        command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
         environment = {**os.environ, "SEERD_HOME": str(self.home), "COLUMNS": "100"}
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=self.folder)
@@ -344,7 +344,9 @@ def test_plan_gives_the_paper_s_example(seerd: Seerd) -> None:
 
 def test_help_is_instant() -> None:
     began = psutil.Process().cpu_times()
-    subprocess.run([sys.executable, "-c", "import cli; cli.main()", "--help"], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", "from seerd import cli; cli.main()", "--help"], check=True, capture_output=True
+    )
     ended = psutil.Process().cpu_times()
     assert ended.children_user + ended.children_system - began.children_user - began.children_system < 0.5
 

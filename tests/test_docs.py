@@ -16,20 +16,20 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import cli
-from planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
-from planner.policy import POLICIES
-from seerd import show
-from seerd.facts import Machine
-from seerd.planning import others, plan_for
-from seerd.planshow import plan_json
+from seerd import cli
+from seerd.commands.simulate import Asked, make
+from seerd.commands.study import Study, row_json, rows
+from seerd.planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
+from seerd.planner.policy import POLICIES
+from seerd.planning.facts import Machine
+from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
-from seerd.spec import load_spec
-from seerd.spec_reader import CLUSTER_KEYS, SECTIONS
-from seerd.studies import Asked, make
-from seerd.study import Study, row_json, rows
-from seerd.studyview import study_view
+from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.spec import load_spec
+from seerd.view import run_json
+from seerd.view.plan_json import plan_json
+from seerd.view.study_table import study_view
 from tests.sim.hand import IDEAL, curves, limits, play, profile
 from tests.sim.hand import planned as planned_by_hand
 
@@ -203,7 +203,7 @@ def test_the_snippet_that_records_curves_records_them(tmp_path: Path, monkeypatc
     page = (ROOT / "docs" / "simulate.md").read_text()
     snippet = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert snippet is not None
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(show.details(state, "done"))))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(run_json.details(state, "done"))))
     monkeypatch.setattr(sys, "argv", ["record.py", str(tmp_path / "curves.npz")])
     exec(snippet[1], {})
     found = load_curves(tmp_path / "curves.npz")

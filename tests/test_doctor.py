@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from seerd import doctor
-from seerd.doctor.ec2 import clock
-from seerd.doctor.finding import Finding, exit_code, findings_json
-from seerd.doctor.network import access, among
+from seerd.commands import doctor
+from seerd.commands.doctor.ec2 import clock
+from seerd.commands.doctor.finding import Finding, exit_code, findings_json
+from seerd.commands.doctor.network import access, among
 from seerd.shell.aws.network import Group, Rule
 from seerd.shell.aws.policy import Needs, partition, policy
 from seerd.shell.aws.rights import denied_action
@@ -323,7 +323,7 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
     def seerd(*args: str, code: int) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "import cli; cli.main()", "doctor", str(ill.spec), *args],
+            [sys.executable, "-c", "from seerd import cli; cli.main()", "doctor", str(ill.spec), *args],
             env={**os.environ, "SEERD_HOME": str(ill.home.path)},
             cwd=ROOT,
             check=False,

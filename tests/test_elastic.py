@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from planner.clouds import assumed
-from planner.model import ClusterFacts
-from planner.profile import Profile
-from planner.scaling import BUNDLED
 from seerd.core.events import RunFacts
-from seerd.elastic import Minimize, elastic_plan
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import Planned
+from seerd.planner.clouds import assumed
+from seerd.planner.model import ClusterFacts
+from seerd.planner.profile import Profile
+from seerd.planner.scaling import BUNDLED
+from seerd.planning.elastic import Minimize, elastic_plan
+from seerd.planning.planned import Planned
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World
-from seerd.spec import Spec, load_spec
+from seerd.spec.spec import Spec, load_spec
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
 SPEC = """

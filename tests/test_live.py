@@ -9,16 +9,16 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.core.state import State
-from seerd.live import view
-from seerd.plain import line_of
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.sparkline import sparkline
-from seerd.summary import summary
+from seerd.view.live import view
+from seerd.view.plain import line_of
+from seerd.view.sparkline import sparkline
+from seerd.view.summary import summary
 
 MakeFacts = Callable[..., RunFacts]
 

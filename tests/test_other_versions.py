@@ -19,16 +19,12 @@ from typing import Any
 
 import pytest
 
-import planner.asha
-import planner.draws
-import planner.halving
-import planner.ranking
-import planner.rungs
-import planner.seer
-from planner.memo import per_problem
-from planner.policy import POLICIES
-from planner.space import Config
-from seerd import show
+import seerd.planner.asha
+import seerd.planner.draws
+import seerd.planner.halving
+import seerd.planner.ranking
+import seerd.planner.rungs
+import seerd.planner.seer
 from seerd.core import aiming
 from seerd.core.commands import StartTrial, StopTrial, Terminate
 from seerd.core.events import RunFacts, RunResumed
@@ -36,8 +32,12 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.placement import place
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State
+from seerd.planner.memo import per_problem
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from seerd.view import run_json
 from tests.test_cli import Seerd, assert_model, seerd
 
 __all__ = ["seerd"]
@@ -50,16 +50,16 @@ KILLED_S = 25.0
 
 
 def sampling(patch: pytest.MonkeyPatch) -> Rules:
-    other = per_problem(lambda problem: planner.draws.Draws(problem, random.Random("other")))
-    for module in (planner.asha, planner.halving):
+    other = per_problem(lambda problem: seerd.planner.draws.Draws(problem, random.Random("other")))
+    for module in (seerd.planner.asha, seerd.planner.halving):
         patch.setattr(module, "draws", other)
     return RULES
 
 
 def promotion(patch: pytest.MonkeyPatch) -> Rules:
-    patch.setattr(planner.rungs.Rung, "among_the_best", lambda rung, place, eta: True)
-    worst_first = planner.ranking.rank
-    patch.setattr(planner.seer, "rank", lambda trials, mode: worst_first(trials, mode)[::-1])
+    patch.setattr(seerd.planner.rungs.Rung, "among_the_best", lambda rung, place, eta: True)
+    worst_first = seerd.planner.ranking.rank
+    patch.setattr(seerd.planner.seer, "rank", lambda trials, mode: worst_first(trials, mode)[::-1])
     return RULES
 
 
@@ -120,7 +120,12 @@ def killed(facts: MakeFacts, policy: str) -> World:
 
 def said(state: State) -> str:
     """What the reading commands print as JSON, but for forecasts of what is not over."""
-    told = [show.result(state, "read"), show.details(state, "read"), show.ledger(state, state.now), show.best(state)]
+    told = [
+        run_json.result(state, "read"),
+        run_json.details(state, "read"),
+        run_json.ledger(state, state.now),
+        run_json.best(state),
+    ]
     if not state.finished:
         told[2].pop("committed_gpu_min")
     return json.dumps(told)
@@ -160,7 +165,7 @@ def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alte
     assert world.fleet.held_gpu_s <= budget_gpu_s(state)
     assert state.result.published is not None
     for trial in state.trials.values():
-        assert all(one.epoch < other.epoch for one, other in pairwise(trial.history)), "nothing is trained twice"
+        assert all(one.reports < other.reports for one, other in pairwise(trial.history)), "nothing is trained twice"
 
 
 OTHERWISE = {"PYTHONPATH": os.pathsep.join([str(ANOTHER), str(ROOT)]), "SEERD_SPEAKS": "99"}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.space import Config
 from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
@@ -22,9 +21,10 @@ from seerd.core.events import (
 )
 from seerd.core.state import new_state
 from seerd.core.step import follow
-from seerd.plain import config_text, gpus_text, line_of, printable
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from seerd.view.plain import config_text, gpus_text, line_of, printable
 from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]
@@ -133,7 +133,7 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
 
 
 def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, most_epochs=1))
+    world = World(facts(), Behaviour(metric=curve, most_reports=1))
     world.begin()
     while not any(isinstance(event, TrialStarted) for event, _ in world.journal):
         world.turn()

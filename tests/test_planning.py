@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from planner.clouds import EC2, JOB, assumed
-from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
-from planner.policy import POLICIES, outline_of
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.space import Parameter, Space
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import others, plan_for
-from seerd.planshow import plan_json
-from seerd.planview import plan_view
+from seerd.planner.clouds import EC2, JOB, assumed
+from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
+from seerd.planner.policy import POLICIES, outline_of
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.space import Parameter, Space
+from seerd.planning.planned import others, plan_for
+from seerd.view.plan_json import plan_json
+from seerd.view.plan_table import plan_view
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)

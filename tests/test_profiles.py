@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.profile import NONE
 from seerd.core.commands import Launch, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceReady,
@@ -19,10 +18,21 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
-from seerd.facts import Machine
-from seerd.measured import Measured, measured
-from seerd.profiles import Kept, Target, instance_types, keep, kept_of, load_profile, path_of, profile_of, target_of
-from seerd.spec import Spec, load_spec
+from seerd.planner.profile import NONE
+from seerd.planning.facts import Machine
+from seerd.planning.measured import Measured, measured
+from seerd.planning.profiles import (
+    Kept,
+    Target,
+    instance_types,
+    keep,
+    kept_of,
+    load_profile,
+    path_of,
+    profile_of,
+    target_of,
+)
+from seerd.spec.spec import Spec, load_spec
 
 CPU = Machine(0, 16)
 CUDA = Machine(8, 96, "NVIDIA H200")
@@ -145,10 +155,10 @@ class Tape:
         self.entries.append((kind(at=at, **common, **fields), list(commands)))
 
     def report(self, at: float, epoch: int, *commands: object) -> None:
-        self.event(TrialReported, at, *commands, epoch=epoch, metric=0.0, unit_s=0.0)
+        self.event(TrialReported, at, *commands, reports=epoch, metric=0.0, unit_s=0.0)
 
     def saved(self, at: float, epoch: int, size: int = 10) -> None:
-        fields = {"name": "n", "epoch": epoch, "metric": 0.0, "sha256": "", "size": size, "save_s": 0.25}
+        fields = {"name": "n", "reports": epoch, "metric": 0.0, "sha256": "", "size": size, "save_s": 0.25}
         self.event(TrialCheckpointed, at, **fields)
 
 
@@ -158,7 +168,7 @@ def tape() -> Tape:
     start = StartTrial(id="2.0", trial="t", attempt=1, instance="i", gpus=(0, 1), config={}, seed=1, checkpoints=())
     made.event(TrialStarted, 0.0, launch, pid=1)
     made.event(InstanceReady, 30.0, start, command="1.0", instance="i", gpus=2, running_since=20.0)
-    made.event(TrialTraining, 35.0, epoch=0)
+    made.event(TrialTraining, 35.0, reports=0)
     return made
 
 

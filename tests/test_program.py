@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seerd.program import why_not
+from seerd.spec.program import why_not
 
 SEARCH = "/usr/local/bin:/usr/bin:/bin"
 

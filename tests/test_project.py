@@ -18,8 +18,8 @@ import pytest
 import typer
 import yaml
 
-import cli
-from agent.protocol import VERSION as PROTOCOL
+from seerd import cli
+from seerd.agent.protocol import VERSION as PROTOCOL
 from seerd.core.codec import FORMAT
 from seerd.version import VERSION
 

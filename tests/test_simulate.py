@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-import cli
+from seerd import cli
 
 FEW = ("--deadline", "15m", "--budget", "120gpu-min", "--seeds", "2", "--policies", "seer,asha,random")
 LONG = ("--deadline", "1h", "--budget", "960gpu-min", "--seeds", "400", "--policies", "asha")
@@ -47,7 +47,7 @@ def spec(tmp_path: Path) -> Path:
 
 def start(*args: object, before: str = "", **more: object) -> subprocess.Popen[bytes]:
     """A real process, its two outputs apart."""
-    command = [sys.executable, "-c", f"{before}\nimport cli; cli.main()", "simulate", *map(str, args)]
+    command = [sys.executable, "-c", f"{before}\nfrom seerd import cli; cli.main()", "simulate", *map(str, args)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
     return subprocess.Popen(command, cwd=Path(cli.__file__).parent, **pipes)  # type: ignore[call-overload,no-any-return]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.space import Parameter
 from seerd.errors import SpecError, UsageError
-from seerd.spec import Spec, load_spec, require_limits
+from seerd.planner.space import Parameter
+from seerd.spec.spec import Spec, load_spec, require_limits
 
 GOOD = """
 name = "cifar10-resnet18"

@@ -11,7 +11,7 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.summary import summary
+from seerd.view.summary import summary
 from tests.conftest import small_facts
 
 
@@ -37,10 +37,10 @@ def test_reports_without_a_checkpoint_are_named() -> None:
 
 def test_nobody_is_sent_back_to_a_run_whose_deadline_has_passed() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
-    state.ending, deadline_s = "interrupted", state.facts.problem.limits.deadline_s
-    state.now = deadline_s - 1
+    state.end.status, deadline_s = "interrupted", state.facts.problem.limits.deadline_s
+    state.clock.now = deadline_s - 1
     assert "go on with: seerd resume" in told(state)
-    state.now = deadline_s + 1
+    state.clock.now = deadline_s + 1
     assert "go on with" not in told(state)
     assert "take the model with: seerd best" in told(state)
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd import sweep
+from seerd.commands import sweep
+from seerd.commands.sweep import QUIET_S, Known, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sweep import QUIET_S, Known, decide, known_run
 from tests.rig import Rig, guest
 
 ROOT = Path(__file__).parent.parent
@@ -127,7 +127,7 @@ def home(tmp_path: Path) -> Home:
 
 def seerd(rig: Rig, home: Home, *args: str, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "import cli; cli.main()", *args],
+        [sys.executable, "-c", "from seerd import cli; cli.main()", *args],
         env={**os.environ, **rig.env, "SEERD_HOME": str(home.path), "COLUMNS": "200"},
         cwd=ROOT,
         check=False,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from planner.clouds import JOB, assumed
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
-from seerd.commandline import tell
-from seerd.planning import others, plan_for
-from seerd.planshow import plan_json
-from seerd.planview import plan_view
-from seerd.tables import ledger_table, runs_table
+from seerd.commands.common import tell
+from seerd.planner.clouds import JOB, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
+from seerd.planning.planned import others, plan_for
+from seerd.view.plan_json import plan_json
+from seerd.view.plan_table import plan_view
+from seerd.view.tables import ledger_table, runs_table
 
 RUN = "imagenet-resnet50-on-spot-instances-20261122-005956-37fb"
 

@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.trial import Batch, Trial, _write_checkpoint
+from seerd.training import Batch, Trial, _write_checkpoint
 
 ROOT = Path(__file__).parent.parent
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.model import View
 from seerd.core.aiming import derive
 from seerd.core.asking import Answer, Asking, why
 from seerd.core.commands import AskPolicy
@@ -19,6 +18,7 @@ from seerd.core.plans import Order
 from seerd.core.state import Agenda, State
 from seerd.core.step import decisions, follow, take
 from seerd.core.verdicts import Closing, Declined
+from seerd.planner.model import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
     for place, was in enumerate(recorded):
         now = next(deciding, None)
         if now != was:
-            return _go_on(state, recorded[place:], Difference(state.seq, was, now))
+            return _go_on(state, recorded[place:], Difference(state.clock.seq, was, now))
     more = next(deciding, None)
-    return None if more is None else _go_on(state, (), Difference(state.seq, None, more))
+    return None if more is None else _go_on(state, (), Difference(state.clock.seq, None, more))
 
 
 def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference) -> Difference:
@@ -89,7 +89,7 @@ class AskingAgain:
         plan = state.plan
         if plan.question is None or not asked:
             return
-        self._question, self._seq = plan.question, state.seq
+        self._question, self._seq = plan.question, state.clock.seq
         if self._answer is not None:  # to a question whose outcome nobody has heard of
             self._asking = None
         try:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from planner.model import ClusterFacts
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.placement import Assignment, Demand, Node, place
 from seerd.core.state import Agenda, Aims, State, Trial
 from seerd.core.waiting import Waiting
+from seerd.planner.model import ClusterFacts
 
 
 def aim_all(state: State) -> None:

@@ -7,6 +7,7 @@ never was true is a mistake, and nothing of the answer is taken.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from math import isfinite
@@ -45,14 +46,13 @@ def _mistake(state: State, change: PlanChange) -> str | None:
 
 
 def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
-    new = [one.trial for one in change.new]
-    known = state.trials.keys() | set(new)
-    for name in new:
-        if name in state.trials or new.count(name) > 1:
+    new = Counter(one.trial for one in change.new)
+    for name, times in new.items():
+        if name in state.trials or times > 1:
             yield f"it asks for {name} as a new trial, and there is one"
     named = [*change.gone, *change.eliminated, *(put.trial for put in change.put)]
     for name in named:
-        if name not in known:
+        if name not in state.trials and name not in new:
             yield f"it names {name}, and there is no such trial"
     yield from _wrong_values(change)
     for put in change.put:

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from planner.memory import Memory
-from planner.model import Impossible, Plan, Problem, View
 from seerd.core.events import RunFacts
 from seerd.core.plans import Order, PlanChange, difference
+from seerd.planner.memory import Memory
+from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 MOST_TOLD = 2000
@@ -24,7 +24,7 @@ MOST_TOLD = 2000
 class Answer(msgspec.Struct, frozen=True):
     """What the policy wants, and what it will remember: both by how they differ from before.
 
-    memory  see `planner.memory.Memory.changes`. JSON, of which msgspec has no type
+    memory  see `seerd.planner.memory.Memory.changes`. JSON, of which msgspec has no type
     """
 
     plan: PlanChange
@@ -43,12 +43,24 @@ def outlined(facts: RunFacts) -> RunFacts:
     """With the outline of the run's policy, if it was not given. Raises `ImpossibleRunError`."""
     if facts.outline is not None:
         return facts
-    from planner.policy import outline_of
+    from seerd.planner.policy import outline_of
 
     outline = outline_of(facts.problem)
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)
     return msgspec.structs.replace(facts, outline=outline)
+
+
+def lacking(facts: RunFacts) -> Outline | None:
+    """The outline of a run of format 1, which did not record it. None if it is recorded, or the
+    policy has none; if that is because the policy fails, it will say so when it is asked for a plan.
+    """
+    if facts.outline is not None:
+        return None
+    try:
+        return outlined(facts).outline
+    except Exception:  # noqa: BLE001 - a policy is anybody's code
+        return None
 
 
 class Asking:
@@ -84,7 +96,7 @@ class Asking:
 
 def default_plan() -> PlanFunction:
     """Imported when it is asked for: with it come all policies."""
-    from planner.policy import plan_of
+    from seerd.planner.policy import plan_of
 
     asked: PlanFunction = plan_of
     return asked

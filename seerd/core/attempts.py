@@ -140,7 +140,7 @@ def _conclude(state: State, trial: Trial) -> None:
     trial.told, trial.ends = {}, {}
     trial.stalls, trial.hung = {}, False
     trial.waits, trial.slow = {}, {}
-    state.holding -= 1
+    state.fleet.holding -= 1
     guilty = _guilty(ends)
     told = guilty or first
     trial.tail = trial.tail if told.tail is None else told.tail

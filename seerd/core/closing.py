@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.model import ClusterFacts
 from seerd.core.rules import RULES, Rules
+from seerd.planner.model import ClusterFacts
 
 
 def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from planner.space import Value
+from seerd.planner.space import Value
 
 Status = Literal["done", "deadline", "budget", "interrupted", "failed"]
 """done: the plan was carried out; deadline, budget: that limit ended it; interrupted: the person

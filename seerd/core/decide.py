@@ -29,7 +29,7 @@ def decide(state: State) -> Iterator[AnyVerdict]:
     state.agenda.hold = False
     if state.phase is RunPhase.RUNNING:
         yield from _run_on(state, woken)
-    if state.phase is RunPhase.CLOSING and (state.holding == 0 or (woken and _too_late(state))):
+    if state.phase is RunPhase.CLOSING and (state.fleet.holding == 0 or (woken and _too_late(state))):
         yield Releasing()
 
 
@@ -85,7 +85,7 @@ def promises(state: State) -> Iterator[Promised]:
     if (
         state.phase is RunPhase.RUNNING
         and not state.facts.cluster.instant
-        and (told := promise(state)) != state.promised
+        and (told := promise(state)) != state.end.promised
     ):
         yield told
 
@@ -102,8 +102,8 @@ def _drop_ended(state: State) -> None:
 
 
 def _ending(state: State, woken: bool) -> Ending | None:
-    if state.ending is not None:
-        return state.ending, "person"
+    if state.end.status is not None:
+        return state.end.status, "person"
     if woken and (found := _limit_reached(state)) is not None:
         return found
     if state.fleet.live:
@@ -178,4 +178,4 @@ def _too_late(state: State) -> bool:
     """Attempts that are still there did not end when they should have: their instances are given
     back as they are.
     """
-    return state.close_by is not None and state.now >= state.close_by
+    return state.end.close_by is not None and state.now >= state.end.close_by

@@ -57,7 +57,7 @@ def enact(state: State, decision: AnyDecision) -> None:
     """Write it down. A command counts as under way from now on."""
     _ENACT[type(decision)](state, decision)
     if isinstance(decision, Command):
-        state.given += 1
+        state.clock.given += 1
 
 
 # ------------------------------------------------------------ the plan
@@ -76,7 +76,7 @@ def _adopted(state: State, verdict: Adopted) -> None:
     plan.answer, plan.failures, plan.last = None, 0, change
     _remember(plan, memory)
     if change.note:
-        state.notes.append(change.note)
+        state.result.notes.append(change.note)
     for new in change.new:
         seed = (state.facts.problem.params.seed * 1_000_003 + len(state.trials)) % 2**31
         state.trials[new.trial] = Trial(new.trial, new.config, seed)
@@ -130,7 +130,7 @@ def _declined(state: State, verdict: Declined) -> None:
     plan = state.plan
     plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
     if verdict.failures == 1:
-        state.notes.append(f"the policy gave no plan that can be used: {verdict.why}; the last one stands")
+        state.result.notes.append(f"the policy gave no plan that can be used: {verdict.why}; the last one stands")
 
 
 def _assumed(state: State, verdict: Assumed) -> None:
@@ -151,7 +151,7 @@ def _start(state: State, command: StartTrial) -> None:
     trial.held = (Slots(command.instance, command.gpus), *(Slots(node, gpus) for node, gpus in command.beside))
     trial.start_command = command.id
     trial.stopped = None
-    state.holding += 1
+    state.fleet.holding += 1
     for slots in trial.held:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
     if state.facts.cluster.billing == "held":
@@ -189,7 +189,7 @@ def _slow(state: State, verdict: Slow) -> None:
     trial = state.trials[verdict.trial]
     trial.slow[verdict.rank] = state.now
     trial.note = verdict.detail
-    state.notes.append(verdict.detail)
+    state.result.notes.append(verdict.detail)
 
 
 def _eliminated(state: State, verdict: Eliminated) -> None:
@@ -238,7 +238,7 @@ def _held_back(state: State, verdict: HeldBack) -> None:
 
 
 def _promised(state: State, verdict: Promised) -> None:
-    state.promised = verdict
+    state.end.promised = verdict
 
 
 # ------------------------------------------------------------ the run
@@ -248,7 +248,8 @@ def _closing(state: State, verdict: Closing) -> None:
     """Every trial saves and exits; nothing new is started, and no answer of the policy is waited
     for.
     """
-    state.close_by, state.ending, state.why = verdict.by_s, verdict.status, verdict.why
+    end = state.end
+    end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
     state.go(RunPhase.CLOSING)
     plan = state.plan
     state.under_way.pop(plan.question or "", None)
@@ -273,13 +274,12 @@ def _publish(state: State, command: Publish) -> None:
 
 def _finish(state: State, command: Finish) -> None:
     state.go(RunPhase.OVER)
-    state.finished = True
 
 
 def _set_timer(state: State, command: SetTimer) -> None:
-    if state.timer is not None:
-        state.under_way.pop(state.timer.id, None)
-    state.timer = command
+    if state.clock.timer is not None:
+        state.under_way.pop(state.clock.timer.id, None)
+    state.clock.timer = command
     state.under_way[command.id] = command
 
 

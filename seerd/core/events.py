@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from planner.model import ClusterFacts, Mode, Outline, Problem
 from seerd.core.plans import PlanChange
+from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
@@ -24,10 +24,13 @@ Guide, Spot Instance interruption notices); unhealthy: its agent has found that 
 any more.
 """
 
+IN_JOURNALS = {"reports": "epoch"}
+"""What a field is called where it is written down: journals of older versions are read as they are."""
+
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is decided about a run before it begins. `outline`: the whole run as it would
-    go ideally; None: format 1 does not say.
+    go ideally; None: format 1 does not say, until the run is resumed.
     """
 
     run: str
@@ -39,7 +42,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outline: Outline | None = None
 
 
-class Saved(Struct, frozen=True, kw_only=True):
+class Saved(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any
     more.
     """
@@ -47,7 +50,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     trial: str
     attempt: int
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int
@@ -68,12 +71,13 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     """The first event after a restart of the daemon: what was found. Instances that are not `alive`
     are gone: since when, as far as their cloud tells, is in `ended`; what their trials had put into
-    the store, unheard, in `saved`.
+    the store, unheard, in `saved`; and the `outline` of a run that did not say it.
     """
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
     saved: tuple[Saved, ...] = ()
+    outline: Outline | None = None
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
@@ -189,33 +193,33 @@ class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
     pid: int
 
 
-class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training"):
-    """The attempt reached its training loop, with `epoch` reports restored."""
+class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS):
+    """The attempt reached its training loop, with so many `reports` restored."""
 
     trial: str
     attempt: int
-    epoch: int
+    reports: int
 
 
-class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported"):
+class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS):
     """A report. `metric` is None if it was NaN or infinite. `unit_s`: see
-    `agent.protocol.Reported`.
+    `seerd.agent.protocol.Reported`.
     """
 
     trial: str
     attempt: int
-    epoch: int
+    reports: int
     metric: float | None
     unit_s: float
 
 
-class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed"):
+class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS):
     """A checkpoint is confirmed: whole, checksummed, in the store."""
 
     trial: str
     attempt: int
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int

@@ -148,7 +148,7 @@ def _kill(state: State, command: StopTrial) -> Iterator[AnyDecision]:
     attempt, or because the trial was out.
     """
     trial = state.trials[command.trial]
-    if state.hard or trial.broken:
+    if state.end.hard or trial.broken:
         yield command
     elif hangs(trial):
         yield msgspec.structs.replace(command, why="hung")
@@ -170,10 +170,10 @@ def _missing(state: State) -> Iterator[AnyVerdict]:
 
 def _gone_by(state: State) -> float:
     """When whatever a dead daemon had left behind had let go at the latest."""
-    if state.close_by is not None:
-        return max(state.heard_at, state.close_by + terminate_s(state))
-    by_lease = state.heard_at + lease_s(state, state.heard_at) + release_s(state)
-    return min(by_lease, max(state.heard_at, limit_at(state) + release_s(state)))
+    if state.end.close_by is not None:
+        return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
+    by_lease = state.clock.heard_at + lease_s(state, state.clock.heard_at) + release_s(state)
+    return min(by_lease, max(state.clock.heard_at, limit_at(state) + release_s(state)))
 
 
 def _closes(state: State, event: AnyEvent) -> bool:
@@ -185,7 +185,7 @@ def _closes(state: State, event: AnyEvent) -> bool:
 
 def _closing(state: State, status: Status | None) -> Closing:
     if status is None:
-        status = state.ending or ("deadline" if state.now >= close_at(state) else "budget")
+        status = state.end.status or ("deadline" if state.now >= close_at(state) else "budget")
     exhausted_s = exhausted_at(state)
     return Closing(
         status=status,

@@ -18,7 +18,7 @@ def incumbent(state: State) -> Incumbent | None:
         for checkpoint in trial.checkpoints:
             if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable:
                 continue
-            worth = trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.epoch
+            worth = trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.reports
             if best is None or worth > best[0]:
                 best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
     return best[1] if best else None

@@ -2,7 +2,7 @@
 simulation and after every replay.
 
 The one rule: a property is a sentence that a person can check against DESIGN part 3, and code that
-says where it is broken.
+says where it is broken. Each belongs to one of the things that a state is made of, see `CHECKS_OF`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from seerd.core.commands import Publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import LIVE, THERE, State
+from seerd.core.state import GONE, LIVE, THERE, State
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
 EPSILON_S = 1e-6
@@ -49,9 +50,6 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
     for trial in state.trials.values():
         if (trial.phase in HOLDING) != (trial.held is not None):
             yield f"{trial.id} is {trial.phase} and holds {trial.held}"
-    holding = sum(trial.held is not None for trial in state.trials.values())
-    if holding != state.holding:
-        yield f"{holding} trials hold GPUs, {state.holding} are counted"
 
 
 def what_is_held_is_paid(state: State) -> Iterator[str]:
@@ -64,14 +62,18 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
 
-def instances_are_counted(state: State) -> Iterator[str]:
-    """The number of live instances that is kept is theirs."""
-    live = sum(instance.phase in LIVE for instance in state.fleet.instances.values())
-    if live != state.fleet.live:
-        yield f"{live} instances are live, {state.fleet.live} are counted"
-    leaving = sum(instance.phase is InstancePhase.LEAVING for instance in state.fleet.instances.values())
-    if leaving != state.fleet.leaving:
-        yield f"{leaving} instances are leaving, {state.fleet.leaving} are counted"
+def what_is_counted_is_there(state: State) -> Iterator[str]:
+    """Every number that the fleet keeps is what a recount gives."""
+    fleet, phases = state.fleet, [instance.phase for instance in state.fleet.instances.values()]
+    recount = {
+        "live": sum(phase in LIVE for phase in phases),
+        "leaving": phases.count(InstancePhase.LEAVING),
+        "present": sum(phase not in GONE for phase in phases),
+        "holding": sum(trial.held is not None for trial in state.trials.values()),
+    }
+    for name, there in recount.items():
+        if getattr(fleet, name) != there:
+            yield f"{there} are {name}, {getattr(fleet, name)} are counted"
 
 
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
@@ -116,8 +118,8 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
     for instance in state.fleet.instances.values():
         if instance.phase not in (InstancePhase.TERMINATED, InstancePhase.REFUSED):
             yield f"{instance.id} is {instance.phase}"
-    if state.holding:
-        yield f"{state.holding} trials still hold GPUs"
+    if state.fleet.holding:
+        yield f"{state.fleet.holding} trials still hold GPUs"
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
@@ -128,19 +130,95 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
         return
     best = state.result.published.incumbent
     kept = state.trials[best.trial].checkpoints
-    if best.checkpoint not in kept and not any(one.epoch > best.checkpoint.epoch for one in kept):
+    if best.checkpoint not in kept and not any(one.reports > best.checkpoint.reports for one in kept):
         yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
 
 
-CHECKS: tuple[Callable[[State], Iterator[str]], ...] = (
-    no_gpu_is_held_twice,
-    a_trial_that_fits_is_not_split,
-    phases_and_gpus_agree,
-    what_is_held_is_paid,
-    instances_are_counted,
-    a_leaving_instance_gets_nothing_new,
-    the_nodes_of_an_attempt_end_together,
-    the_budget_is_kept,
-    nothing_is_left_at_the_end,
-    the_result_is_confirmed,
-)
+def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
+    """A model is on its way to its place exactly while a command to bring it there is."""
+    result = state.result
+    under_way = [command.trial for command in state.under_way.values() if isinstance(command, Publish)]
+    expected = [] if result.publishing is None else [result.publishing.trial]
+    if under_way != expected:
+        yield f"{under_way} are under way, {expected} is being published"
+    if result.no_model and result.publishing is not None:
+        yield f"{expected[0]} is being published, and the store gives no model"
+
+
+def what_is_wanted_may_run(state: State) -> Iterator[str]:
+    """The plan wants trials that are still in the race, and nothing once the run closes."""
+    plan = state.plan
+    for name in plan.wanted:
+        if state.trials[name].status != "live" or name not in plan.order:
+            yield f"{name} is wanted and {state.trials[name].status}"
+    open_still = plan.wanted or plan.question is not None or plan.answer is not None
+    if state.phase is not RunPhase.RUNNING and open_still:
+        yield f"the run is {state.phase}, and {list(plan.wanted)} are wanted, {plan.question} is asked"
+
+
+def time_does_not_go_back(state: State) -> Iterator[str]:
+    """The present event came after the one before it."""
+    clock = state.clock
+    if not 0 <= clock.heard_at <= clock.now or min(clock.seq, clock.given) < 0:
+        yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.heard_at}"
+
+
+def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
+    """While a run goes on nothing ends it; once it closes it is known how it ends, why and by
+    when.
+    """
+    end = state.end
+    known = [one is not None for one in (end.status, end.why, end.close_by)]
+    if end.phase is RunPhase.RUNNING and (any(known) or end.hard):
+        yield f"it goes on, and ends {end.status} ({end.why}) by {end.close_by}"
+    if end.phase is not RunPhase.RUNNING and not all(known):
+        yield f"it is {end.phase}, and ends {end.status} ({end.why}) by {end.close_by}"
+
+
+def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
+    """Exactly those commands are under way whose outcome changes something."""
+    awaited = {state.plan.question, None if state.clock.timer is None else state.clock.timer.id}
+    for trial in state.trials.values():
+        awaited |= {trial.start_command, trial.stop_command}
+    for instance in state.fleet.instances.values():
+        if instance.phase is InstancePhase.REQUESTED:
+            awaited.add(instance.id)
+        elif instance.phase is InstancePhase.RELEASING:
+            awaited.add(instance.terminate_command)
+    awaited.update(name for name, command in state.under_way.items() if isinstance(command, Publish))
+    if awaited - {None} != state.under_way.keys():
+        yield f"awaited: {awaited - {None} - state.under_way.keys()}, under way: {state.under_way.keys() - awaited}"
+
+
+def targets_and_claims_agree(state: State) -> Iterator[str]:
+    """While the run goes on, whoever has a target is aimed at it, and has been promised its GPUs."""
+    if state.phase is not RunPhase.RUNNING:
+        return
+    targets = {trial.id: trial.target for trial in state.trials.values() if trial.target is not None}
+    if targets.keys() != state.aims.aimed.keys():
+        yield f"aimed: {list(state.aims.aimed)}, with a target: {list(targets)}"
+    aims = {(slots.node, gpu, name) for name, target in targets.items() for slots in target for gpu in slots.gpus}
+    claims = {(i.id, gpu, name) for i in state.fleet.instances.values() for gpu, name in i.claims.items()}
+    if aims != claims:
+        yield f"targets and claims disagree: {aims ^ claims}"
+
+
+Check = Callable[[State], Iterator[str]]
+CHECKS_OF: dict[str, tuple[Check, ...]] = {
+    "trials": (
+        no_gpu_is_held_twice,
+        a_trial_that_fits_is_not_split,
+        phases_and_gpus_agree,
+        the_nodes_of_an_attempt_end_together,
+    ),
+    "fleet": (what_is_counted_is_there, a_leaving_instance_gets_nothing_new),
+    "ledger": (what_is_held_is_paid, the_budget_is_kept),
+    "plan": (what_is_wanted_may_run,),
+    "result": (the_result_is_confirmed, one_model_is_published_at_a_time),
+    "clock": (time_does_not_go_back,),
+    "end": (the_end_is_known_when_it_begins, nothing_is_left_at_the_end),
+    "under_way": (what_is_under_way_is_awaited,),
+    "aims": (targets_and_claims_agree,),
+}
+"""By the field of `State` whose they are."""
+CHECKS = tuple(check for checks in CHECKS_OF.values() for check in checks)

@@ -141,7 +141,7 @@ def refused(state: State) -> str | None:
     """Why the cloud refused, if a run has ended without a single attempt for want of an instance;
     None if that is not so.
     """
-    if not state.finished or state.ending == "interrupted" or any(trial.attempt for trial in state.trials.values()):
+    if not state.finished or state.end.status == "interrupted" or any(trial.attempt for trial in state.trials.values()):
         return None
     whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return whys[-1] if whys else None

@@ -20,7 +20,7 @@ def grace_s(state: State) -> float:
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
-    return grace_within(state.facts.problem.limits.deadline_s, state.slowest_s, state.facts.cluster, state.rules)
+    return grace_within(state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules)
 
 
 def terminate_s(state: State) -> float:
@@ -71,7 +71,7 @@ def grace_left_s(state: State) -> float:
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - min(close_at(state), exhausted_at(state))
         return max(0.0, grace_s(state) - max(0.0, late_s))
-    return max(0.0, min(grace_s(state), (state.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
+    return max(0.0, min(grace_s(state), (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
@@ -110,7 +110,7 @@ def lease_s(state: State, now: float) -> float:
     budget.
     """
     if state.phase is not RunPhase.RUNNING:
-        return max(0.0, (state.close_by or 0.0) - now)
+        return max(0.0, (state.end.close_by or 0.0) - now)
     return max(0.0, min(state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
 
 
@@ -160,19 +160,19 @@ def gone_by(state: State) -> float:
     A lease that a limit has cut short leaves agents some of the time to release, not all of it:
     they are gone when the limit is reached.
     """
-    if state.close_by is not None:
-        return max(state.heard_at, state.close_by + terminate_s(state))
-    told = state.promised or promise(state)
+    if state.end.close_by is not None:
+        return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
+    told = state.end.promised or promise(state)
     limit_s = math.inf if told.limit_s is None else told.limit_s
-    lasts_s = max(0.0, min(told.lease_s, limit_s - state.heard_at + told.end_s / 2))
-    by_lease = state.heard_at + lasts_s + told.grace_s + told.end_s
-    return min(by_lease, max(state.heard_at, limit_s + told.grace_s + told.end_s))
+    lasts_s = max(0.0, min(told.lease_s, limit_s - state.clock.heard_at + told.end_s / 2))
+    by_lease = state.clock.heard_at + lasts_s + told.grace_s + told.end_s
+    return min(by_lease, max(state.clock.heard_at, limit_s + told.grace_s + told.end_s))
 
 
 def wake_at(state: State) -> float:
     """The next moment at which something is due, infinite if there is none."""
     if state.phase is RunPhase.CLOSING:
-        return state.close_by if state.close_by is not None else math.inf
+        return state.end.close_by if state.end.close_by is not None else math.inf
     if state.phase is not RunPhase.RUNNING:
         return math.inf
     fleet = state.fleet

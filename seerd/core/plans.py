@@ -12,8 +12,8 @@ from itertools import filterfalse
 
 from msgspec import Struct
 
-from planner.model import Allocation, Compared, Plan
-from planner.space import Value
+from seerd.planner.model import Allocation, Compared, Plan
+from seerd.planner.space import Value
 
 STAYS = -1
 """The place of a trial that keeps the one it has."""
@@ -35,14 +35,14 @@ class Put(Struct, frozen=True, array_like=True, gc=False):
 
 
 class New(Struct, frozen=True, array_like=True):
-    """A trial that is asked for, see `planner.model.NewTrial`."""
+    """A trial that is asked for, see `seerd.planner.model.NewTrial`."""
 
     trial: str
     config: dict[str, Value]
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """`planner.model.Compared`, without the names of its fields."""
+    """`seerd.planner.model.Compared`, without the names of its fields."""
 
     trial: str
     metric: float | None
@@ -66,7 +66,7 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan, told by how its allocations differ from those before; see `planner.model.Plan`.
+    """A plan, told by how its allocations differ from those before; see `seerd.planner.model.Plan`.
 
     gone  trials that have no allocation any more
     put   first those that stay in their places, then the others by ascending place

@@ -25,11 +25,11 @@ def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpoi
     return trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
 
 
-def rewind(trial: Trial, epoch: int) -> None:
-    """Training goes on from `epoch` reports: later ones, made by an attempt that was lost, are
+def rewind(trial: Trial, reports: int) -> None:
+    """Training goes on after so many `reports`: later ones, made by an attempt that was lost, are
     taken back.
     """
-    while trial.history and trial.history[-1].epoch > epoch:
+    while trial.history and trial.history[-1].reports > reports:
         trial.history.pop()
 
 
@@ -40,9 +40,9 @@ def fill(state: State, event: TrialReported) -> None:
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
         return
-    place = bisect_left(trial.history, event.epoch, key=attrgetter("epoch"))
-    if place < len(trial.history) and trial.history[place].epoch != event.epoch:
-        trial.history.insert(place, Report(event.happened, event.epoch, event.metric))
+    place = bisect_left(trial.history, event.reports, key=attrgetter("reports"))
+    if place < len(trial.history) and trial.history[place].reports != event.reports:
+        trial.history.insert(place, Report(event.happened, event.reports, event.metric))
 
 
 def take_saved(state: State, saved: Sequence[Saved]) -> None:
@@ -51,9 +51,9 @@ def take_saved(state: State, saved: Sequence[Saved]) -> None:
         trial = state.trials.get(one.trial)
         if trial is None or trial.held is None or trial.attempt != one.attempt:
             continue
-        if one.epoch > trial.reports:
-            trial.history.append(Report(state.now, one.epoch, one.metric))
-        confirm(state, trial, Checkpoint(one.name, one.epoch, one.metric, one.sha256, one.size))
+        if one.reports > trial.reports:
+            trial.history.append(Report(state.now, one.reports, one.metric))
+        confirm(state, trial, Checkpoint(one.name, one.reports, one.metric, one.sha256, one.size))
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
@@ -69,6 +69,6 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
 
 def took(state: State, seconds: float) -> None:
     """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
-    if seconds > state.slowest_s:
-        state.slowest_s = seconds
+    if seconds > state.end.slowest_s:
+        state.end.slowest_s = seconds
         state.agenda.stirred = True

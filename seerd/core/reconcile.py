@@ -58,7 +58,7 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 def set_timer(state: State) -> Iterator[SetTimer]:
     """One timer at a time: set anew when something is due earlier than it, or when it has fired."""
     due = wake_at(state)
-    set_already = state.timer is not None and state.timer.due <= due + state.rules.timer_slack_s
+    set_already = state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
     if due < math.inf and not set_already:
         yield SetTimer(id=state.next_id, due=max(due, state.now))
 
@@ -73,7 +73,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
     hung = hangs(trial)
     if trial.held is None or (trial.held == trial.target and not trial.out and not trial.broken and not hung):
         return
-    kill = trial.out or state.hard or hung or (trial.broken and not trial.saved)
+    kill = trial.out or state.end.hard or hung or (trial.broken and not trial.saved)
     if trial.phase is TrialPhase.STOPPING:
         before = state.under_way.get(trial.stop_command or "")
         if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
@@ -94,7 +94,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
 
 
 def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
-    if state.hard:
+    if state.end.hard:
         return "hard"
     if trial.out:
         return "out"
@@ -257,7 +257,7 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
         if best is not None and _should_be_published(state, best):
             yield _publish(state, best)
         elif not fleet.present:
-            yield Finish(id=state.next_id, status=state.ending or "failed")
+            yield Finish(id=state.next_id, status=state.end.status or "failed")
 
 
 def _release_all(state: State) -> Iterator[Terminate]:

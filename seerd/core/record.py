@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from functools import singledispatch
 
+import msgspec
+
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
@@ -79,11 +81,13 @@ def _(event: RunStarted, state: State) -> None:
 @_record.register
 def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
-    if state.phase is RunPhase.OVER and state.ending == "interrupted":
+    if event.outline is not None:
+        state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
+    if state.phase is RunPhase.OVER and state.end.status == "interrupted":
         _reopen(state)
     elif state.phase is RunPhase.OVER and state.result.published is None:
         state.go(RunPhase.RELEASING)
-        state.finished = state.result.no_model = False
+        state.result.no_model = False
     take_saved(state, event.saved)
     missing = {
         instance.id: event.ended.get(instance.id)
@@ -102,12 +106,9 @@ def _(event: RunResumed, state: State) -> None:
 def _reopen(state: State) -> None:
     """An interrupted run goes on: its trials wait where their checkpoints left them."""
     state.go(RunPhase.RUNNING)
-    state.ending, state.why = None, None
-    state.hard = False
-    state.finished = False
+    state.end.reopen()
     state.result.published = None
     state.result.no_model = False
-    state.close_by = None
     state.agenda.ask = "resumed"
     _may_launch(state)
 
@@ -122,14 +123,14 @@ def _may_launch(state: State) -> None:
 
 @_record.register
 def _(event: Remarked, state: State) -> None:
-    state.notes.append(event.text)
+    state.result.notes.append(event.text)
 
 
 @_record.register
 def _(event: StopAsked, state: State) -> None:
-    state.hard = state.hard or event.hard
-    if state.ending is None:
-        state.ending = "interrupted"
+    state.end.hard = state.end.hard or event.hard
+    if state.end.status is None:
+        state.end.status = "interrupted"
     if event.hard:
         for trial in state.trials:
             state.touch(trial)
@@ -138,8 +139,8 @@ def _(event: StopAsked, state: State) -> None:
 @_record.register
 def _(event: TimerFired, state: State) -> None:
     state.under_way.pop(event.command, None)
-    if state.timer is not None and state.timer.id == event.command:
-        state.timer = None
+    if state.clock.timer is not None and state.clock.timer.id == event.command:
+        state.clock.timer = None
     agenda, plan = state.agenda, state.plan
     agenda.woken = True
     if plan.last.ask_at_s is not None and state.now >= plan.last.ask_at_s:
@@ -205,7 +206,7 @@ def _(event: LaunchRefused, state: State) -> None:
     instance.ended_at = event.at
     state.agenda.refused.append((int(event.command.partition(".")[0]), event.retry))
     state.agenda.replace = True
-    state.notes.append(f"no instance: {event.why}")
+    state.result.notes.append(f"no instance: {event.why}")
 
 
 @_record.register
@@ -222,7 +223,7 @@ def lose(state: State, instance: Instance, at: float, why: str) -> None:
     instance.why = why
     _end_instance(state, instance, at, f"{instance.id} was lost: {why}")
     state.agenda.replace = True
-    state.notes.append(f"{instance.id} was lost: {why}")
+    state.result.notes.append(f"{instance.id} was lost: {why}")
 
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
@@ -246,7 +247,9 @@ def _(event: InstanceNoticed, state: State) -> None:
     instance = state.fleet.instances[event.instance]
     if instance.phase is InstancePhase.READY:
         gone = f"the cloud will take {instance.id} away ({event.what})"
-        state.notes.append(f"{instance.id} is not used any more: {event.why}" if event.what == "unhealthy" else gone)
+        state.result.notes.append(
+            f"{instance.id} is not used any more: {event.why}" if event.what == "unhealthy" else gone
+        )
         _leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING and event.by is not None:
         instance.by = event.by if instance.by is None else min(instance.by, event.by)
@@ -316,7 +319,7 @@ def _(event: TrialTraining, state: State) -> None:
     if trial is None:
         return
     trial.training = True
-    rewind(trial, event.epoch)
+    rewind(trial, event.reports)
 
 
 @_record.register
@@ -324,10 +327,10 @@ def _(event: TrialReported, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    rewind(trial, event.epoch - 1)
-    trial.history.append(Report(event.happened, event.epoch, event.metric))
+    rewind(trial, event.reports - 1)
+    trial.history.append(Report(event.happened, event.reports, event.metric))
     took(state, event.unit_s)
-    if trial.until is not None and event.epoch >= trial.until:
+    if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
         state.plan.reached[trial.id] = None
         state.agenda.ask, state.agenda.about = "reports", trial.id
@@ -339,7 +342,7 @@ def _(event: TrialCheckpointed, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    confirm(state, trial, Checkpoint(event.name, event.epoch, event.metric, event.sha256, event.size))
+    confirm(state, trial, Checkpoint(event.name, event.reports, event.metric, event.sha256, event.size))
     took(state, event.save_s)
 
 
@@ -380,7 +383,9 @@ def _(event: PublishFailed, state: State) -> None:
         state.result.publishing = None
         if not event.damaged:
             state.result.no_model = True
-            state.notes.append(f"the best model, {command.checkpoint} of {command.trial}, is in the store: {event.why}")
+            state.result.notes.append(
+                f"the best model, {command.checkpoint} of {command.trial}, is in the store: {event.why}"
+            )
             return
         state.result.unreadable.add(f"{command.trial}/{command.checkpoint}")
-        state.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")
+        state.result.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")

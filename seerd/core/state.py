@@ -12,9 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.memory import Json
-from planner.model import Allocation, Outline, TrialStatus
-from planner.space import Config
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
 from seerd.core.events import ExitCause, RunFacts
 from seerd.core.ledger import Ledger
@@ -32,6 +29,9 @@ from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
 from seerd.core.verdicts import CloseCause, FailCause, HeldBack, Promised
 from seerd.core.waiting import Waiting
+from seerd.planner.memory import Json
+from seerd.planner.model import Allocation, Outline, TrialStatus
+from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that are there or will be, and have not been given back."""
@@ -48,12 +48,12 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A confirmed checkpoint: `epoch` reports had been made, the last with `metric` (None: not
+    """A confirmed checkpoint: so many `reports` had been made, the last with `metric` (None: not
     finite).
     """
 
     name: str
-    epoch: int
+    reports: int
     metric: float | None
     sha256: str
     size: int
@@ -66,7 +66,7 @@ class Report:
     """
 
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 
@@ -164,7 +164,7 @@ class Trial:
     @property
     def reports(self) -> int:
         """How many reports its present line of training has."""
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:
@@ -254,25 +254,29 @@ class Published:
 
 @dataclass(slots=True)
 class Result:
-    """What is handed back.
+    """What is handed back, and what people should know of how it came about.
 
     publishing  the model that is being put in its place; `published`: the one that lies there
     unreadable  "trial/checkpoint" of models that cannot be read
     no_model    the best model is in the store, which does not give it
+    notes       for people, in the order in which they came up
     """
 
     publishing: Incumbent | None = None
     published: Published | None = None
     unreadable: set[str] = field(default_factory=set)
     no_model: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Fleet:
     """All instances, and when more may be asked for.
 
+    What is counted here is counted nowhere else, and `invariants` counts it again.
+
     live      instances that are asked for or ready; `leaving`: those that the cloud will take away;
-              `present`: these, and those being given back too
+              `present`: these, and those being given back too; `holding`: attempts that hold GPUs
     noticed   instances that were told to leave before they were ready, and by when
     refusals  batches of launches in a row that were refused, since `refused_since`; `refused`: the
               newest one; `launch_at`: when to ask again
@@ -283,6 +287,7 @@ class Fleet:
     live: int = 0
     leaving: int = 0
     present: int = 0
+    holding: int = 0
     noticed: dict[str, float | None] = field(default_factory=dict)
     refusals: int = 0
     refused: int = 0
@@ -399,48 +404,92 @@ class Agenda:
 
 
 @dataclass(slots=True)
+class Clock:
+    """Where in its journal the run is. All times are seconds since it began.
+
+    now       when the present event was; it never goes back
+    heard_at  when the event before that was; a daemon that has died has lived at least until then
+    seq       events so far; `given`: commands so far that followed from the present one. A
+              command's id is made of both
+    timer     the one timer that is set
+    """
+
+    now: float = 0.0
+    heard_at: float = 0.0
+    seq: int = 0
+    given: int = 0
+    timer: SetTimer | None = None
+
+    def tick(self, at: float) -> None:
+        """One more event, of this time."""
+        self.seq += 1
+        self.given = 0
+        self.heard_at = self.now
+        self.now = max(self.now, at)
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """How far the run is on the way to its end, and what is known of that end.
+
+    Until it closes nothing is known but how long trials may take to save; from then on `status`,
+    `why` and `close_by` are.
+
+    status     how it ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt may be
+               left then, in seconds since the run began
+    slowest_s  the slowest unit of work or save so far: how early trials are asked to stop
+    promised   what agents were told last of how long they may go on alone
+    """
+
+    phase: RunPhase = RunPhase.RUNNING
+    status: Status | None = None
+    hard: bool = False
+    why: CloseCause | None = None
+    close_by: float | None = None
+    slowest_s: float = 0.0
+    promised: Promised | None = None
+
+    def reopen(self) -> None:
+        """An interrupted run goes on; what was learned of its trials and told to agents holds."""
+        self.status, self.hard, self.why, self.close_by = None, False, None, None
+
+
+@dataclass(slots=True)
 class State:
-    """A run.
+    """A run: `facts` and `rules`, which never change, and ten things that do.
 
     rules      what this version decides by; nothing that was recorded is read with them
-    heard_at   when the event before the present one was; a daemon that has died has lived at least
-               until then
-    seq        events so far; `given`: commands so far that followed from the present one. A
-               command's id is made of both
-    holding    attempts that hold GPUs
     under_way  commands whose outcome is not known, by id; after a restart exactly these are asked
                for again
-    timer      the one timer that is set
-    ending     how the run ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt
-               may be left then
-    promised   what agents were told last
     """
 
     facts: RunFacts
     ledger: Ledger
     rules: Rules = RULES
-    now: float = 0.0
-    heard_at: float = 0.0
-    seq: int = 0
-    given: int = 0
-    phase: RunPhase = RunPhase.RUNNING
-    ending: Status | None = None
-    hard: bool = False
-    why: CloseCause | None = None
-    close_by: float | None = None
-    finished: bool = False
+    clock: Clock = field(default_factory=Clock)
+    end: RunEnd = field(default_factory=RunEnd)
     trials: dict[str, Trial] = field(default_factory=dict)
-    holding: int = 0
-    slowest_s: float = 0.0
     fleet: Fleet = field(default_factory=Fleet)
     plan: PlanInForce = field(default_factory=PlanInForce)
     result: Result = field(default_factory=Result)
     under_way: dict[str, AnyCommand] = field(default_factory=dict)
-    timer: SetTimer | None = None
-    promised: Promised | None = None
-    notes: list[str] = field(default_factory=list)
     aims: Aims = field(default_factory=Aims)
     agenda: Agenda = field(default_factory=Agenda)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self.clock.now
+
+    @property
+    def phase(self) -> RunPhase:
+        """How far the run is on the way to its end."""
+        return self.end.phase
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.end.phase is RunPhase.OVER
 
     @property
     def outline(self) -> Outline:
@@ -449,7 +498,7 @@ class State:
 
     def go(self, phase: RunPhase) -> None:
         """Change phase along the table."""
-        self.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+        self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
     def touch(self, trial: str) -> None:
         """Have `reconcile` look at this trial."""
@@ -458,7 +507,7 @@ class State:
     @property
     def next_id(self) -> str:
         """The id of the next command."""
-        return f"{self.seq}.{self.given}"
+        return f"{self.clock.seq}.{self.clock.given}"
 
 
 UNKNOWN = Outline((), (), 0.0)

@@ -50,10 +50,7 @@ def step(state: State, event: AnyEvent) -> list[AnyDecision]:
 
 def take(state: State, event: AnyEvent) -> None:
     """Record an event."""
-    state.seq += 1
-    state.given = 0
-    state.heard_at = state.now
-    state.now = max(state.now, event.at)
+    state.clock.tick(event.at)
     state.agenda.stirred = False
     state.agenda.because = "room"
     record(state, event)

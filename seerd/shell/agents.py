@@ -3,7 +3,8 @@
 The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that it is in the journal. An agent is not
 trusted to keep to the protocol: one that breaks it for half a minute on end is given up, and nothing else comes of it. After a lost
 connection the conversation goes on behind the last fact that was handed on; orders whose outcome is unknown are said again, since agents
-carry out an order's id only once.
+carry out an order's id only once. An agent that will not talk to us is ended, and the one that is started in its place tells from its
+journal what it had kept.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     FACTS,
     VERSION,
     Ack,
@@ -27,7 +29,7 @@ from agent.protocol import (
     Shutdown,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Reader, Writer
@@ -48,7 +50,7 @@ class RebootError(Exception):
 
 
 class ForeignError(Exception):
-    """The agent will not talk to us: it speaks another version of the protocol, or is one of another run."""
+    """The agent will not talk to us: it speaks another version of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,16 @@ class Ears:
     lease: Callable[[], tuple[float, float, float]]
 
 
+class Ways(Protocol):
+    """To the agents of a run's instances, see `providers.base`."""
+
+    async def connect(self, instance: str) -> Connection:
+        """A byte stream to the agent."""
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End it, so that `connect` starts another."""
+
+
 class Conversation:
     """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet;
     `ahead_s`: how far its clock is ahead of the shell's; `off_s`: the same, or of the wall clock if that is nearer: one of ours that was wrong
@@ -83,7 +95,7 @@ class Conversation:
         run: str,
         seen: int,
         boot: str,
-        connect: Callable[[str], Awaitable[Connection]],
+        ways: Ways,
         ears: Ears,
     ) -> None:
         self.instance = instance
@@ -91,13 +103,14 @@ class Conversation:
         self.ahead_s = self.off_s = 0.0
         self._run = run
         self._seen = seen
-        self._connect = connect
+        self._ways = ways
         self._ears = ears
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._ending = False
+        self._replaced = False
         self._last_order: Shutdown | None = None
 
     async def start(self) -> None:
@@ -156,7 +169,7 @@ class Conversation:
         while True:
             began, broken = asyncio.get_running_loop().time(), False
             try:
-                await self._talk()
+                await self._talk_to_ours()
             except (RebootError, ForeignError) as error:
                 self._ears.lost(self.instance, str(error))
                 return
@@ -177,9 +190,21 @@ class Conversation:
                 return
             await asyncio.sleep(RETRY_S)
 
+    async def _talk_to_ours(self) -> None:
+        """The same with the agent that takes the place of one that will not talk to us."""
+        try:
+            await self._talk()
+        except ForeignError:
+            if self._replaced:
+                raise
+            _, grace_s, _ = self._ears.lease()
+            await self._ways.end_agent(self.instance, grace_s)
+            self._replaced = True
+            await self._talk()
+
     async def _talk(self) -> None:
         """One connection, from hello until it breaks."""
-        reader, writer = await self._connect(self.instance)
+        reader, writer = await self._ways.connect(self.instance)
         renewing: asyncio.Task[None] | None = None
         try:
             writer.write(encode(Hello(VERSION, self._run, self._seen)))

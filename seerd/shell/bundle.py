@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pathspec
 
-import agent
 import seerd
-from agent.launch import TRAINING_SIDE
-from agent.protocol import VERSION
+from seerd import agent
+from seerd.agent.launch import TRAINING_SIDE
+from seerd.agent.protocol import VERSION
 from seerd.errors import UsageError
 
 ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
@@ -44,7 +44,7 @@ def _version_of(path: Path) -> int | None:
     """Of the protocol that the agent speaks; None if it is not there or cannot be read."""
     try:
         with zipfile.ZipFile(path) as bundle:
-            source = bundle.read("agent/protocol.py").decode()
+            source = bundle.read("seerd/agent/protocol.py").decode()
     except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
         return None
     found = re.search(r"^VERSION = ([0-9]+)$", source, re.MULTILINE)
@@ -59,7 +59,7 @@ def build_agent(to: Path) -> None:
     """
     with zipfile.ZipFile(to, "w") as bundle:
         folder = Path(agent.__file__).parent
-        modules = {f"agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
+        modules = {f"seerd/agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
         modules["__main__.py"] = folder / "__main__.py"
         for name, path in modules.items():
             _add(bundle, name, path.read_bytes())

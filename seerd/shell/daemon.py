@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 
-from planner.model import View
+from seerd.core.asking import lacking
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
 from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
+from seerd.planner.model import View
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
@@ -71,7 +72,13 @@ class Daemon:
             found = await self._dispatch.reattach(known, launches)
             backlog = list(self._drain())
             self._queue.put_nowait(
-                RunResumed(at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved)
+                RunResumed(
+                    at=self.clock.now(),
+                    alive=found.alive,
+                    ended=found.ended,
+                    saved=found.saved,
+                    outline=lacking(self.state.facts),
+                )
             )
             for event in backlog:
                 self._queue.put_nowait(event)
@@ -111,7 +118,7 @@ class Daemon:
         entries, carried_on = [], []
         for event in map(self._in_order, events):
             before = unfinished(self.state) if isinstance(event, RunResumed) else []
-            entry = Entry(self.state.seq + 1, event, step(self.state, event))
+            entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
             entries.append(entry)
             still = [command for command in before if command.id in self.state.under_way]
             carried_on += still

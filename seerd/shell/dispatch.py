@@ -16,7 +16,6 @@ from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner.model import View
 from seerd.core.codec import is_kept
 from seerd.core.commands import (
     AnyCommand,
@@ -47,6 +46,7 @@ from seerd.core.state import PlanInForce
 from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
+from seerd.planner.model import View
 from seerd.shell.clock import RunClock
 from seerd.shell.journal import Entry
 from seerd.shell.providers.base import Launched, Loss, Span

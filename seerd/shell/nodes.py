@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from agent.protocol import Node, Start
+from seerd.agent.protocol import Node, Start
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.shell.translate import order_of
 

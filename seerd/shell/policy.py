@@ -19,10 +19,10 @@ from typing import Any, cast
 
 import msgspec
 
-from planner.model import Problem, ReportView, TrialStatus, TrialView, View
 from seerd.core.asking import Answer
 from seerd.core.plans import Order
 from seerd.errors import PolicyError
+from seerd.planner.model import Problem, ReportView, TrialStatus, TrialView, View
 from seerd.shell.policy_wire import (
     LENGTH,
     MOST_BYTES,
@@ -174,7 +174,7 @@ class _Known:
 
 
 def _reported(history: Sequence[ReportView], kept: int) -> list[Reported]:
-    return [Reported(one.at_s, one.epoch, one.metric) for one in history[kept:]]
+    return [Reported(one.at_s, one.reports, one.metric) for one in history[kept:]]
 
 
 class _Told:

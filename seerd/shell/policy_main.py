@@ -18,10 +18,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from planner.model import TrialStatus, View
-from planner.space import Config
 from seerd.core.asking import Asking, PlanFunction, default_plan, why
 from seerd.core.plans import Order, PlanChange
+from seerd.planner.model import TrialStatus, View
+from seerd.planner.space import Config
 from seerd.shell.policy_wire import (
     LENGTH,
     Answered,
@@ -40,7 +40,7 @@ SPARE_S = 5.0
 
 @dataclass(slots=True)
 class Seen:
-    """A trial as it was when the question was asked: a `planner.model.TrialView`."""
+    """A trial as it was when the question was asked: a `seerd.planner.model.TrialView`."""
 
     id: str
     config: Config = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Seen:
     @property
     def reports(self) -> int:
         """How many times it has reported."""
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from planner.model import Mode, Problem, TrialStatus
-from planner.space import Value
 from seerd.core.asking import Answer
 from seerd.core.plans import Put
+from seerd.planner.model import Mode, Problem, TrialStatus
+from seerd.planner.space import Value
 
 LENGTH = 4
 MOST_BYTES = 1 << 28
@@ -35,10 +35,10 @@ class Opening(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True, array_like=True, gc=False):
-    """A report, see `planner.model.ReportView`."""
+    """A report, see `seerd.planner.model.ReportView`."""
 
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 

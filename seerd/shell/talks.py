@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agent.protocol import (
-    Ask,
-    Checkpointed,
-    Fact,
-    Order,
-    Parts,
-    Prepare,
-    Prepared,
-    Refused,
-)
+from seerd.agent.protocol import Ask, Checkpointed, Fact, Order, Parts, Prepare, Prepared, Refused
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.agents import Conversation, Ears
@@ -73,9 +64,7 @@ class Talks:
     async def take_up(self, instance: str) -> None:
         """Talk to this instance's agent; returns when all that it had kept for us was heard. Raises `ProviderError`."""
         ears = Ears(self._hear, self._ask, self._lose, self._look, self._pending, self._core.lease)
-        conversation = Conversation(
-            instance, self._world.run, *self._core.known(instance), self._world.provider.connect, ears
-        )
+        conversation = Conversation(instance, self._world.run, *self._core.known(instance), self._world.provider, ears)
         self._conversations[instance] = conversation
         if self._granting is None:
             self._granting = asyncio.get_running_loop().create_task(self._keep_granting())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     Checkpointed,
     Exited,
     Fact,
@@ -69,13 +69,13 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
         case Started():
             return TrialStarted(**common, trial=fact.trial, attempt=fact.attempt, pid=fact.pid)
         case Training():
-            return TrialTraining(**common, trial=fact.trial, attempt=fact.attempt, epoch=fact.epoch)
+            return TrialTraining(**common, trial=fact.trial, attempt=fact.attempt, reports=fact.epoch)
         case Reported():
             return TrialReported(
                 **common,
                 trial=fact.trial,
                 attempt=fact.attempt,
-                epoch=fact.epoch,
+                reports=fact.epoch,
                 metric=fact.metrics.get(metric),
                 unit_s=fact.unit_s,
             )
@@ -85,7 +85,7 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 trial=fact.trial,
                 attempt=fact.attempt,
                 name=fact.name,
-                epoch=fact.epoch,
+                reports=fact.epoch,
                 metric=fact.metrics.get(metric),
                 sha256=fact.sha256,
                 size=fact.size,
@@ -136,7 +136,7 @@ def saved_of(running: Running, one: Stored, metric: str) -> Saved:
         trial=running.trial,
         attempt=running.attempt,
         name=one.name,
-        epoch=one.epoch,
+        reports=one.reports,
         metric=one.metrics.get(metric),
         sha256=one.sha256,
         size=one.size,

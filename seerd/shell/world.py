@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent.protocol import Download, Expected, Job
-from planner.model import View
+from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.asking import Answer
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
 from seerd.core.plans import Order
+from seerd.planner.model import View
 from seerd.shell.collecting import Collector
 from seerd.shell.providers.base import Provider
 from seerd.shell.stores.base import Store

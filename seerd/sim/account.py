@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.forecast import forecast_outline
-from planner.model import Limits, Outline, Problem
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, release_s
 from seerd.core.state import State
+from seerd.planner.forecast import forecast_outline
+from seerd.planner.model import Limits, Outline, Problem
 from seerd.sim.drawn import Drawn
 from seerd.sim.setting import METRIC
 from seerd.sim.world import World
@@ -108,7 +108,7 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
         policy=problem.params.name,
         tightness=drawn.tightness,
         weather=_weather(drawn),
-        ending=state.ending or "failed",
+        ending=state.end.status or "failed",
         gpus_per_instance=cluster.gpus_per_instance,
         max_gpus=limits.max_gpus,
         deadline_s=limits.deadline_s,

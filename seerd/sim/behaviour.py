@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.profile import NONE, Latency
-from planner.space import Config
+from seerd.planner.profile import NONE, Latency
+from seerd.planner.space import Config
 
 Metric = Callable[[Config, int], float | None]
-"""The metric of a configuration's report number `epoch` (from 1); None if it is not finite."""
+"""The metric of a configuration's n-th report, n from 1: (config, n). None if it is not finite."""
 UnitTime = Callable[[Config, int, int], float]
-"""Seconds of training from report `epoch - 1` to report `epoch` on so many GPUs: (config, epoch, gpus)."""
+"""Seconds of training from the report before the n-th to the n-th on so many GPUs: (config, n, gpus)."""
 
 
 def exactly(seconds: float) -> Latency:
@@ -27,7 +27,7 @@ def exactly(seconds: float) -> Latency:
 BOOT, START, STOP, RELEASE = exactly(0.2), exactly(2.0), exactly(0.5), exactly(0.1)
 
 
-def _never(trial: str, attempt: int, epoch: int) -> bool:
+def _never(trial: str, attempt: int, report: int) -> bool:
     return False
 
 
@@ -37,7 +37,7 @@ class Behaviour:
 
     crashes         whether an attempt crashes instead of making this report
     saves_every_s   a checkpoint follows a report if the last one is so old; None: it follows the first and every fifth report
-    most_epochs     a trial's script ends by itself after so many reports
+    most_reports    a trial's script ends by itself after so many reports
     pending, boot   from the request until an instance runs, and from there until its agent takes orders
     start, stop     from the order until an attempt trains, and from being asked to stop until it has saved and exited
     release         from the request to terminate until an instance costs no more, `release_most_s` at most
@@ -51,10 +51,10 @@ class Behaviour:
     """
 
     metric: Metric
-    unit_s: UnitTime = lambda config, epoch, gpus: 1.0
+    unit_s: UnitTime = lambda config, report, gpus: 1.0
     crashes: Callable[[str, int, int], bool] = _never
     saves_every_s: float | None = None
-    most_epochs: int | None = None
+    most_reports: int | None = None
     pending: Latency = NONE
     boot: Latency = BOOT
     start: Latency = START

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.model import Mode
-from planner.space import Config, Parameter, Space, Value
 from seerd.errors import UsageError
+from seerd.planner.model import Mode
+from seerd.planner.space import Config, Parameter, Space, Value
 
 CURVE = "curve"
 """The row's key in a configuration; one of the file with that name is left out."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from planner.clouds import INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
-from planner.model import ClusterFacts, Limits, PolicyParams
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.scaling import BUNDLED
-from planner.space import Config, Parameter, Space
+from seerd.planner.clouds import INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import BUNDLED
+from seerd.planner.space import Config, Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Faults, Setting, behaviour_of
@@ -183,5 +183,5 @@ class _UnitTime:
 
     job: JobProfile
 
-    def __call__(self, config: Config, epoch: int, gpus: int) -> float:  # noqa: ARG002
+    def __call__(self, config: Config, report: int, gpus: int) -> float:  # noqa: ARG002
         return self.job.report.p50_s / self.job.scaling.speed(gpus)

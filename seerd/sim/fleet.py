@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from planner.space import Config
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import (
     AgentFact,
@@ -32,6 +31,7 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.heap import NANOSECONDS, Heap
 
@@ -58,7 +58,7 @@ class Attempt:
     lead: str
     parts: dict[str, int]
     gpus: int
-    epoch: int
+    reports: int
     saved: int
     pace: float
     started: float
@@ -269,9 +269,9 @@ class Fleet:
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
         known = self.store.get(command.trial, {})
-        epoch = next((known[name] for name in command.checkpoints if name in known), 0)
-        stopped_at, share = self.shares.get(command.trial, (epoch, 0.0))
-        share = share if stopped_at == epoch else 0.0
+        reports = next((known[name] for name in command.checkpoints if name in known), 0)
+        stopped_at, share = self.shares.get(command.trial, (reports, 0.0))
+        share = share if stopped_at == reports else 0.0
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
         now = self._heap.now
         sizes = {command.instance: len(command.gpus), **{name: len(gpus) for name, gpus in command.beside}}
@@ -282,8 +282,8 @@ class Fleet:
             command.instance,
             {machine.id: sizes[machine.id] for machine in machines},
             sum(sizes.values()),
-            epoch,
-            epoch,
+            reports,
+            reports,
             pace,
             now,
             share=share,
@@ -299,38 +299,38 @@ class Fleet:
 
     def _begin(self, machine: Machine, attempt: Attempt) -> None:
         if not attempt.broken:
-            self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, epoch=attempt.epoch)
+            self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, reports=attempt.reports)
             self._next_unit(machine, attempt)
 
     def _next_unit(self, machine: Machine, attempt: Attempt) -> None:
         attempt.since = self._heap.now
-        attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.epoch + 1, attempt.gpus) * attempt.pace
+        attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
         ends = attempt.since + attempt.unit_s * (1 - attempt.share)
         exact = self.behaviour.partial == "kept"
-        self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._epoch, machine, attempt))
+        self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._report, machine, attempt))
 
-    def _epoch(self, machine: Machine, attempt: Attempt) -> None:
+    def _report(self, machine: Machine, attempt: Attempt) -> None:
         if attempt.broken:
             return
-        if self.behaviour.crashes(attempt.trial, attempt.number, attempt.epoch + 1) or self._dropped(attempt):
+        if self.behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1) or self._dropped(attempt):
             self._crash(machine, attempt)
             return
-        attempt.epoch += 1
+        attempt.reports += 1
         attempt.share, attempt.since = 0.0, math.inf
         self._fact(
             machine,
             TrialReported,
             trial=attempt.trial,
             attempt=attempt.number,
-            epoch=attempt.epoch,
-            metric=self.behaviour.metric(attempt.config, attempt.epoch),
+            reports=attempt.reports,
+            metric=self.behaviour.metric(attempt.config, attempt.reports),
             unit_s=attempt.unit_s,
         )
         if attempt.broken:
             return
         if self._due(attempt):
             self._save(machine, attempt)
-        if attempt.epoch == self.behaviour.most_epochs:
+        if attempt.reports == self.behaviour.most_reports:
             self._finish(machine, attempt)
         elif not attempt.broken:
             self._next_unit(machine, attempt)
@@ -338,7 +338,7 @@ class Fleet:
     def _due(self, attempt: Attempt) -> bool:
         every_s = self.behaviour.saves_every_s
         if every_s is None:
-            return attempt.epoch == 1 or attempt.epoch % 5 == 0
+            return attempt.reports == 1 or attempt.reports % 5 == 0
         return self._heap.now - attempt.saved_at >= every_s
 
     def _dropped(self, attempt: Attempt) -> bool:
@@ -346,11 +346,11 @@ class Fleet:
         return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
 
     def _save(self, machine: Machine, attempt: Attempt) -> None:
-        if attempt.epoch in (attempt.saved, 0):
+        if attempt.reports in (attempt.saved, 0):
             return
-        name = f"{attempt.epoch:06d}-{attempt.number:08d}"
-        self.store.setdefault(attempt.trial, {})[name] = attempt.epoch
-        attempt.saved = attempt.epoch
+        name = f"{attempt.reports:06d}-{attempt.number:08d}"
+        self.store.setdefault(attempt.trial, {})[name] = attempt.reports
+        attempt.saved = attempt.reports
         attempt.saved_at = self._heap.now
         self._fact(
             machine,
@@ -358,8 +358,8 @@ class Fleet:
             trial=attempt.trial,
             attempt=attempt.number,
             name=name,
-            epoch=attempt.epoch,
-            metric=self.behaviour.metric(attempt.config, attempt.epoch),
+            reports=attempt.reports,
+            metric=self.behaviour.metric(attempt.config, attempt.reports),
             sha256=NO_SHA256,
             size=1000,
             save_s=self.behaviour.stop.p50_s,
@@ -396,7 +396,7 @@ class Fleet:
     def _stopped(self, machine: Machine, attempt: Attempt) -> None:
         if not attempt.broken:
             if self.behaviour.partial == "kept":
-                self.shares[attempt.trial] = attempt.epoch, self._share(attempt)
+                self.shares[attempt.trial] = attempt.reports, self._share(attempt)
             self._save(machine, attempt)
             self._exit_all(attempt, "asked", 0)
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
-from planner.policy import outline_of
-from planner.profile import NONE, Profile
-from planner.scaling import Scaling
-from planner.space import Config
 from seerd.core.events import RunFacts
 from seerd.core.incumbent import incumbent
 from seerd.core.state import State
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.policy import outline_of
+from seerd.planner.profile import NONE, Profile
+from seerd.planner.scaling import Scaling
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.world import World
@@ -119,7 +119,7 @@ def behaviour_of(setting: Setting) -> Behaviour:
     return Behaviour(
         metric=setting.curves.at,
         unit_s=_UnitTime(setting.curves, setting.scaling),
-        most_epochs=setting.curves.epochs,
+        most_reports=setting.curves.epochs,
         saves_every_s=0.0 if instant else SAVES_EVERY_S,
         pending=NONE if instant else cloud.pending,
         boot=NONE if instant else cloud.boot,
@@ -145,11 +145,11 @@ class _UnitTime:
         self._recorded = scaling.speed(curves.gpus)
         self._factors: dict[int, float] = {}
 
-    def __call__(self, config: Config, epoch: int, gpus: int) -> float:
+    def __call__(self, config: Config, report: int, gpus: int) -> float:
         factor = self._factors.get(gpus)
         if factor is None:
             factor = self._factors[gpus] = self._recorded / self._scaling.speed(gpus)
-        return self._curves.unit_s(config, epoch) * factor
+        return self._curves.unit_s(config, report) * factor
 
 
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
@@ -167,7 +167,7 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
         elapsed_s=elapsed_s,
         trials=len(state.trials),
         events=world.events,
-        ending=state.ending or "failed",
+        ending=state.end.status or "failed",
         within_deadline=elapsed_s <= limits.deadline_s + TOLERANCE,
         within_budget=billed <= allowed * (1 + 1e-9) + TOLERANCE,
     )

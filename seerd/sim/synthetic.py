@@ -13,8 +13,8 @@ import random
 
 import numpy as np
 
-from planner.model import Mode
-from planner.space import Space
+from seerd.planner.model import Mode
+from seerd.planner.space import Space
 from seerd.sim.curves import Curves
 
 CONFIGS = 400

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from planner.model import View
-from seerd.core.asking import Asking, outlined
+from seerd.core.asking import Asking, lacking, outlined
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AnyCommand,
@@ -45,6 +44,7 @@ from seerd.core.plans import Order
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, step, unfinished
+from seerd.planner.model import View
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import Fleet
 from seerd.sim.heap import NANOSECONDS, Heap
@@ -88,6 +88,7 @@ class World:
         self._inbox: deque[tuple[AnyEvent, ...]] = deque()
         self._busy = False
         self._asking: Asking | None = None
+        self._answers: dict[str, PolicyAnswered] = {}
 
     @property
     def now(self) -> float:
@@ -135,26 +136,32 @@ class World:
         if not self.up:
             return
         self.events += len(events)
-        if not self._checked:
-            for command in commands_of(step(self.state, events[0])):
-                self._carry_out(command)
-            return
-        batch: list[AnyCommand] = []
-        for event in events:
-            before = unfinished(self.state) if isinstance(event, RunResumed) else []
-            decided = step(self.state, event)
-            self.journal.append((event, decided))
-            batch += [command for command in before if command.id in self.state.under_way] + commands_of(decided)
-        problems = violations(self.state)
-        assert not problems, f"after {events[-1]}: {problems}"
-        if self._kill_after & set(range(self.state.seq - len(events) + 1, self.state.seq + 1)):
-            self._kill_after -= set(range(self.state.seq + 1))
+        batch = [command for event in events for command in self._step(event)]
+        if self._checked:
+            problems = violations(self.state)
+            assert not problems, f"after {events[-1]}: {problems}"
+        if self._kill_after & set(range(self.state.clock.seq - len(events) + 1, self.state.clock.seq + 1)):
+            self._kill_after -= set(range(self.state.clock.seq + 1))
             self.kill_daemon()
             return
         incarnation = self._incarnation
         for command in batch:
             if incarnation == self._incarnation:
                 self._carry_out(command)
+
+    def _step(self, event: AnyEvent) -> list[AnyCommand]:
+        """What must be carried out. A question is about the run as it is now, whatever else is
+        handled before it is sent.
+        """
+        before = unfinished(self.state) if isinstance(event, RunResumed) else []
+        decided = step(self.state, event)
+        if self._checked:
+            self.journal.append((event, decided))
+        commands = [command for command in before if command.id in self.state.under_way] + commands_of(decided)
+        for command in commands:
+            if isinstance(command, AskPolicy):
+                self._answers[command.id] = self._ask(command)
+        return commands
 
     def kill_daemon(self) -> None:
         """Everything but the journal is lost; a new daemon comes `down_s` later."""
@@ -177,7 +184,8 @@ class World:
             self.tell(RunStarted(at=self.now, facts=self.facts))
             return
         alive = tuple(machine.id for machine in self.fleet.machines.values() if machine.alive)
-        self.tell(RunResumed(at=self.now, alive=alive), *self.fleet.missed())
+        resumed = RunResumed(at=self.now, alive=alive, outline=lacking(self.state.facts))
+        self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
         """The state at the end of the journal, as it lies on a disk; `rules`: of whoever goes on
@@ -188,16 +196,12 @@ class World:
             follow(state, decode_event(encode_event(event)), decode_decisions(encode_decisions(decided)))
         return state
 
-    def _ask(self, command: AskPolicy) -> None:
-        """Nobody comes between a question and its answer."""
+    def _ask(self, command: AskPolicy) -> PolicyAnswered:
         plan = self.state.plan
         if self._asking is None or plan.failures:
             self._asking = Asking(self.facts.problem, plan.memory, Order(plan.order))
         answer = self._asking.ask(View(self.state.now, self.facts.mode, self.state.trials))
-        event = PolicyAnswered(at=self.now, question=command.id, plan=answer.plan, memory=answer.memory)
-        self._inbox.appendleft((event,))
-        if not self._busy:
-            self.tell(*self._inbox.popleft())
+        return PolicyAnswered(at=self.now, question=command.id, plan=answer.plan, memory=answer.memory)
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
         """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
@@ -211,7 +215,7 @@ class World:
             case SetTimer():
                 self._set_timer(command)
             case AskPolicy():
-                self._ask(command)
+                self._inbox.appendleft((self._answers.pop(command.id),))
             case Launch():
                 self.fleet.launch(command)
             case Terminate():

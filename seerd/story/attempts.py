@@ -95,8 +95,8 @@ class Attempts:
             return
         if isinstance(event, TrialTraining):
             attempt.training_s = attempt.training_s or event.happened
-            attempt.after_reports = event.epoch
-        elif trial.history and trial.history[-1].epoch == event.epoch:
+            attempt.after_reports = event.reports
+        elif trial.history and trial.history[-1].reports == event.reports:
             _count(attempt, trial.history[-1], sign_of(state))
 
     def leave(self, event: TrialExited) -> None:

@@ -57,7 +57,7 @@ def tell(kind: type[SomeBeat], state: State, source: object = None, **more: Any)
     """A beat of now, with what the source has under the same names, and with more."""
     names = [name for name in kind.__struct_fields__ if hasattr(source, name)]
     shared = {name: getattr(source, name) for name in names}
-    return kind(**{**shared, **more, "event": state.seq, "at_s": state.now})
+    return kind(**{**shared, **more, "event": state.clock.seq, "at_s": state.now})
 
 
 # ------------------------------------------------------------ what the policy wanted

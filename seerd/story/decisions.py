@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.model import Compared
-from planner.ranking import standing
 from seerd.core.commands import (
     AskPolicy,
     Finish,
@@ -27,6 +25,8 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import Checkpoint, State
 from seerd.core.verdicts import Adopted, Closing, Declined, HeldBack, Slow
+from seerd.planner.model import Compared
+from seerd.planner.ranking import standing
 from seerd.story import beats
 from seerd.story.beats import tell
 from seerd.story.chapters import Story, needed, wanted
@@ -144,7 +144,7 @@ def _started(command: StartTrial, state: State) -> beats.Started:
     where = ((command.instance, command.gpus), *command.beside)
     on = tuple(beats.On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
     newest = command.checkpoints[0] if command.checkpoints else None
-    reports = kept[0].epoch if kept else 0
+    reports = kept[0].reports if kept else 0
     return tell(beats.Started, state, command, on=on, checkpoint=newest, after_reports=reports)
 
 
@@ -204,7 +204,7 @@ def _chosen(command: Publish, state: State) -> beats.Chosen:
         beats.Chosen,
         state,
         command,
-        reports=next(one.epoch for one in kept if one.name == command.checkpoint),
+        reports=next(one.reports for one in kept if one.name == command.checkpoint),
         among=len(usable),
         runner_up=second and second[0],
         runner_up_metric=second and second[1].metric,

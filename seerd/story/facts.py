@@ -97,7 +97,7 @@ def facts(before: Before, event: AnyEvent, decided: Decided, story: Story, state
 
 def _resumed(event: RunResumed, decided: Decided, story: Story, state: State) -> beats.Resumed:
     gone = tuple(one.instance for one in decided if isinstance(one, Gone))
-    silent_s = round(state.now - state.heard_at, 3)
+    silent_s = round(state.now - state.clock.heard_at, 3)
     reopened = state.phase is RunPhase.RUNNING and story.chapters[-1].end
     return tell(beats.Resumed, state, event, gone=gone, silent_s=silent_s, reopened=reopened)
 
@@ -168,7 +168,7 @@ def _ended(attempt: Attempt, event: AnyEvent, state: State) -> beats.Ended:
         most_failures=state.rules.max_crashes,
         losses=trial.losses,
         reports=trial.reports,
-        kept=trial.checkpoints[0].epoch if trial.checkpoints else None,
+        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
     )
 
 

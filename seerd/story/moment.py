@@ -23,11 +23,11 @@ from seerd.core.commands import (
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, Instance, State, Trial
-from seerd.show import best
 from seerd.story.beats import AnyBeat, Decision
 from seerd.story.chapters import Story, needed, wanted
 from seerd.story.told import beats_json
 from seerd.story.words import at
+from seerd.view.run_json import best
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ def moment_json(at_s: float, story: Story, state: State) -> Json:
         "run": state.facts.run,
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
         "at_s": at_s,
-        "event": state.seq,
+        "event": state.clock.seq,
         "phase": str(state.phase),
         "stage": stage + 1 if stages else None,
         "stages": len(stages),
@@ -102,8 +102,8 @@ def _limits(at_s: float, state: State) -> Json:
 
 def _next(state: State) -> list[Json]:
     """What is due, soonest first. Only while trials run: afterwards the limits have been kept."""
-    if state.phase is RunPhase.CLOSING and state.close_by is not None:
-        return [{"what": "closed", "at_s": round(state.close_by, 3)}]
+    if state.phase is RunPhase.CLOSING and state.end.close_by is not None:
+        return [{"what": "closed", "at_s": round(state.end.close_by, 3)}]
     if state.phase is not RunPhase.RUNNING:
         return []
     due = [("deadline", close_at(state)), ("budget", exhausted_at(state))]

@@ -13,11 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.ranking import standing
 from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.plain import ENDINGS
+from seerd.planner.ranking import standing
 from seerd.story.beats import AnyBeat, Judged, Planned, Started, Stopped, Verdict
 from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, costs
@@ -25,6 +24,7 @@ from seerd.story.gathering import lines_of
 from seerd.story.layout import MOST_LINES, grid, wrapped
 from seerd.story.words import at, count, ordinal, sentence, sizes
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plain import ENDINGS
 
 MOST_JUDGED = 16
 MOST_INSTANCES = 8
@@ -76,7 +76,7 @@ def _head(state: State) -> Text:
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
-    how = ENDINGS[state.ending] if state.ending and state.phase is RunPhase.OVER else "not over"
+    how = ENDINGS[state.end.status] if state.end.status and state.phase is RunPhase.OVER else "not over"
     return Text(
         f"{state.facts.run}: {state.facts.problem.params.name}, {count(len(state.trials), 'trial')}; {how}\n"
         f"{at(state.now)} of {format_duration(limits.deadline_s)}, "

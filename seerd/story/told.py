@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from seerd.core.state import Report, State, Trial
-from seerd.show import result
 from seerd.story.attempts import Attempt
 from seerd.story.beats import AnyBeat
 from seerd.story.chapters import Chapter, Story
 from seerd.story.costs import Cost, InstanceCost, costs
 from seerd.story.fates import fate
 from seerd.story.words import sentence
+from seerd.view.run_json import result
 
 Json = dict[str, Any]
 
@@ -114,4 +114,4 @@ def _attempt(attempt: Attempt, state: State) -> Json:
 
 
 def _report(report: Report | None) -> Json | None:
-    return None if report is None else {"at_s": report.at_s, "report": report.epoch, "metric": report.metric}
+    return None if report is None else {"at_s": report.at_s, "report": report.reports, "metric": report.metric}

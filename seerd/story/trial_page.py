@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from seerd.core.state import State
-from seerd.plain import config_text
 from seerd.story.beats import Started
 from seerd.story.chapters import Story
 from seerd.story.layout import grid, shortened, wrapped
 from seerd.story.words import at, count, sentence
+from seerd.view.plain import config_text
 
 Json = dict[str, Any]
 

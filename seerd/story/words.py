@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
-from seerd.plain import ENDINGS, gpus_text, printable
 from seerd.story.beats import (
     Asked,
     Beat,
@@ -35,6 +34,7 @@ from seerd.story.beats import (
     StopWanted,
 )
 from seerd.units import format_duration
+from seerd.view.plain import ENDINGS, gpus_text, printable
 
 MOST_NAMES = 6
 

@@ -21,8 +21,21 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.protocol import FACTS, VERSION, Exited, Hello, Job, Message, Node, Prepare, Prepared, Start, Stop, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import (
+    FACTS,
+    VERSION,
+    Exited,
+    Hello,
+    Job,
+    Message,
+    Node,
+    Prepare,
+    Prepared,
+    Start,
+    Stop,
+    Welcome,
+)
+from seerd.agent.wire import decode, encode
 from seerd.shell.bundle import build_agent
 from tests.s3front import moto_port, s3
 

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BECOMES = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from agent import ashore
+from seerd.agent import ashore
 print("said", end=" ")
 pid = os.fork()
 if pid == 0:

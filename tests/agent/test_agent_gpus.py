@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.gpus import App, Card, held, parsed_apps, parsed_cards
-from agent.protocol import Exited, Noticed
+from seerd.agent.gpus import App, Card, held, parsed_apps, parsed_cards
+from seerd.agent.protocol import Exited, Noticed
 from tests.agent.test_agent_health import program
 
 SMI = Path(__file__).parents[1] / "rig" / "image" / "nvidia-smi"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.marks import read
-from agent.protocol import Reported, Stalled
+from seerd.agent.marks import read
+from seerd.agent.protocol import Reported, Stalled
 from tests.agent.test_agent_nodes import Pair
 
 TRAINS = """

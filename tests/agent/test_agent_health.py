@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent import host
-from agent.health import Look, UnhealthyError, gpu_problem
-from agent.protocol import Expected, Prepare, Prepared, Refused
+from seerd.agent import host
+from seerd.agent.health import Look, UnhealthyError, gpu_problem
+from seerd.agent.protocol import Expected, Prepare, Prepared, Refused
 
 GPU = "Tesla V100-SXM2-16GB, 16160 MiB, 535.54.03"
 NEEDS = Expected(gpus=2, free_bytes=1, torch=True)

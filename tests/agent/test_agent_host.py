@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import host
+from seerd.agent import host
 
 SLEEP = "import time; time.sleep(600)"
 RUN = f"run-{os.getpid()}"
@@ -148,7 +148,7 @@ def test_a_process_that_keeps_starting_others_is_ended(attempt, each):
 ADOPTS = """
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from agent import host
+from seerd.agent import host
 host.adopt_orphans()
 middle = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, env={**os.environ, host.MARKER: sys.argv[2]})
 orphan = int(middle.stdout.readline())

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.journal import Journal, JournalError
-from agent.protocol import Exited, Job, Noticed, Prepare, Prepared, Refused, Reported, Start, Started, Stop
+from seerd.agent.journal import Journal, JournalError
+from seerd.agent.protocol import Exited, Job, Noticed, Prepare, Prepared, Refused, Reported, Start, Started, Stop
 
 JOB = Job("s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0)
 PREPARE = Prepare("p", JOB)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
-from agent.protocol import Job, Node, Start
+from seerd.agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_nodes
+from seerd.agent.protocol import Job, Node, Start
 
 JOB = Job(
     "/src", "train.py", ["--fast"], "torchrun", "/env/python", {}, [], "/store", "accuracy", "max", [1, 2], 3, 10.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.lease import Lease
-from agent.orders import Here
-from agent.protocol import Renew
-from agent.serve import Agent
-from agent.talk import Talk
+from seerd.agent.lease import Lease
+from seerd.agent.orders import Here
+from seerd.agent.protocol import Renew
+from seerd.agent.serve import Agent
+from seerd.agent.talk import Talk
 
 SECONDS = st.floats(0, 1e6)
 

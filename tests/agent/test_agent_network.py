@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.network import environment, interface_of
+from seerd.agent.network import environment, interface_of
 
 
 def test_the_loopback_is_found_by_its_address():

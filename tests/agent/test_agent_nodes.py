@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import Checkpointed, Exited, Node, Refused, Renew, Reported, Started, Training
+from seerd.agent.protocol import Checkpointed, Exited, Node, Refused, Renew, Reported, Started, Training
 
 PATIENCE_S = 120.0
 SECONDS = 15.0

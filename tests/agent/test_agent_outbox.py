@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.outbox import MOST_AT_ONCE, MOST_COMPLAINTS, Outbox
-from agent.protocol import Reported, Training
-from agent.transfer import Directory
+from seerd.agent.outbox import MOST_AT_ONCE, MOST_COMPLAINTS, Outbox
+from seerd.agent.protocol import Reported, Training
+from seerd.agent.transfer import Directory
 
 REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
 JSON = st.recursive(

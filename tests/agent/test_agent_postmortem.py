@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.postmortem import TAIL_LINES, Findings, examine, is_closing, of_hung, ranks
+from seerd.agent.postmortem import TAIL_LINES, Findings, examine, is_closing, of_hung, ranks
 
 SUMMARY = """
 ============================================================

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.power import commands
-from agent.protocol import Renew, Reported, Shutdown
+from seerd.agent.power import commands
+from seerd.agent.protocol import Renew, Reported, Shutdown
 
 COMMANDS = ("shutdown", "poweroff", "systemctl", "sudo")
 WAITS = """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     BOUNDS,
     FACTS,
     LARGEST,
@@ -28,7 +28,7 @@ from agent.protocol import (
     Stop,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 
 START = Start("a.1", "t1", 1, [0, 1], {"lr": 0.1, "layers": 2, "adam": True, "name": "x"}, 17, [])
 PLAIN = st.recursive(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.receive import KEEP_S, Cache, Entry, PushError, build, checked, prune
+from seerd.agent.receive import KEEP_S, Cache, Entry, PushError, build, checked, prune
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.record import record
+from seerd.agent.record import record
 
 
 def body(decorator):

@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     Ask,
     Checkpointed,
     Download,

@@ -16,12 +16,12 @@ from typing import Any
 import boto3
 import pytest
 
-from agent import grants as agent_grants
-from agent import web
-from agent.grants import Granted
-from agent.protocol import Ask, Grant, Parts, Slot
-from agent.remote_store import RemoteStore
-from agent.transfer import NotNowError, TransferError
+from seerd.agent import grants as agent_grants
+from seerd.agent import web
+from seerd.agent.grants import Granted
+from seerd.agent.protocol import Ask, Grant, Parts, Slot
+from seerd.agent.remote_store import RemoteStore
+from seerd.agent.transfer import NotNowError, TransferError
 from seerd.shell.stores.s3 import S3Store
 from tests.s3front import cut_answer, damage, damage_answer, drop, hold, refuse
 

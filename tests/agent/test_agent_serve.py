@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.aftermath import PULSE_S
-from agent.protocol import (
+from seerd.agent.aftermath import PULSE_S
+from seerd.agent.protocol import (
     MAX_LINE,
     VERSION,
     Ack,

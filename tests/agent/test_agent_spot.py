@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import Noticed, Reported
-from agent.spot import ACTION, ENDPOINT, REBALANCE, TOKENS, Metadata, Notice
+from seerd.agent.protocol import Noticed, Reported
+from seerd.agent.spot import ACTION, ENDPOINT, REBALANCE, TOKENS, Metadata, Notice
 
 TAKEN = b'{"action": "terminate", "time": "2026-11-20T08:22:00Z"}'
 TAKEN_BY = 1795162920.0

@@ -7,7 +7,7 @@ import signal
 
 import psutil
 
-from agent.protocol import Reported, Started
+from seerd.agent.protocol import Reported, Started
 
 TELLS = """
 import json, os, sys, time

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import transfer
-from agent.transfer import Directory, NotNowError, TransferError, fetch, is_safe, store
+from seerd.agent import transfer
+from seerd.agent.transfer import Directory, NotNowError, TransferError, fetch, is_safe, store
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:

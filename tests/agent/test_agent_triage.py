@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import host, marks
-from agent.host import Life
-from agent.marks import ENDED, MARK, REDUCING, SAVING, WAITING, WORKING, Mark
-from agent.pacing import Pacing
-from agent.triage import PATIENCE, QUIET_S, Stand, Watch, is_idle, limit_s, standing
+from seerd.agent import host, marks
+from seerd.agent.host import Life
+from seerd.agent.marks import ENDED, MARK, REDUCING, SAVING, WAITING, WORKING, Mark
+from seerd.agent.pacing import Pacing
+from seerd.agent.triage import PATIENCE, QUIET_S, Stand, Watch, is_idle, limit_s, standing
 
 MARKED = Mark(100, 0, 2, 41, 0, WORKING, 9, 3, 50, 0.5, 1.0, 2.0)
 AHEAD = replace(MARKED, rank=1, doing=WAITING, units=10, ticks=0)
@@ -34,7 +34,7 @@ def write(path: Path, *fields: float) -> None:
 
 
 def test_the_training_side_and_the_agent_mean_the_same():
-    training = import_module("seerd.trial")
+    training = import_module("seerd.training")
     assert MARK.format == training.MARK.format
     names = ("WORKING", "WAITING", "REDUCING", "SAVING", "ENDED")
     assert [getattr(marks, name) for name in names] == [getattr(training, name) for name in names]

@@ -16,24 +16,24 @@ SPEAKS = os.environ.get("SEERD_SPEAKS")
 
 def another_version() -> None:
     """Before anything else of seerd is imported."""
-    import agent.protocol
+    import seerd.agent.protocol
 
-    agent.protocol.VERSION = int(SPEAKS or agent.protocol.VERSION)
-    import planner.draws
-    import planner.memo
-    import planner.rungs
+    seerd.agent.protocol.VERSION = int(SPEAKS or seerd.agent.protocol.VERSION)
     import seerd.core.placement
     import seerd.core.rules
+    import seerd.planner.draws
+    import seerd.planner.memo
+    import seerd.planner.rungs
     import seerd.shell.bundle
 
     rules = seerd.core.rules
     rules.RULES = dataclasses.replace(  # type: ignore[misc]
         rules.RULES, kept_checkpoints=1, max_crashes=1, grace_min_s=5.0, lease_s=45.0, retry_s=7.0, worth_packing=0.5
     )
-    planner.draws.draws = planner.memo.per_problem(  # type: ignore[attr-defined]
-        lambda problem: planner.draws.Draws(problem, random.Random(problem.params.seed + 1))
+    seerd.planner.draws.draws = seerd.planner.memo.per_problem(  # type: ignore[attr-defined]
+        lambda problem: seerd.planner.draws.Draws(problem, random.Random(problem.params.seed + 1))
     )
-    planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]
+    seerd.planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]
     seerd.core.placement._neighbours = lambda free, count: tuple(sorted(free)[-count:])
     bundle = seerd.shell.bundle
     added, compiled = bundle._add, bundle._compiled

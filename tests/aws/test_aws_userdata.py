@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.__main__ import NAME
+from seerd.agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
 from tests.rig.guest import until

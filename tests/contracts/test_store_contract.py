@@ -15,10 +15,10 @@ from typing import Any
 import boto3
 import pytest
 
-from agent.grants import Granted
-from agent.protocol import Ask
-from agent.remote_store import RemoteStore
-from agent.transfer import Directory, Shelf, TransferError
+from seerd.agent.grants import Granted
+from seerd.agent.protocol import Ask
+from seerd.agent.remote_store import RemoteStore
+from seerd.agent.transfer import Directory, Shelf, TransferError
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
@@ -178,7 +178,7 @@ def test_what_nobody_told_of_is_found_oldest_first_and_rubbish_is_passed_over(bo
     for name in ("0001-000008.json", "0001-000009.json"):
         both.kind.write(name, b"[" * 100_000 if "8" in name else b'{"epoch": -1}')
     found = both.daemon(lambda store: store.newer("t1", 1, told))
-    assert [(one.name, one.epoch, dict(one.metrics)) for one in found] == [
+    assert [(one.name, one.reports, dict(one.metrics)) for one in found] == [
         (later, 2, {"accuracy": 0.5, "loss": None}),
         (last, 3, {}),
     ]

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.model import Allocation, ClusterFacts, Group
-from planner.stages import instances_for
 from seerd.core.aiming import aim_all, drop, fill, instances_needed
 from seerd.core.attempts import unwant
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
@@ -31,6 +29,8 @@ from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import Order
 from seerd.core.state import Instance, State, Trial, new_state
+from seerd.planner.model import Allocation, ClusterFacts, Group
+from seerd.planner.stages import instances_for
 from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 

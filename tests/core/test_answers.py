@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace as changed
 from typing import Any
 
 import pytest
@@ -10,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from planner.model import Allocation
-from planner.space import Config
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AskPolicy,
@@ -52,6 +52,8 @@ from seerd.core.rules import RULES
 from seerd.core.state import State, Trial, new_state
 from seerd.core.step import follow, step, unfinished
 from seerd.core.verdicts import Adopted, Closing, Declined
+from seerd.planner.model import Allocation
+from seerd.planner.space import Config
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import recorded
@@ -99,9 +101,9 @@ class Run:
 
     def wake(self) -> list[AnyDecision]:
         """The timer fires when it is due."""
-        assert self.state.timer is not None
-        self.at = max(self.at, self.state.timer.due)
-        return self.tell(TimerFired(at=self.at, command=self.state.timer.id))
+        assert self.state.clock.timer is not None
+        self.at = max(self.at, self.state.clock.timer.due)
+        return self.tell(TimerFired(at=self.at, command=self.state.clock.timer.id))
 
     def come(self) -> list[AnyDecision]:
         """The instance is there."""
@@ -118,14 +120,14 @@ class Run:
     def train(self, name: str, reports: int = 1) -> list[AnyDecision]:
         """It reports, for the first time since it was started."""
         self.fact(TrialStarted, name, pid=7)
-        self.fact(TrialTraining, name, epoch=0)
+        self.fact(TrialTraining, name, reports=0)
         decided: list[AnyDecision] = []
         for epoch in range(1, reports + 1):
-            decided += self.fact(TrialReported, name, epoch=epoch, metric=0.5, unit_s=0.1)
+            decided += self.fact(TrialReported, name, reports=epoch, metric=0.5, unit_s=0.1)
         return decided
 
     def save(self, name: str) -> None:
-        made = {"name": "000001", "epoch": 1, "metric": 0.5, "sha256": "0" * 64, "size": 1}
+        made = {"name": "000001", "reports": 1, "metric": 0.5, "sha256": "0" * 64, "size": 1}
         self.fact(TrialCheckpointed, name, **made, save_s=0.1)
 
     def exit(self, name: str, cause: str = "asked") -> list[AnyDecision]:
@@ -231,7 +233,7 @@ def test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands(
     assert [trial.phase for trial in run.state.trials.values()] == phases
     assert not of(StopTrial, decided)
     said = f"the policy gave no plan that can be used: {why}; the last one stands"
-    assert run.state.notes == [said]
+    assert run.state.result.notes == [said]
 
 
 GOOD = [
@@ -255,7 +257,7 @@ def test_what_is_no_mistake_is_the_plan(run: Run, change: PlanChange) -> None:
     decided = run.answer(change)
     assert decided[0] == Adopted(question=asked)
     assert run.state.plan.last == change
-    assert run.state.notes == []
+    assert run.state.result.notes == []
 
 
 TOO_MANY = [
@@ -301,8 +303,8 @@ def test_the_first_answer_may_be_a_mistake_too(facts: MakeFacts) -> None:
 
 def test_after_a_failure_it_is_asked_again_by_the_timer_and_not_before(run: Run) -> None:
     assert not of(AskPolicy, run.fail())
-    assert run.state.timer is not None
-    assert run.state.timer.due == run.at + RULES.ask_again_s
+    assert run.state.clock.timer is not None
+    assert run.state.clock.timer.due == run.at + RULES.ask_again_s
     run.at += RULES.ask_again_s / 2
     assert not of(AskPolicy, run.exit("b", "finished")), "what happens meanwhile does not hasten it"
     asked = run.wake()
@@ -315,12 +317,12 @@ def test_the_person_is_told_once_of_failures_in_a_row(run: Run) -> None:
     run.fail()
     run.wake()
     run.fail()
-    assert len(run.state.notes) == 1
+    assert len(run.state.result.notes) == 1
     run.wake()
     run.answer(PlanChange(ask_at_s=30.0))
     run.wake()
     run.fail()
-    assert len(run.state.notes) == 2
+    assert len(run.state.result.notes) == 2
 
 
 def test_an_answer_between_failures_begins_the_count_anew(run: Run) -> None:
@@ -350,7 +352,7 @@ def test_three_failures_in_a_row_end_the_run_with_the_best_model(run: Run) -> No
     over = run.tell(InstanceTerminated(at=run.at, command=end.id, instance="i"))
     assert [one.status for one in of(Finish, over)] == ["failed"]
     assert run.state.result.published is not None
-    assert (run.state.ending, run.state.why) == ("failed", "policy")
+    assert (run.state.end.status, run.state.end.why) == ("failed", "policy")
 
 
 # ---------------------------------------------------------------- too late
@@ -358,10 +360,9 @@ def test_three_failures_in_a_row_end_the_run_with_the_best_model(run: Run) -> No
 
 def unchanged(run: Run, event: AnyEvent) -> bool:
     """Whether it leaves everything but the clock and the count of events as it was."""
-    before = recorded(run.state)
+    before, timer = deepcopy(recorded(run.state)), run.state.clock.timer
     assert run.tell(event) == []
-    moved = {"seq": run.state.seq, "now": run.state.now, "heard_at": run.state.heard_at, "given": 0}
-    return recorded(run.state) == before | moved
+    return recorded(run.state) == before | {"clock": changed(run.state.clock, timer=timer)}
 
 
 WILD = PlanChange(gone=("a", "b", "c"), eliminated=("out",), note="too late")
@@ -428,9 +429,9 @@ def test_what_became_untrue_meanwhile_is_dropped_and_asked_again(
     facts: MakeFacts, reports: int, phase: TrialPhase
 ) -> None:
     run = quiet(facts())
-    run.fact(TrialTraining, "a", epoch=0)
+    run.fact(TrialTraining, "a", reports=0)
     for _ in range(reports):
-        run.fact(TrialReported, "a", epoch=1, metric=0.5, unit_s=0.1)
+        run.fact(TrialReported, "a", reports=1, metric=0.5, unit_s=0.1)
     run.exit("a", "finished")
     assert run.trial("a").phase is phase
     asked = run.question
@@ -501,7 +502,7 @@ def test_what_was_declined_is_read_without_a_rule(run: Run) -> None:
 
 def test_what_happens_while_a_question_is_open_makes_one_more(run: Run) -> None:
     asked = run.question
-    told = run.fact(TrialReported, "c", epoch=2, metric=0.5, unit_s=0.1)
+    told = run.fact(TrialReported, "c", reports=2, metric=0.5, unit_s=0.1)
     told += run.exit("a", "finished") + run.exit("b", "finished")
     assert not of(AskPolicy, told)
     assert run.question == asked
@@ -568,11 +569,11 @@ def test_a_moment_that_is_past_sets_no_timer_while_the_question_is_open(run: Run
     """Or it would fire for ever, and be asked for ever."""
     state = run.state
     assert state.plan.last.ask_at_s == run.at
-    assert state.timer is not None
-    assert state.timer.due == pytest.approx(close_at(state))
+    assert state.clock.timer is not None
+    assert state.clock.timer.due == pytest.approx(close_at(state))
     run.answer(PlanChange(ask_at_s=30.0))
-    assert state.timer is not None
-    assert state.timer.due == 30.0
+    assert state.clock.timer is not None
+    assert state.clock.timer.due == 30.0
 
 
 def test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question(
@@ -680,7 +681,7 @@ def happen(run: Run, what: str) -> None:
     if what == "come" and any(isinstance(c, Launch) for c in run.state.under_way.values()):
         if "i" not in run.state.fleet.instances:
             run.come()
-    elif what == "wake" and run.state.timer is not None:
+    elif what == "wake" and run.state.clock.timer is not None:
         run.wake()
     elif what == "fail" and run.state.plan.question is not None:
         run.fail()

@@ -84,7 +84,7 @@ def test_what_is_counted_is_what_a_recount_gives(seed: int) -> None:
         assert fleet.live == sum(phase in LIVE for phase in phases)
         assert fleet.leaving == phases.count(InstancePhase.LEAVING)
         assert fleet.present == sum(phase not in GONE for phase in phases)
-        assert state.holding == sum(trial.held is not None for trial in state.trials.values())
+        assert state.fleet.holding == sum(trial.held is not None for trial in state.trials.values())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -97,7 +97,7 @@ def test_the_invariants_hold_for_whoever_reads(seed: int) -> None:
 def test_what_is_derived_anew_is_of_what_was_recorded_alone(seed: int) -> None:
     """Twice is once, and nothing that a journal has is touched."""
     for state in prefixes(run_of(seed), NO_RULES):
-        if state.seq % 5:
+        if state.clock.seq % 5:
             continue
         before = recorded(state)
         derive(state)
@@ -136,7 +136,7 @@ def long_run() -> Told:
     behaviour = Behaviour(
         metric=lambda config, epoch: float(config["lr"]),
         unit_s=lambda config, epoch, gpus: 30.0,
-        most_epochs=40,
+        most_reports=40,
         lifetime_s=150.0,
         capacity=lambda at: 9 if not 700.0 < at < 1500.0 else 0,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from seerd.core.asking import lacking, outlined
 from seerd.core.commands import AskPolicy, Command
-from seerd.core.events import AnyEvent, PolicyAnswered, RunFacts
+from seerd.core.events import AnyEvent, PolicyAnswered, RunFacts, RunStarted
 from seerd.core.format1 import Row, convert
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
@@ -58,7 +60,8 @@ def accounts(state: State) -> object:
         if one.attempt
     ]
     made = [(one.id, one.checkpoints, one.history) for one in state.trials.values()]
-    return trials, [one for one in made if one[2]], state.ledger.closed, state.result, state.ending
+    result = replace(state.result, notes=[])  # what was only said of a plan is not in that format
+    return trials, [one for one in made if one[2]], state.ledger.closed, result, state.end.status
 
 
 def crashes(trial: str, attempt: int, epoch: int) -> bool:
@@ -101,3 +104,42 @@ def test_whatever_the_rules_are_now(crashed: World, monkeypatch: pytest.MonkeyPa
     other = replace(RULES, max_crashes=0, max_losses=0, kept_checkpoints=1)
     monkeypatch.setattr(new_state, "__defaults__", (other,))
     assert accounts(read(crashed)) == accounts(crashed.state)
+
+
+def with_policy(facts: RunFacts, name: str) -> RunFacts:
+    params = replace(facts.problem.params, name=name, max_reports=16)
+    return msgspec.structs.replace(facts, problem=replace(facts.problem, params=params))
+
+
+def forget(world: World) -> None:
+    """The daemon is killed, and its journal becomes one of format 1, which had no outline."""
+    world.kill_daemon()
+    world.facts = msgspec.structs.replace(world.facts, outline=None)
+    first, *rows = old_rows(world)
+    world.journal[:] = convert([(RunStarted(at=first[0].at, facts=world.facts), first[1]), *rows])
+
+
+@pytest.mark.parametrize("policy", ["seer", "asha", "random", "e-grid"])
+def test_a_run_that_is_taken_up_has_an_outline_again(facts: MakeFacts, policy: str) -> None:
+    """Its policy is asked for it once; from then on it is read, as everything else."""
+    usual = Behaviour(metric=lambda config, epoch: float(config["lr"]) * (1 - 0.5**epoch))
+    untouched = World(with_policy(facts(), policy), usual)
+    world = World(untouched.facts, usual)
+    untouched.run()
+    world.begin()
+    while world.now < 12.0:
+        world.turn()
+    assert not world.state.finished
+    forget(world)
+    assert world.read().outline.stages == ()
+    state = world.run_on()
+    assert state.outline == untouched.state.outline
+    assert world.read(None).outline == state.outline
+    assert (state.end.status, state.plan.stage) == (untouched.state.end.status, untouched.state.plan.stage)
+    assert state.end.status == "done"
+
+
+def test_a_policy_that_has_no_outline_keeps_no_run_from_being_taken_up(facts: MakeFacts) -> None:
+    assert lacking(outlined(facts())) is None
+    assert lacking(facts(max_gpus=0)) is None
+    assert lacking(with_policy(facts(), "of an older version")) is None

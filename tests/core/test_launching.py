@@ -168,7 +168,7 @@ def test_a_refusal_for_good_ends_a_run_that_has_nothing(cloud: Cloud) -> None:
     for launch in cloud.open:
         assert cloud.state.phase is RunPhase.RUNNING
         cloud.refuse(launch, 1.0, retry=False)
-    assert (cloud.state.ending, refused(cloud.state)) == ("failed", "no capacity")
+    assert (cloud.state.end.status, refused(cloud.state)) == ("failed", "no capacity")
 
 
 def test_a_refusal_for_good_is_asked_for_no_more_until_an_instance_is_gone(cloud: Cloud) -> None:
@@ -190,7 +190,7 @@ def test_a_run_that_has_trained_was_not_refused(cloud: Cloud) -> None:
     (again, *more) = cloud.launches(cloud.tell(InstanceLost(at=50.0, instance="a", why="power failure")))
     for launch in (again, *more):
         cloud.refuse(launch, 51.0, retry=False)
-    assert cloud.state.ending == "failed"
+    assert cloud.state.end.status == "failed"
     assert refused(cloud.state) is None
 
 
@@ -220,13 +220,13 @@ def test_a_run_without_an_instance_and_without_time_for_another_one_is_over(fact
     cloud = Cloud(facts, {"boot_s": 60.0}, budget_gpu_s=40_000.0)
     for name in full(cloud):
         cloud.tell(InstanceLost(at=550.0, instance=name, why="power failure"))
-    assert cloud.state.ending == "done", "its last stage ends a little earlier"
+    assert cloud.state.end.status == "done", "its last stage ends a little earlier"
 
 
 def test_a_run_without_an_instance_and_without_money_for_another_one_is_over(cloud: Cloud) -> None:
     for name in full(cloud):
         cloud.tell(InstanceLost(at=325.0, instance=name, why="power failure"))
-    assert cloud.state.ending == "budget"
+    assert cloud.state.end.status == "budget"
 
 
 # ---------------------------------------------------------------- instances that are taken away

@@ -56,12 +56,13 @@ def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget
     state.ledger.start(Charge("t1/1", "i", 2, 0.0))
     wait_s = release_s(state)
     assert wait_s > 0
-    state.now = 160.0 - 2 * wait_s - 0.01  # until GPUs are free, two more of them cost as much as the two that are held
+    # Until GPUs are free, two more of them cost as much as the two that are held.
+    state.clock.now = 160.0 - 2 * wait_s - 0.01
     assert affordable(state, 2)
-    state.now += 0.02
+    state.clock.now += 0.02
     assert not affordable(state, 2)
     assert affordable(state, 1)
-    state.now = 160.0 - wait_s + 0.01
+    state.clock.now = 160.0 - wait_s + 0.01
     assert not affordable(state, 0)
 
 
@@ -76,9 +77,9 @@ def test_a_launch_must_be_paid_for_a_minute_and_for_its_boot(facts: MakeFacts, b
 def test_a_launch_must_be_paid_beside_what_runs(facts: MakeFacts) -> None:
     state = rented(facts, 4 * 60.0 + 4 * 200.0)
     state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
-    state.now = 199.9 - release_s(state)
+    state.clock.now = 199.9 - release_s(state)
     assert affordable_launch(state, 4)
-    state.now += 0.2
+    state.clock.now += 0.2
     assert not affordable_launch(state, 4)
 
 
@@ -111,7 +112,7 @@ def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(fa
 
 def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: MakeFacts) -> None:
     state = rented(facts, 4000.0)
-    state.phase, state.close_by = RunPhase.CLOSING, 104.0
+    state.end.phase, state.end.close_by = RunPhase.CLOSING, 104.0
     assert lease_s(state, 100.0) == 4.0
     assert lease_s(state, 105.0) == 0.0
 
@@ -138,7 +139,7 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
         state.fleet.live += 1
         state.fleet.present += 1
         state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
-        state.now = 100.0
+        state.clock.now = 100.0
         allowed = 100.0 + lease_s(state, 100.0) + release_s(state)
         handle(state, RunResumed(at=resumed_at, alive=()))
         (charge,) = state.ledger.closed
@@ -191,12 +192,12 @@ def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: M
     """A daemon that was away for long may find that most has ended in time: it hears that behind `RunResumed`, and before any timer."""
     world = World(facts(), Behaviour(metric=lambda config, epoch: 0.5))
     world.begin()
-    while not world.state.holding:
+    while not world.state.fleet.holding:
         world.turn()
     state, late = world.state, exhausted_at(world.state) + 1.0
     alive = tuple(state.fleet.instances)
     handle(state, RunResumed(at=late, alive=alive))
     assert state.phase is RunPhase.RUNNING
-    assert state.timer is not None
-    handle(state, TimerFired(at=late, command=state.timer.id))
+    assert state.clock.timer is not None
+    handle(state, TimerFired(at=late, command=state.clock.timer.id))
     assert state.phase is not RunPhase.RUNNING

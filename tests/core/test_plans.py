@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.model import Allocation, Compared, NewTrial, Plan
 from seerd.core.plans import STAYS, New, Order, PlanChange, Put, Standing, difference
+from seerd.planner.model import Allocation, Compared, NewTrial, Plan
 
 TRIALS = [f"t{number:04}" for number in range(24)]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.space import Config
 from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
 from seerd.core.events import (
@@ -24,6 +23,7 @@ from seerd.core.events import (
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.state import State, Trial
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from tests.by_hand import handle, reconciled, reconciled_again
@@ -45,13 +45,13 @@ def best_lr(state: State) -> float:
 
 def test_a_run_ends_within_its_limits_with_the_best_model(facts: MakeFacts) -> None:
     state = World(facts(), PLAIN).run()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.now <= 60.0
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.result.published is not None
     winner = state.trials[state.result.published.incumbent.trial]
     assert winner.config["lr"] == best_lr(state)
-    assert state.result.published.incumbent.checkpoint.epoch == winner.reports
+    assert state.result.published.incumbent.checkpoint.reports == winner.reports
 
 
 def test_brackets_eliminate_inside_and_the_best_get_more_gpus(facts: MakeFacts) -> None:
@@ -82,8 +82,8 @@ def test_a_moved_trial_goes_on_from_where_it_saved(facts: MakeFacts) -> None:
     assert moved
     for trial in moved:
         events = [e for e, _ in world.journal if getattr(e, "trial", None) == trial.id]
-        last = max(e.epoch for e in events if isinstance(e, TrialReported) and e.attempt == 1)
-        again = [e.epoch for e in events if isinstance(e, TrialTraining) and e.attempt == 2]
+        last = max(e.reports for e in events if isinstance(e, TrialReported) and e.attempt == 1)
+        again = [e.reports for e in events if isinstance(e, TrialTraining) and e.attempt == 2]
         assert again == [last]
 
 
@@ -93,13 +93,13 @@ def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:
     assert state.ledger.spent_gpu_s(state.now) <= 320.0
     assert state.result.published is not None
     state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), slow_to_stop).run()
-    assert state.ending == "budget"
+    assert state.end.status == "budget"
     assert 80.0 < state.ledger.spent_gpu_s(state.now) <= 100.0
 
 
 def test_money_is_a_budget_too(facts: MakeFacts) -> None:
     state = World(facts(usd_per_gpu_h=3600.0, cost_usd=100.0), PLAIN).run()
-    assert state.ending == "budget"
+    assert state.end.status == "budget"
     assert state.ledger.usd(state.ledger.spent_gpu_s(state.now)) <= 100.0
 
 
@@ -152,21 +152,21 @@ def again(facts: MakeFacts) -> World:
 def test_reports_that_were_lost_with_an_attempt_do_not_count(facts: MakeFacts) -> None:
     world = again(facts)
     trial = world.state.trials["t0001"]
-    assert [e.epoch for e, _ in world.journal if isinstance(e, TrialReported) and e.trial == "t0001"] == [1, 2, 3]
-    assert [report.epoch for report in trial.history] == [1]
-    tell(world, TrialReported, epoch=2, metric=0.2, unit_s=1.0)
-    tell(world, TrialReported, epoch=3, metric=0.3, unit_s=1.0)
-    tell(world, TrialReported, epoch=2, metric=0.4, unit_s=1.0)
-    assert [(report.epoch, report.metric) for report in trial.history][1:] == [(2, 0.4)], "the later word counts"
+    assert [e.reports for e, _ in world.journal if isinstance(e, TrialReported) and e.trial == "t0001"] == [1, 2, 3]
+    assert [report.reports for report in trial.history] == [1]
+    tell(world, TrialReported, reports=2, metric=0.2, unit_s=1.0)
+    tell(world, TrialReported, reports=3, metric=0.3, unit_s=1.0)
+    tell(world, TrialReported, reports=2, metric=0.4, unit_s=1.0)
+    assert [(report.reports, report.metric) for report in trial.history][1:] == [(2, 0.4)], "the later word counts"
 
 
 def test_an_old_attempt_has_nothing_to_say(facts: MakeFacts) -> None:
     world = again(facts)
     trial = world.state.trials["t0001"]
     before = trial.held, list(trial.history), trial.checkpoints
-    tell(world, TrialReported, attempt=1, epoch=9, metric=0.9, unit_s=1.0)
-    tell(world, TrialCheckpointed, attempt=1, name="9", epoch=9, metric=0.9, sha256="0" * 64, size=1, save_s=1.0)
-    tell(world, TrialTraining, attempt=1, epoch=0)
+    tell(world, TrialReported, attempt=1, reports=9, metric=0.9, unit_s=1.0)
+    tell(world, TrialCheckpointed, attempt=1, name="9", reports=9, metric=0.9, sha256="0" * 64, size=1, save_s=1.0)
+    tell(world, TrialTraining, attempt=1, reports=0)
     tell(world, TrialExited, attempt=1, cause="crashed", code=1)
     assert (trial.held, trial.history, trial.checkpoints) == before
     assert trial.crashes == 1
@@ -176,9 +176,9 @@ def test_a_fact_that_is_told_again_counts_once(facts: MakeFacts) -> None:
     world = again(facts)
     trial = world.state.trials["t0001"]
     known = [e for e, _ in world.journal if isinstance(e, TrialTraining) and (e.trial, e.attempt) == ("t0001", 2)]
-    tell(world, TrialReported, epoch=2, metric=0.2, unit_s=1.0)
+    tell(world, TrialReported, reports=2, metric=0.2, unit_s=1.0)
     handle(world.state, known[-1])
-    assert [report.epoch for report in trial.history] == [1, 2]
+    assert [report.reports for report in trial.history] == [1, 2]
 
 
 def tell(world: World, kind: type, attempt: int | None = None, **fields: object) -> None:
@@ -198,7 +198,7 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
 
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
     state = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)).run()
-    assert state.ending == "failed"
+    assert state.end.status == "failed"
     assert state.result.published is None
     assert state.now < 20.0
 
@@ -214,10 +214,10 @@ def test_nan_never_wins(facts: MakeFacts) -> None:
 
 
 def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
-    state = World(facts(), Behaviour(metric=curve, most_epochs=5)).run()
+    state = World(facts(), Behaviour(metric=curve, most_reports=5)).run()
     assert {t.phase for t in state.trials.values()} == {TrialPhase.FINISHED}
     assert state.result.published is not None
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.now < 20.0
 
 
@@ -234,12 +234,12 @@ def test_an_interrupted_run_saves_and_is_over(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
     world.at(10.0, world.interrupt)
     state = world.run()
-    assert state.ending == "interrupted"
+    assert state.end.status == "interrupted"
     assert state.now < 12.0
     assert state.result.published is not None
     exits = [e for e, _ in world.journal if isinstance(e, TrialExited)]
     assert {e.cause for e in exits} == {"asked"}
-    assert all(t.checkpoints[0].epoch == t.reports for t in state.trials.values())
+    assert all(t.checkpoints[0].reports == t.reports for t in state.trials.values())
 
 
 def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
@@ -249,7 +249,7 @@ def test_an_interrupted_run_can_be_resumed(facts: MakeFacts) -> None:
     world.resume()
     assert world.state.plan.wanted, "at once, not only when the next stage begins"
     state = world.run_on()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.result.published is not None
     assert best_lr(state) == state.trials[state.result.published.incumbent.trial].config["lr"]
 
@@ -286,7 +286,7 @@ def test_gpus_are_given_on_once_the_attempt_that_had_them_has_left(facts: MakeFa
     """An eliminated trial is killed, and another one that is to have its GPUs waits for its end."""
     world = World(facts(), PLAIN)
     world.begin()
-    while not world.state.holding:
+    while not world.state.fleet.holding:
         world.turn()
     state = world.state
     old = state.trials["t0001"]
@@ -325,7 +325,7 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
 
 def saved(world: World, name: str, epoch: int, attempt: int = 1) -> Saved:
     """A checkpoint of t0001 that its agent never told of."""
-    return Saved(trial="t0001", attempt=attempt, name=name, epoch=epoch, metric=0.4, sha256="0" * 64, size=1)
+    return Saved(trial="t0001", attempt=attempt, name=name, reports=epoch, metric=0.4, sha256="0" * 64, size=1)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -348,8 +348,8 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     instance = world.state.fleet.instances[lost.instance]
     for epoch in (3, 71, 3):
         late = {"at": now, "happened": now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
-        handle(world.state, TrialReported(**late, attempt=1, epoch=epoch, metric=0.3, unit_s=1.0))
-    epochs = [report.epoch for report in trial.history]
+        handle(world.state, TrialReported(**late, attempt=1, reports=epoch, metric=0.3, unit_s=1.0))
+    epochs = [report.reports for report in trial.history]
     assert epochs == [1, 2, 3, 60, 70], "what its own journal tells later fills the holes, and adds nothing"
 
 
@@ -366,7 +366,7 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     while not state.finished:
         world.turn()
     assert state.result.published is None
-    assert any("is in the store: busy" in note for note in state.notes)
+    assert any("is in the store: busy" in note for note in state.result.notes)
     (again,) = [c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
     assert again.checkpoint == asked[0].checkpoint
     last = handle(state, ModelPublished(at=world.now, command=again.id, path="best"))

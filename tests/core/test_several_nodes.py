@@ -75,8 +75,8 @@ class Pair:
         """Both nodes have started, node 0 trains."""
         self.fact("a", TrialStarted, pid=7)
         self.fact("b", TrialStarted, pid=8)
-        self.fact("a", TrialTraining, epoch=0)
-        self.fact("a", TrialReported, epoch=1, metric=0.5, unit_s=5.0)
+        self.fact("a", TrialTraining, reports=0)
+        self.fact("a", TrialReported, reports=1, metric=0.5, unit_s=5.0)
         return self
 
     def exit(self, name: str, cause: str, **fields: Any) -> list[AnyCommand]:
@@ -117,13 +117,13 @@ def test_an_order_is_said_again_until_every_node_has_started(pair: Pair) -> None
 
 def test_only_node_0_reports_and_saves(pair: Pair) -> None:
     pair.run()
-    saved = {"name": "000009", "epoch": 9, "metric": 1.0, "sha256": "0", "size": 1, "save_s": 0.1}
-    pair.fact("b", TrialReported, epoch=9, metric=1.0, unit_s=1.0)
+    saved = {"name": "000009", "reports": 9, "metric": 1.0, "sha256": "0", "size": 1, "save_s": 0.1}
+    pair.fact("b", TrialReported, reports=9, metric=1.0, unit_s=1.0)
     pair.fact("b", TrialCheckpointed, **saved)
     assert pair.trial.reports == 1
     assert pair.trial.checkpoints == ()
     pair.fact("a", TrialCheckpointed, **saved)
-    assert [c.epoch for c in pair.trial.checkpoints] == [9]
+    assert [c.reports for c in pair.trial.checkpoints] == [9]
 
 
 @pytest.mark.parametrize(("first", "left"), [("a", "b"), ("b", "a")])

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.journal import Journal, Maker
-from agent.lease import Lease
-from agent.protocol import (
+from seerd.agent.journal import Journal, Maker
+from seerd.agent.lease import Lease
+from seerd.agent.protocol import (
     VERSION,
     Ack,
     Checkpointed,
@@ -35,7 +35,7 @@ from agent.protocol import (
     Training,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.timeline import EPOCH
 from tests.faults.training import KILL_S, Run, Shared, Told
@@ -425,7 +425,7 @@ class Agent:
         self._tell(
             [
                 lambda seq: Checkpointed(
-                    seq, at, order.trial, order.attempt, name, model.epoch, metrics, model.sha256, size, 1.0
+                    seq, at, order.trial, order.attempt, name, model.reports, metrics, model.sha256, size, 1.0
                 )
             ]
         )

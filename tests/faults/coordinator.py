@@ -13,21 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import Expected, Job
+from seerd.agent.protocol import Expected, Job
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, SeerdError
-from seerd.replay import replay
-from seerd.runs import lacks_its_model
+from seerd.runs.reading import replay
+from seerd.runs.runs import lacks_its_model
+from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
 from seerd.shell.world import World
-from seerd.worlds import MARGIN_S
 from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
@@ -130,7 +130,7 @@ class Coordinator:
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
             if begun:
                 self._look_recorded(journal, state)
-            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.ending != "interrupted":
+            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.end.status != "interrupted":
                 loop.kill()
                 self._watching.over(None, None)
                 return

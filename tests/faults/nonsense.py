@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from planner.model import Problem, View
 from seerd.core.asking import Answer
 from seerd.core.plans import STAYS, New, Order, PlanChange, Put
+from seerd.planner.model import Problem, View
 
 NOBODY = "nobody"
 

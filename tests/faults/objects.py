@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import Ask, Grant, Parts, Slot
+from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Stored, slot_name, slot_number
 from tests.faults.timeline import Timeline
@@ -26,12 +26,12 @@ class Model:
     """What a trial has learned: whose it is, after how many reports, how good."""
 
     trial: str
-    epoch: int
+    reports: int
     metric: float | None
 
     def content(self) -> bytes:
         """The bytes of its checkpoint."""
-        return json.dumps([self.trial, self.epoch, self.metric]).encode()
+        return json.dumps([self.trial, self.reports, self.metric]).encode()
 
     @property
     def sha256(self) -> str:
@@ -124,7 +124,7 @@ class VirtualStore:
 
     @staticmethod
     def _stored(name: str, model: Model) -> Stored:
-        return Stored(name, model.epoch, {"accuracy": model.metric}, model.sha256, len(model.content()))
+        return Stored(name, model.reports, {"accuracy": model.metric}, model.sha256, len(model.content()))
 
 
 def write(to: Path, content: bytes) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.memory import Memory
-from planner.model import Plan, Problem, ReportView, TrialStatus, View
-from planner.space import Config
 from seerd.core.asking import Answer, Asking, PlanFunction
 from seerd.core.plans import Order, PlanChange
 from seerd.errors import PolicyError
+from seerd.planner.memory import Memory
+from seerd.planner.model import Plan, Problem, ReportView, TrialStatus, View
+from seerd.planner.space import Config
 from tests.faults.nonsense import Question, nonsense
 from tests.faults.training import Shared
 from tests.faults.versions import Version, planning
@@ -33,7 +33,7 @@ BROKEN = "policy broken"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A trial as it was: a `planner.model.TrialView`."""
+    """A trial as it was: a `seerd.planner.model.TrialView`."""
 
     id: str
     config: Config
@@ -43,7 +43,7 @@ class Seen:
     @property
     def reports(self) -> int:
         """How many times it had reported."""
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

@@ -17,7 +17,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, Declined
 from seerd.errors import SeerdError
-from seerd.replay import replay
+from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from tests.faults.ec2 import STALE_S
@@ -128,7 +128,7 @@ class Promises:
     def _progress_counts_once(self, state: State) -> None:
         """Each report of a trial is counted once, in order."""
         for trial in state.trials.values():
-            tail = [report.epoch for report in trial.history[-3:]]
+            tail = [report.reports for report in trial.history[-3:]]
             if tail != sorted(set(tail)):
                 self.broken(f"the reports of {trial.id} are {tail}")
 
@@ -167,12 +167,14 @@ class Promises:
     def _the_best_is_returned(self, state: State) -> None:
         best = incumbent(state)
         if state.result.published is None:
-            if best is not None and state.ending != "interrupted":
-                self.broken(f"{best.trial} has a model, and none is returned ({state.ending}): {state.notes[-3:]}")
+            if best is not None and state.end.status != "interrupted":
+                self.broken(
+                    f"{best.trial} has a model, and none is returned ({state.end.status}): {state.result.notes[-3:]}"
+                )
             return
         told = state.result.published.incumbent
         content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()
-        if content != Model(told.trial, told.checkpoint.epoch, told.metric).content():
+        if content != Model(told.trial, told.checkpoint.reports, told.metric).content():
             self.broken(f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}")
         sign = 1.0 if state.facts.mode == "max" else -1.0
         for trial in state.trials.values():

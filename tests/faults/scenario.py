@@ -9,13 +9,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.clouds import RENTED_TERMINATE_S
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
-from seerd.planning import plan_for
+from seerd.planner.clouds import RENTED_TERMINATE_S
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.space import Parameter, Space
+from seerd.planning.planned import plan_for
 from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script
 from tests.faults.versions import NAMES, Version, some_versions
@@ -245,7 +245,7 @@ def some_script(rng: random.Random) -> Script:
         save_s=rng.uniform(0.1, 1.5),
         upload_s=rng.uniform(0.2, 2.0),
         checkpoint_every_s=10.0,
-        most_epochs=rng.choice([None, None, 20]),
+        most_reports=rng.choice([None, None, 20]),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.protocol import Start
+from seerd.agent.protocol import Start
 from tests.faults.objects import Model, Objects
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance
@@ -30,7 +30,7 @@ class Script:
     save_s: float
     upload_s: float
     checkpoint_every_s: float
-    most_epochs: int | None
+    most_reports: int | None
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Run:
 
     def spawn(self, restored: Model | None) -> None:
         """Its processes begin. The GPUs must be free, and the trial must run nowhere else."""
-        self._epoch = self._saved_epoch = restored.epoch if restored is not None else 0
+        self._epoch = self._saved_epoch = restored.reports if restored is not None else 0
         self._saved_at = self._shared.timeline.now
         self._take()
         self._told.started()
@@ -152,7 +152,7 @@ class Run:
             self._told.reported(self._epoch, metric, self._unit_s)
         if self.over:
             return
-        most = self._shared.script.most_epochs
+        most = self._shared.script.most_reports
         if self.asked or self._epoch == most:
             self._later(self._save(metric), lambda: self._leave("asked" if self.asked else "finished"))
         elif self._shared.timeline.now - self._saved_at >= self._shared.script.checkpoint_every_s:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.memory import Json, Memory
-from planner.model import Plan, Problem, View
 from seerd.core.asking import PlanFunction, default_plan
 from seerd.core.rules import RULES, Rules
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import Plan, Problem, View
 
 MOST = 6
 """Processes of a run whose versions are drawn; later ones are of the last of them."""

@@ -134,7 +134,7 @@ class Play:
             self.coordinator.writes,
             self.promises.billed_gpu_s(),
             self.promises.budget_gpu_s,
-            str(state.ending) if state is not None else "never begun",
+            str(state.end.status) if state is not None else "never begun",
             tuple(self.lines),
         )
 

@@ -21,19 +21,19 @@ except ImportError:
     sys.exit("make fuzz needs atheris: .venv/bin/pip install '.[fuzz]'")
 
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
-    from agent.health import gpu_problem
-    from agent.outbox import Outbox
-    from agent.protocol import ProtocolError
-    from agent.transfer import Directory, Manifest, TransferError
-    from agent.wire import decode, encode
+    from seerd.agent.health import gpu_problem
+    from seerd.agent.outbox import Outbox
+    from seerd.agent.protocol import ProtocolError
+    from seerd.agent.transfer import Directory, Manifest, TransferError
+    from seerd.agent.wire import decode, encode
     from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
+    from seerd.runs.wiring import load
     from seerd.shell.home import RunFolder
     from seerd.shell.stores.base import stored
     from seerd.sim.curves import load_curves
-    from seerd.spec import load_spec
+    from seerd.spec.spec import load_spec
     from seerd.units import parse_duration, parse_gpu_time, parse_money
-    from seerd.worlds import load
 
 import msgspec
 

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent import outbox as outboxes
-from agent import plainfile, postmortem
-from agent.health import gpu_problem
-from agent.outbox import Outbox
-from agent.protocol import Exited, Prepare, Prepared, Started
-from agent.receive import Entry, PushError, checked
-from agent.spot import Metadata
-from agent.transfer import Directory, Manifest, TransferError, fetch, store
-from agent.web import WebError, Wires
-from agent.wire import decode, encode
+from seerd.agent import outbox as outboxes
+from seerd.agent import plainfile, postmortem
+from seerd.agent.health import gpu_problem
+from seerd.agent.outbox import Outbox
+from seerd.agent.protocol import Exited, Prepare, Prepared, Started
+from seerd.agent.receive import Entry, PushError, checked
+from seerd.agent.spot import Metadata
+from seerd.agent.transfer import Directory, Manifest, TransferError, fetch, store
+from seerd.agent.web import WebError, Wires
+from seerd.agent.wire import decode, encode
 from tests.agent.conftest import Rig, bundle, rig
 from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 

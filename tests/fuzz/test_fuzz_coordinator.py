@@ -15,16 +15,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import cli
-from seerd import worlds
+from seerd import cli
 from seerd.errors import JournalError, SeerdError
-from seerd.logs import PIECE, lines
-from seerd.replay import replay
+from seerd.runs import wiring
+from seerd.runs.reading import replay
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.watch import lines_to
+from seerd.view.logs import PIECE, lines
+from seerd.view.watch import lines_to
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, TEXTS, VALUES, fuzzed, junk
 
@@ -67,11 +67,11 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setup() -> bytes:
-    from agent.protocol import Job
-    from seerd.facts import Slots
+    from seerd.agent.protocol import Job
+    from seerd.planning.facts import Slots
 
     job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
-    return msgspec.json.encode(worlds.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)
+    return msgspec.json.encode(wiring.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)
 
 
 def copy(good: Path, tmp_path: Path) -> RunFolder:
@@ -183,9 +183,9 @@ def test_a_setup_that_is_damaged_is_told(good, tmp_path, data):
     folder = RunFolder(tmp_path)
     folder.setup.write_bytes(data)
     with contextlib.suppress(JournalError):
-        worlds.load(folder)
+        wiring.load(folder)
     with contextlib.suppress(SeerdError):
-        from seerd.logs import log_files
+        from seerd.view.logs import log_files
 
         log_files(folder, None)
 
@@ -215,7 +215,7 @@ def test_names_and_values_of_a_run_are_shown_as_they_are(tmp_path, text):
     """A metric called `[/bold]` must not be the end of the command that shows the model."""
     from dataclasses import replace
 
-    from planner.space import Parameter, Space
+    from seerd.planner.space import Parameter, Space
 
     facts = small_facts()
     problem = replace(facts.problem, space=Space((Parameter(text, choices=(text,)),)))

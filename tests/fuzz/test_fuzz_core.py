@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     FACTS,
     LARGEST,
     MOST_REPORTS,
@@ -26,21 +26,21 @@ from agent.protocol import (
     Started,
     Training,
 )
-from agent.wire import decode, encode
-from planner.policy import POLICIES
+from seerd.agent.wire import decode, encode
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import Launch, StartTrial
 from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
-from seerd.live import view
-from seerd.plain import line_of
+from seerd.planner.policy import POLICIES
 from seerd.shell.translate import event_of
-from seerd.show import details, ledger
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.summary import summary
+from seerd.view.live import view
+from seerd.view.plain import line_of
+from seerd.view.run_json import details, ledger
+from seerd.view.summary import summary
 from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, fuzzed
@@ -169,4 +169,4 @@ def test_an_agent_refuses_only_orders_to_start(facts):
             handle(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
     handle(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
     assert state.fleet.instances["i-1"].phase is InstancePhase.READY
-    assert state.timer is None or state.timer.id in state.under_way
+    assert state.clock.timer is None or state.clock.timer.id in state.under_way

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     VERSION,
     Checkpointed,
     Exited,
@@ -35,15 +35,15 @@ from agent.protocol import (
     Training,
     Welcome,
 )
-from agent.wire import decode, encode
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
+from seerd.agent.wire import decode, encode
 from seerd.core.asking import outlined
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, new_state
 from seerd.errors import LaunchError
-from seerd.replay import replay
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
+from seerd.runs.reading import replay
 from seerd.shell import agents
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
@@ -52,7 +52,7 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.world import World
-from seerd.watch import lines_to
+from seerd.view.watch import lines_to
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
 DEADLINE_S = 60.0
@@ -233,7 +233,7 @@ def check(ended: Ended) -> None:
     """The run came to its own end with every trial finished, and nobody was hurt on the other instance."""
     state = ended.state
     assert state.phase is RunPhase.OVER
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert state.result.published is not None
     assert [(trial.phase, trial.reports) for trial in state.trials.values()] == [(TrialPhase.FINISHED, REPORTS)] * 2
     assert not [e for e in ended.events if isinstance(e, InstanceLost) and e.instance == "good"]

@@ -17,15 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.errors import ProviderError, StoreError, UsageError
-from seerd.facts import Machine
-from seerd.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
+from seerd.planning.facts import Machine
+from seerd.planning.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
 from seerd.shell.aws import prices
 from seerd.shell.ssh.pushing import _checked
 from seerd.shell.stores.base import slot_number, stored
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.sim import curves as curves_module
 from seerd.sim.curves import load_curves
-from seerd.spec import load_spec
+from seerd.spec.spec import load_spec
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 
 
@@ -91,7 +91,7 @@ TIMES = Times(1.0, 2.0, 3)
 
 def profile(key: str = "k") -> Kept:
     point = Point(gpus=1, measured=True, report_s=1.0, samples=1, speed=1.0, efficiency=1.0)
-    from planner.fitting import fit
+    from seerd.planner.fitting import fit
 
     law = fit({1: [1.0, 1.1]}).law
     times = dict.fromkeys(
@@ -156,7 +156,7 @@ def test_a_manifest_in_the_store_is_one_or_is_passed_over(data):
     found = stored("a", data)
     if found is not None:
         msgspec.json.decode(msgspec.json.encode(found))
-        assert 0 <= found.epoch <= 10**6
+        assert 0 <= found.reports <= 10**6
 
 
 @given(TEXTS)
@@ -209,7 +209,7 @@ class TestCheckpoints:
     def test_only_a_whole_one_is_loaded_and_nothing_is_run(self, tmp_path, damage):
         import torch
 
-        training = importlib.import_module("seerd.trial")  # the package has a function of that name
+        training = importlib.import_module("seerd.training")
         payload = {"version": 1, "epoch": 1, "units": 1, "metrics": {}, "state": {}, "rng": [], "samplers": []}
         training._write_checkpoint(torch, tmp_path, "000001-00000001", payload)
         good = (tmp_path / "000001-00000001.pt").read_bytes()

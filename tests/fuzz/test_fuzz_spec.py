@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planner.scaling import parse_scaling
-from seerd.commandline import options
+from seerd.commands.common import options
 from seerd.errors import SeerdError, SpecError
-from seerd.spec import load_spec
-from seerd.spec_reader import CLUSTER_KEYS, SECTIONS
+from seerd.planner.scaling import parse_scaling
+from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.spec import load_spec
 from seerd.units import format_duration, format_gpu_time, format_money, parse_duration, parse_gpu_time, parse_money
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from planner.policy import INTERNAL, POLICIES
 from seerd.core.codec import FORMAT, encode_decisions, encode_event
 from seerd.core.state import State
 from seerd.core.step import commands_of
+from seerd.planner.policy import INTERNAL, POLICIES
 from seerd.sim.world import World
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import faulty_world
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def ends(ending: str) -> Any:
-    return lambda world: world.state.ending == ending
+    return lambda world: world.state.end.status == ending
 
 
 def first(policy: str, wanted: Any) -> tuple[int, str]:
@@ -48,7 +48,7 @@ def first(policy: str, wanted: Any) -> tuple[int, str]:
     for seed in range(5000):
         world = faulty_world(seed, small_facts, [policy])
         world.run()
-        few = world.state.ending == "failed"
+        few = world.state.end.status == "failed"
         if (len(world.journal) in EVENTS or few) and wanted(world):
             return seed, policy
     raise AssertionError(f"no run of {policy} is as wanted")
@@ -58,7 +58,7 @@ def write(name: str, chosen: tuple[int, str], *, midway: bool = False) -> None:
     seed, policy = chosen
     world = faulty_world(seed, small_facts, [policy])
     world.begin()
-    while not world.state.finished and not (midway and len(world.journal) >= MIDWAY and world.state.holding > 0):
+    while not world.state.finished and not (midway and len(world.journal) >= MIDWAY and world.state.fleet.holding > 0):
         world.turn()
     rows = [
         {"event": json.loads(encode_event(event)), "decisions": json.loads(encode_decisions(decided))}
@@ -74,7 +74,7 @@ def told(world: World) -> dict[str, Any]:
         "format": FORMAT,
         "policy": world.facts.problem.params.name,
         "phase": str(state.phase),
-        "ending": state.ending,
+        "ending": state.end.status,
         "now": state.now,
         "spent_gpu_s": state.ledger.spent_gpu_s(state.now),
         "charges": {
@@ -83,7 +83,7 @@ def told(world: World) -> dict[str, Any]:
         },
         "trials": [trial_row(trial) for trial in state.trials.values() if trial.attempt],
         "published": published(state),
-        "notes": state.notes,
+        "notes": state.result.notes,
         "under_way": list(state.under_way),
         "commands": [[[c.id, c.__struct_config__.tag] for c in commands_of(decided)] for _, decided in world.journal],
     }
@@ -103,8 +103,8 @@ def trial_row(trial: Any) -> dict[str, Any]:
         "attempt": trial.attempt,
         "crashes": trial.crashes,
         "losses": trial.losses,
-        "history": [[r.at_s, r.epoch, r.metric] for r in trial.history],
-        "checkpoints": [[c.name, c.epoch, c.metric, c.sha256, c.size] for c in trial.checkpoints],
+        "history": [[r.at_s, r.reports, r.metric] for r in trial.history],
+        "checkpoints": [[c.name, c.reports, c.metric, c.sha256, c.size] for c in trial.checkpoints],
     }
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from planner.policy import INTERNAL, POLICIES
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow
+from seerd.planner.policy import INTERNAL, POLICIES
 from tests.journals.reading import rows_of
 
 FOLDER = Path(__file__).parent
@@ -72,8 +72,8 @@ def test_attempts_reports_and_checkpoints_are_what_they_were(path: Path) -> None
             was["crashes"],
             was["losses"],
         )
-        assert [[r.at_s, r.epoch, r.metric] for r in trial.history] == was["history"]
-        kept = [[c.name, c.epoch, c.metric, c.sha256, c.size] for c in trial.checkpoints]
+        assert [[r.at_s, r.reports, r.metric] for r in trial.history] == was["history"]
+        kept = [[c.name, c.reports, c.metric, c.sha256, c.size] for c in trial.checkpoints]
         assert kept == was["checkpoints"]
         assert_phase(path, trial, was)
 
@@ -97,8 +97,8 @@ def test_the_result_and_the_end_are_what_they_were(path: Path) -> None:
         "path": best.path,
     }
     assert found == told["published"]
-    assert (str(state.phase), state.ending, state.now) == (told["phase"], told["ending"], told["now"])
-    assert state.notes == told["notes"]
+    assert (str(state.phase), state.end.status, state.now) == (told["phase"], told["ending"], told["now"])
+    assert state.result.notes == told["notes"]
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=a_name)

@@ -10,9 +10,10 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.mutants.bench import ListError, Outcome, check_unmutated, outcome
+from tests.mutants.bench import Outcome, check_unmutated, outcome
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.places import ListError
 
 AT_ONCE = 2
 
@@ -20,14 +21,14 @@ AT_ONCE = 2
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("words", nargs="*", help="of the name or the file; without any: every mutant")
+    parser.add_argument("words", nargs="*", help="of the name or the place; without any: every mutant")
     help_of_jobs = "so many at a time (default: %(default)s)"
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help=help_of_jobs)
     given = parser.parse_args()
     words: list[str] = given.words
     jobs: int = given.jobs
     began = time.monotonic()
-    chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in words)]
+    chosen = [m for m in MUTANTS if all(word in f"{m.place} {m.name}" for word in words)]
     with ThreadPoolExecutor(jobs) as pool:
         # pytest without any test would run all
         shares = filter(None, (chosen[part::jobs] for part in range(jobs)))
@@ -48,10 +49,8 @@ def told(mutant: Mutant) -> bool:
     except ListError as error:
         print(f"ERROR     {error}", flush=True)
         return True
-    print(
-        f"{verdict(found)}  {time.monotonic() - began:5.1f}s  {mutant.file}: {mutant.name}  {found.caught_by}",
-        flush=True,
-    )
+    took = f"{time.monotonic() - began:5.1f}s"
+    print(f"{verdict(found)}  {took}  {mutant.place}: {mutant.name}  {found.caught_by}", flush=True)
     return not found.caught_by
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.places import ROOT, ListError, changed, where
 
-ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", ".ci", ".hypothesis", ".*_cache", "build", "dist", "*.egg-info", ".work"
 )
@@ -28,10 +28,6 @@ TEST_S = 120
 """A test of a mutant that takes longer hangs, and has failed."""
 ALL_S = 1800
 FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
-
-
-class ListError(Exception):
-    """The list of mutants is not true any more: the text has changed, the tests are not there, or they fail without any mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +38,27 @@ class Outcome:
     output: str
 
 
-def mutated(mutant: Mutant, text: str) -> str:
-    """The file with the mistake in it. Raises `ListError`."""
-    if (times := text.count(mutant.old)) != 1:
-        raise ListError(f"{mutant.name}: its text stands {times} times in {mutant.file}:\n{mutant.old}")
-    changed = text.replace(mutant.old, mutant.new)
-    compile(changed, mutant.file, "exec")
-    return changed
+def mutated(mutant: Mutant) -> tuple[Path, str]:
+    """The file, relative to the project, and its text with the mistake in it. Raises `ListError`."""
+    place = where(mutant.place)
+    try:
+        text = changed(place, mutant.old, mutant.new)
+    except ListError as error:
+        raise ListError(f"{mutant.name}: {error}") from None
+    file = place.path.relative_to(ROOT)
+    compile(text, file, "exec")
+    return file, text
 
 
 def outcome(mutant: Mutant) -> Outcome:
     """Try it. Raises `ListError`."""
-    changed = mutated(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
+    file, changed_text = mutated(mutant)
     with copied() as copy:
-        path = copy / mutant.file
+        path = copy / file
         shutil.rmtree(
             path.parent / "__pycache__", ignore_errors=True
         )  # its old bytecode may look as new as the new text
-        path.write_text(changed, encoding="utf-8")
+        path.write_text(changed_text, encoding="utf-8")
         status, output = run(copy, mutant.tests)
     failed = FAILED.search(output)
     if status not in (0, 1) or (status == 1 and failed is None):

@@ -15,14 +15,17 @@ class Mutant:
 
     name    what the code does wrong, in words
     breaks  the promise that is broken by it
-    file    where, relative to the project
-    old     text that stands there exactly once; `new`: what stands there instead
+    place   where: the name of a function, `Class.method` or constant, with modules before it
+            if the product has several of that name
+    old     code that stands there exactly once: an expression, or statements; a dict stands for
+            entries of a larger one, a text for a part of a longer one
+    new     what stands there instead; nothing, if statements are left out
     tests   files or single tests (pytest's ids), at least one of which must fail
     """
 
     name: str
     breaks: str
-    file: str
+    place: str
     old: str
     new: str
     tests: tuple[str, ...]

@@ -44,4 +44,5 @@ def _parts() -> tuple[str, str, str]:
 def _row(mutant: Mutant) -> str:
     files = dict.fromkeys(Path(test.partition("::")[0]).stem for test in mutant.tests)
     star = "" if mutant not in QUICK else " *"
-    return f"| {mutant.name}{star} | `{mutant.file}` | {mutant.breaks} | {', '.join(f'`{file}`' for file in files)} |"
+    by = ", ".join(f"`{file}`" for file in files)
+    return f"| {mutant.name}{star} | `{mutant.place}` | {mutant.breaks} | {by} |"

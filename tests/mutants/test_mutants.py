@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.bench import ROOT, ListError, mutated, outcome
+from tests.mutants.bench import mutated, outcome
 from tests.mutants.catalogue import AMONG_FAULTS, AREAS, MUTANTS, QUICK, QUICK_NAMES
 from tests.mutants.mutant import Mutant
+from tests.mutants.places import ROOT, ListError, Named, changed, where
 from tests.mutants.table import rewrite, shown, tables
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_mistake_can_be_made_and_its_tests_are_there(mutant: Mutant) -> None:
-    text = (ROOT / mutant.file).read_text(encoding="utf-8")
-    assert mutated(mutant, text) != text
+    file, text = mutated(mutant)
+    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse((ROOT / file).read_text("utf-8")))
     assert mutant.tests
     for test in mutant.tests:
         file, _, name = test.partition("::")
@@ -42,26 +43,73 @@ def test_the_page_shows_the_list(request: pytest.FixtureRequest) -> None:
     assert shown() == tables(), "run pytest tests/mutants/test_mutants.py --rewrite"
 
 
-LEASE = next(mutant for mutant in MUTANTS if mutant.file == "agent/lease.py")
+LEASE = next(mutant for mutant in MUTANTS if mutant.place == "Lease.ended")
 
 
 def test_a_mistake_that_its_tests_do_not_notice_survives() -> None:
     blind = ("tests/agent/test_agent_lease.py::test_the_newest_word_counts_even_if_it_is_shorter",)
-    harmless = replace(LEASE, new=LEASE.old + "  # nothing else", tests=blind)
-    assert outcome(harmless).caught_by == ""
+    assert outcome(replace(LEASE, new=f"({LEASE.old})", tests=blind)).caught_by == ""
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"old": "return later"}, "stands 0 times"),
-        ({"old": "self"}, "stands 6 times"),
+        ({"place": "Lease.begin"}, "is not there"),
+        ({"place": "main"}, "is any of"),
+        ({"old": "later"}, "stands 0 times"),
+        ({"place": "lease.Lease", "old": "self"}, r"stands \d+ times"),
         ({"tests": ("tests/agent/test_agent_lease.py::test_that_is_not_there",)}, "cannot be run"),
-        ({"new": "raise SystemExit\nimport nothing_of_this_name"}, "cannot be run"),
+        ({"new": "not)"}, "is no code"),
+        ({"place": "Lease.last_s", "old": "120.0", "new": "nothing_of_this_name"}, "cannot be run"),
     ],
 )
 def test_what_proves_nothing_is_an_error(change: dict[str, str], why: str) -> None:
-    """A text that has changed, a test that is not there, a module that cannot be imported: none of it is a mistake that was caught."""
-    at_import = {"old": "from dataclasses import dataclass\n"} if "new" in change else {}
+    """Code that has changed, a test that is not there, a module that cannot be imported: none of
+    it is a mistake that was caught.
+    """
     with pytest.raises(ListError, match=why):
-        outcome(replace(LEASE, **change, **at_import))
+        outcome(replace(LEASE, **change))
+
+
+CODE = """
+LIMITS = {"one": 1, "two": 2, "three": 3}
+SCRIPT = "first\\nsecond\\n"
+class A:
+    def f(self, x):
+        if (x and  # why
+                self.y):
+            return 'a'
+        self.z = g(
+            x,
+        )
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "instead"),
+    [
+        ("A.f", "x and self.y", "x", ("if x and self.y:", "if x:")),
+        ("A.f", "self.z = g(x)", "", ("        self.z = g(x)", "")),
+        ("A.f", 'return "a"', "", ("return 'a'", "pass")),
+        ("A.f", "g(x)", "x\n", ("g(x)", "x")),
+        ("LIMITS", '{"two": 2}', "{}", ("'two': 2, ", "")),
+        ("LIMITS", '{"two": 2}', '{"two": 9, "four": 4}', ("'two': 2", "'two': 9, 'four': 4")),
+        ("SCRIPT", '"second"', '"third"', ("second", "third")),
+    ],
+)
+def test_code_is_found_however_it_is_written(
+    tmp_path: Path, name: str, old: str, new: str, instead: tuple[str, str]
+) -> None:
+    path = tmp_path / "code.py"
+    path.write_text(CODE)
+    place = Named(path, ("code",), tuple(name.split(".")))
+    assert changed(place, old, new).strip() == ast.unparse(ast.parse(CODE)).replace(*instead).strip()
+
+
+def test_a_name_alone_is_no_methods_and_the_modules_before_it_tell_two_apart() -> None:
+    method = Named(ROOT, ("seerd", "shell", "agents"), ("Talk", "begin"))
+    function = Named(ROOT, ("seerd", "shell", "agents"), ("begin",))
+    assert [one.is_called(("begin",)) for one in (method, function)] == [False, True]
+    assert [one.is_called(("Talk", "begin")) for one in (method, function)] == [True, False]
+    assert [one.is_called(("agents", "begin")) for one in (method, function)] == [False, True]
+    assert where("Lease.ended").path == ROOT / "agent" / "lease.py"

@@ -11,27 +11,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.memory import Memory
-from planner.model import (
-    Allocation,
-    Impossible,
-    Limits,
-    Mode,
-    Outline,
-    Plan,
-    PolicyParams,
-    Problem,
-    View,
-)
-from planner.protocol import Policy
-from planner.scaling import LINEAR, Scaling
-from planner.space import Config, Parameter, Space
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, Impossible, Limits, Mode, Outline, Plan, PolicyParams, Problem, View
+from seerd.planner.protocol import Policy
+from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.space import Config, Parameter, Space
 
 
 @dataclass(frozen=True)
 class FakeReport:
     at_s: float
-    epoch: int
+    reports: int
     metric: float | None
 
 
@@ -44,7 +34,7 @@ class FakeTrial:
 
     @property
     def reports(self) -> int:
-        return self.history[-1].epoch if self.history else 0
+        return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:

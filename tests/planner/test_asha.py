@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.stragglers import METHODS, study
-from planner.asha import ASHA, asha, brackets_of, next_bracket, places, shares, sizes
-from planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
-from planner.ranking import metric_at
-from planner.rungs import Rung, rung_reports
-from planner.scaling import BUNDLED, LINEAR
+from seerd.planner.asha import ASHA, asha, brackets_of, next_bracket, places, shares, sizes
+from seerd.planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
+from seerd.planner.ranking import metric_at
+from seerd.planner.rungs import Rung, rung_reports
+from seerd.planner.scaling import BUNDLED, LINEAR
 from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 
@@ -224,7 +224,7 @@ def best_at(world: World, reports: int, at_s: float) -> list[str]:
         (-(report.metric or 0.0), trial.id)
         for trial in world.trials.values()
         for report in trial.history
-        if report.epoch == reports and report.at_s <= at_s
+        if report.reports == reports and report.at_s <= at_s
     ]
     return [name for _, name in sorted(there)[: len(there) // 4]]
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import bohb
-from planner.asha import ASHA, AtRandom
-from planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
-from planner.model import Allocation, Mode, Outline, View
-from planner.protocol import Policy
-from planner.rungs import Arrival, Job
-from planner.space import Config, Parameter, Space
+from seerd.planner import bohb
+from seerd.planner.asha import ASHA, AtRandom
+from seerd.planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
+from seerd.planner.model import Allocation, Mode, Outline, View
+from seerd.planner.protocol import Policy
+from seerd.planner.rungs import Arrival, Job
+from seerd.planner.space import Config, Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 SPACE = Space(
@@ -317,7 +317,7 @@ def test_without_optuna_it_says_what_to_install() -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        return None if name == 'optuna' else m.PathFinder.find_spec(name, path, target)\n"
         "sys.meta_path[:] = [f for f in sys.meta_path if f is not m.PathFinder] + [Hidden()]\n"
-        "import cli; sys.exit(cli.main())"
+        "from seerd import cli; sys.exit(cli.main())"
     )
     spec = "examples/digits/spec.toml"
     command = [sys.executable, "-c", hidden, "plan", spec, "--policy", "bohb", "--ideal"]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.elastic_grid import E_GRID
-from planner.elastic_hyperband import E_HYPERBAND
-from planner.grid import GRID
-from planner.hyperband import rungs_of
-from planner.model import Impossible, Limits, Outline, PolicyParams, Problem
-from planner.random_search import RANDOM
-from planner.space import Parameter, Space
+from seerd.planner.elastic_grid import E_GRID
+from seerd.planner.elastic_hyperband import E_HYPERBAND
+from seerd.planner.grid import GRID
+from seerd.planner.hyperband import rungs_of
+from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem
+from seerd.planner.random_search import RANDOM
+from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World
 
 POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}

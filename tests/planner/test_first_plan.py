@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.memory import Memory
-from planner.model import Limits, PolicyParams, Problem, View
-from planner.policy import POLICIES, plan_of
-from planner.space import Parameter, Space
+from seerd.planner.memory import Memory
+from seerd.planner.model import Limits, PolicyParams, Problem, View
+from seerd.planner.policy import POLICIES, plan_of
+from seerd.planner.space import Parameter, Space
 
 DEADLINE_S = 60.0
 SPACE = Space((Parameter("lr", low=0.1, high=0.9),))

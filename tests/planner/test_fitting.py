@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.fitting import Law, deviation, fit, latency, report_latency
-from planner.scaling import BUNDLED
+from seerd.planner.fitting import Law, deviation, fit, latency, report_latency
+from seerd.planner.scaling import BUNDLED
 
 SECONDS = st.floats(1e-3, 1e4)
 COUNTS = st.sets(st.integers(1, 64), min_size=1, max_size=7)
@@ -108,5 +108,5 @@ def test_how_reports_vary_is_taken_from_all_numbers_of_gpus() -> None:
 
 
 def test_planning_does_not_wait_for_scipy() -> None:
-    look = "import sys, seerd.profiles, seerd.profiling; sys.exit('scipy' in sys.modules)"
+    look = "import sys, seerd.planning.profiles, seerd.commands.profiling; sys.exit('scipy' in sys.modules)"
     subprocess.run([sys.executable, "-c", look], check=True)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.forecast import Forecast, WorkStage, forecast_outline, forecast_stages
-from planner.latencies import Crowd, moments, slowest, together
-from planner.model import ClusterFacts, Group, Outline, Stage
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.scaling import BUNDLED
-from planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
+from seerd.planner.forecast import Forecast, WorkStage, forecast_outline, forecast_stages
+from seerd.planner.latencies import Crowd, moments, slowest, together
+from seerd.planner.model import ClusterFacts, Group, Outline, Stage
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import BUNDLED
+from seerd.planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
 
 RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6)
 HELD = replace(RENTED, billing="held")

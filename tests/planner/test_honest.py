@@ -8,14 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.clouds import EC2, JOB
-from planner.fixed import whole_instances
-from planner.forecast import Forecast, Spread, forecast_outline
-from planner.honest import SAMPLES, Terms, fits, honest
-from planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
-from planner.policy import outline_of
-from planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
-from planner.space import Parameter, Space
+from seerd.planner.clouds import EC2, JOB
+from seerd.planner.fixed import whole_instances
+from seerd.planner.forecast import Forecast, Spread, forecast_outline
+from seerd.planner.honest import SAMPLES, Terms, fits, honest
+from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
+from seerd.planner.policy import outline_of
+from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.space import Parameter, Space
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)

@@ -9,14 +9,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from planner.measure import MEASURE, steps
-from planner.memory import Memory
-from planner.model import Impossible, Limits, PolicyParams, Problem, View
-from planner.policy import POLICIES
-from planner.space import Parameter, Space
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
-from seerd.measured import Measured, measured
+from seerd.planner.measure import MEASURE, steps
+from seerd.planner.memory import Memory
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem, View
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Parameter, Space
+from seerd.planning.measured import Measured, measured
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -48,7 +48,7 @@ def shown(world: World) -> Measured:
 def test_one_trial_of_the_defaults_goes_through_all_steps(facts: MakeFacts) -> None:
     world = World(profiled(facts), PLAIN)
     state = world.run()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert started_on(world) == [1, 2, 4]
     assert [t.config for t in state.trials.values()] == [{"lr": pytest.approx(0.5)}]
     found = shown(world)
@@ -89,9 +89,9 @@ def test_a_single_slow_report_is_better_than_none_and_said_to_be_rough(facts: Ma
 
 
 def test_where_a_script_ends_by_itself_another_trial_goes_on(facts: MakeFacts) -> None:
-    world = World(profiled(facts), replace(PLAIN, most_epochs=4))
+    world = World(profiled(facts), replace(PLAIN, most_reports=4))
     state = world.run()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert started_on(world) == [1, 2, 4]
     assert len(state.trials) == 3
     assert set(shown(world).report_s) == {1, 2, 4}
@@ -103,7 +103,7 @@ def test_a_step_that_crashes_ends_it_with_what_was_measured(facts: MakeFacts) ->
 
     world = World(profiled(facts), replace(PLAIN, crashes=out_of_memory))
     state = world.run()
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert set(shown(world).report_s) == {1}
     assert state.trials["t0001"].status == "failed"
 
@@ -113,7 +113,7 @@ def test_a_script_that_saves_nothing_is_measured_all_the_same(facts: MakeFacts) 
     world.fleet.store = Forgetful()
     state = world.run()
     found = shown(world)
-    assert state.ending == "done"
+    assert state.end.status == "done"
     assert set(found.report_s) == {1, 2, 4}
     assert len(found.start_s) == 3
     assert not found.restore_s
@@ -128,7 +128,7 @@ class Forgetful(dict):
 
 def test_a_script_that_cannot_run_fails(facts: MakeFacts) -> None:
     state = World(profiled(facts), replace(PLAIN, crashes=lambda *_: True)).run()
-    assert state.ending == "failed"
+    assert state.end.status == "failed"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -140,7 +140,7 @@ def test_through_faults_it_ends_in_time_and_never_goes_back(facts: MakeFacts, se
         crashes=lambda *_: rng.random() < 0.02,
         start=exactly(rng.uniform(0.5, 10.0)),
         stop=exactly(rng.choice([0.2, 2.0, 50.0])),
-        most_epochs=rng.choice([None, 3, 12]),
+        most_reports=rng.choice([None, 3, 12]),
     )
     kills = frozenset(rng.randrange(1, 120) for _ in range(rng.randrange(4)))
     world = World(profiled(facts, deadline_s=rng.choice([60.0, 200.0])), behaviour, kill_after=kills)

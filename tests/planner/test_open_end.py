@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner.elastic_hyperband import E_HYPERBAND
-from planner.fixed import FixedCluster, fixed_cluster
-from planner.hypersched import HYPERSCHED
-from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
-from planner.policy import policy_of
-from planner.seer import Schedule, schedule
-from planner.space import Parameter, Space
+from seerd.planner.elastic_hyperband import E_HYPERBAND
+from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.hypersched import HYPERSCHED
+from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
+from seerd.planner.policy import policy_of
+from seerd.planner.seer import Schedule, schedule
+from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World
 from tests.planner.policy_world import problem as fixed_problem
 

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from planner.memory import Json, Memory
-from planner.model import Limits, Plan, PolicyParams, Problem, View
-from planner.policy import INTERNAL, POLICIES, policy_of
-from planner.recall import FORGOTTEN
-from planner.space import Parameter, Space
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import Limits, Plan, PolicyParams, Problem, View
+from seerd.planner.policy import INTERNAL, POLICIES, policy_of
+from seerd.planner.recall import FORGOTTEN
+from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World
 
 DEADLINE_S = 60.0

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.asha import ASHA, asha
-from planner.beside import Beside
-from planner.bohb import BOHB
-from planner.hypersched import HYPERSCHED
-from planner.memory import Json, Memory
-from planner.model import Plan, Problem, View
-from planner.names import names_after
-from planner.protocol import Policy
-from planner.recall import FORGOTTEN
-from planner.scaling import BUNDLED
-from planner.space import Parameter, Space
+from seerd.planner.asha import ASHA, asha
+from seerd.planner.beside import Beside
+from seerd.planner.bohb import BOHB
+from seerd.planner.hypersched import HYPERSCHED
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import Plan, Problem, View
+from seerd.planner.names import names_after
+from seerd.planner.protocol import Policy
+from seerd.planner.recall import FORGOTTEN
+from seerd.planner.scaling import BUNDLED
+from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 POLICIES = {"asha": ASHA, "hypersched": HYPERSCHED, "bohb": BOHB}
@@ -101,7 +101,7 @@ def test_nothing_of_the_model_is_needed(seed: int) -> None:
 
 
 def test_of_runs_that_ended_long_ago_nothing_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.hypersched.REMEMBERED", 12)
+    monkeypatch.setattr("seerd.planner.hypersched.REMEMBERED", 12)
     for seed in range(8):
         same_elsewhere(HYPERSCHED, seed, 4, 60.0)
 

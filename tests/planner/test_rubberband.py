@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.allocations import Terms, expected, options
-from planner.forecast import forecast_stages
-from planner.greedy import Task, exhaustive, figures, greedy, static, tables
-from planner.model import ClusterFacts
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
-from planner.scaling import BUNDLED
-from planner.stages import WorkStage
+from seerd.planner.allocations import Terms, expected, options
+from seerd.planner.forecast import forecast_stages
+from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
+from seerd.planner.model import ClusterFacts
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
+from seerd.planner.scaling import BUNDLED
+from seerd.planner.stages import WorkStage
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)
 STATIC_20_S = 19 * 60 + 24

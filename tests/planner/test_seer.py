@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
-from planner.seer import SEER, Schedule, schedule
-from planner.space import Parameter, Space
+from seerd.planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
+from seerd.planner.seer import SEER, Schedule, schedule
+from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked
 
 

@@ -13,14 +13,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from planner.model import Impossible
-from planner.policy import POLICIES, outline_of
-from planner.profile import NONE, Latency
-from planner.space import Config
 from seerd.core.again import again
 from seerd.core.events import RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
+from seerd.planner.model import Impossible
+from seerd.planner.policy import POLICIES, outline_of
+from seerd.planner.profile import NONE, Latency
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from tests.recorded import recorded
@@ -94,7 +94,7 @@ def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_B
         boot=some_latency(rng, 8.0 if rented else 1.0),
         start=some_latency(rng, 6.0),
         stop=exactly(rng.choice([0.2, 1.0, 20.0])),
-        most_epochs=rng.choice([None, None, 30]),
+        most_reports=rng.choice([None, None, 30]),
         partial=rng.choice(["lost", "finished", "kept"]),
         deaf=rng.random() < 0.1,
         straggling=rng.choice([0.0, 0.0, 0.5]),

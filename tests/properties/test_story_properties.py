@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from planner.policy import POLICIES
 from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
+from seerd.planner.policy import POLICIES
 from seerd.story.beats import Closing, Over
 from seerd.story.costs import costs
 from seerd.story.fates import fate

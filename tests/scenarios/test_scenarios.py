@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from planner.space import Config
 from seerd.core.commands import Finish, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -25,6 +24,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.core.verdicts import Adopted, Closing, Kept, Promised
+from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 
@@ -152,7 +152,9 @@ def transcript(world: World) -> str:
         lines += [f"{'':9}  -> {asked(command)}" for command in commands]
     best = state.result.published.incumbent if state.result.published else None
     spent = state.ledger.spent_gpu_s(state.now)
-    lines.append(f"{state.ending} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}")
+    lines.append(
+        f"{state.end.status} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}"
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -164,7 +166,7 @@ def said(event: AnyEvent) -> str:
     name = type(event).__name__
     match event:
         case TrialTraining():
-            return f"{name} {event.trial}/{event.attempt} from report {event.epoch}"
+            return f"{name} {event.trial}/{event.attempt} from report {event.reports}"
         case TrialExited():
             return f"{name} {event.trial}/{event.attempt} {event.cause}"
         case _:

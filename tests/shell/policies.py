@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from planner.memory import Memory
-from planner.model import Allocation, NewTrial, Plan, Problem, View
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 
 SLEEPS, RAISES, KILLS_ITSELF, EXITS, PRINTS, STUBBORN, FILLS, BABBLES, TELLS, HAS_CHILD = range(1, 11)
 """What `moody` does, by the time at which it is asked."""
@@ -21,7 +21,7 @@ FILLED = 1 << 20
 def seen(view: View) -> str:
     """Everything that a view has."""
     trials = [
-        (key, one.id, one.status, one.reports, one.metric, [(r.at_s, r.epoch, r.metric) for r in one.history])
+        (key, one.id, one.status, one.reports, one.metric, [(r.at_s, r.reports, r.metric) for r in one.history])
         for key, one in view.trials.items()
     ]
     return repr((view.now_s, view.mode, trials))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -10,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.protocol import VERSION, Ack, Fact, Hello, Order, Started, Stop, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Order, Refused, Started, Stop, Welcome
+from seerd.agent.wire import decode, encode
+from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Ears
 from seerd.shell.providers.base import Connection
 
@@ -24,10 +26,16 @@ def fact(seq: int) -> Fact:
 
 @dataclass
 class Agent:
-    """Sends all facts that it has on every connection, whatever the daemon says that it knows; `heard`: by connection."""
+    """Sends all facts that it has on every connection, whatever the daemon says that it knows; `heard`: by connection.
+
+    speaks   this version of the protocol
+    ended    the grace periods of those in its place that were ended
+    """
 
     facts: list[Fact]
+    speaks: int = VERSION
     heard: list[list[Any]] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,6 +44,9 @@ class Agent:
         while line := await reader.readline():
             message = decode(line)
             self.heard[-1].append(message)
+            if isinstance(message, Hello) and message.version != self.speaks:
+                writer.write(encode(Refused(0, time.time(), "", f"this agent speaks version {self.speaks}")))
+                break
             if isinstance(message, Hello):
                 writer.write(encode(Welcome(VERSION, "1", 4, len(self.facts), time.time(), [], "boot")))
                 writer.write(b"".join(map(encode, self.facts)))
@@ -43,10 +54,27 @@ class Agent:
 
 
 @dataclass
+class Ways:
+    """To this agent, which listens here."""
+
+    agent: Agent
+    path: Path
+    becomes: int
+
+    async def connect(self, instance: str) -> Connection:
+        return await asyncio.open_unix_connection(str(self.path))
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        self.agent.ended.append(grace_s)
+        self.agent.speaks = self.becomes
+
+
+@dataclass
 class Place:
     agent: Agent
     conversation: Conversation
     handed_on: list[int]
+    lost: list[str]
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -57,17 +85,22 @@ class Place:
 
 
 def play(
-    scenario: Callable[[Place], Awaitable[None]], *facts: Fact, seen: int = 0, pending: tuple[Order, ...] = ()
+    scenario: Callable[[Place], Awaitable[None]],
+    *facts: Fact,
+    seen: int = 0,
+    pending: tuple[Order, ...] = (),
+    speaks: int = VERSION,
+    becomes: int = VERSION,
 ) -> None:
+    """`speaks`: the agent's version of the protocol, and what it `becomes` when it is replaced."""
+
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "s"
-            agent = Agent(list(facts))
+            agent = Agent(list(facts), speaks)
             server = await asyncio.start_unix_server(agent.serve, str(path))
             handed_on: list[int] = []
-
-            async def connect(instance: str) -> Connection:
-                return await asyncio.open_unix_connection(str(path))
+            lost: list[str] = []
 
             async def orders(instance: str) -> list[Order]:
                 return list(pending)
@@ -75,15 +108,16 @@ def play(
             ears = Ears(
                 fact=lambda instance, told, ahead_s: handed_on.append(told.seq),
                 ask=lambda instance, question: None,
-                lost=lambda instance, why: None,
+                lost=lambda instance, why: lost.append(why),
                 ended=lambda task: None,
                 pending=orders,
-                lease=lambda: (60.0, 4.0),
+                lease=lambda: (60.0, 4.0, 120.0),
             )
-            conversation = Conversation("i-1", "r1", seen, "", connect, ears)
+            conversation = Conversation("i-1", "r1", seen, "", Ways(agent, path, becomes), ears)
             try:
-                await conversation.start()
-                await scenario(Place(agent, conversation, handed_on))
+                with contextlib.suppress(ProviderError):
+                    await conversation.start()
+                await scenario(Place(agent, conversation, handed_on, lost))
             finally:
                 await conversation.close()
                 for writer in agent.writers:
@@ -132,3 +166,21 @@ def test_orders_without_an_outcome_are_said_on_every_connection() -> None:
         await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.agent.heard[1])
 
     play(scenario, fact(1), pending=(STOP,))
+
+
+def test_an_agent_of_another_version_is_replaced_and_what_it_had_kept_is_told() -> None:
+    async def scenario(place: Place) -> None:
+        assert place.agent.ended == [4.0]
+        assert place.handed_on == [2, 3]
+        assert place.lost == []
+
+    play(scenario, fact(1), fact(2), fact(3), seen=1, speaks=VERSION + 1)
+
+
+def test_an_agent_that_is_of_another_version_again_is_given_up() -> None:
+    async def scenario(place: Place) -> None:
+        assert place.agent.ended == [4.0]
+        assert place.handed_on == []
+        assert len(place.lost) == 1
+
+    play(scenario, fact(1), speaks=VERSION + 1, becomes=VERSION + 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.protocol import Renew, Start, Started
+from seerd.agent.protocol import Renew, Start, Started
 from seerd.core.commands import Launch
 from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed
 from seerd.errors import JournalError
@@ -48,7 +48,7 @@ def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_
 
 def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        await place.run(lambda daemon: bool(daemon.state.holding) and place.agent.acknowledged > 2)
+        await place.run(lambda daemon: bool(daemon.state.fleet.holding) and place.agent.acknowledged > 2)
         before = len(place.events())
         await place.run(lambda daemon: len(place.events()) > before)
         found = place.events()[before]
@@ -68,7 +68,7 @@ def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(facts: 
         await place.run(lambda daemon: bool(place.provider.asked))
         (token,) = place.provider.asked
         place.provider.gate.set()
-        await place.run(lambda daemon: bool(daemon.state.holding))
+        await place.run(lambda daemon: bool(daemon.state.fleet.holding))
         assert place.provider.adopted == [([], [token])]
         assert place.provider.asked == [token, token]
 
@@ -135,7 +135,7 @@ def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeF
 
     async def scenario(place: Place) -> None:
         place.policy = "tests.shell.policies:mistaken"
-        await place.run(lambda daemon: len(daemon.state.notes) > 1)
+        await place.run(lambda daemon: len(daemon.state.result.notes) > 1)
         declined, adopted = (event for event in place.events() if isinstance(event, PolicyAnswered))
         assert declined.plan.put[0].trial == "nobody"
         assert (adopted.plan.gone, adopted.plan.put, adopted.plan.note) == ((), (), "remembers {}")
@@ -146,7 +146,7 @@ def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeF
 def test_an_answer_that_no_journal_can_keep_is_none(facts: MakeFacts, tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         place.policy = "tests.shell.policies:no_json"
-        await place.run(lambda daemon: bool(daemon.state.notes))
+        await place.run(lambda daemon: bool(daemon.state.result.notes))
         (failed,) = (event for event in place.events() if isinstance(event, PolicyFailed))
         assert failed.why == "the policy's answer has values that are not JSON, such as NaN"
 
@@ -158,7 +158,7 @@ def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(facts: MakeFacts, t
 
     async def scenario(place: Place) -> None:
         place.policy = "tests.shell.policies:watching"
-        await place.run(lambda daemon: len(daemon.state.notes) > 2)
+        await place.run(lambda daemon: len(daemon.state.result.notes) > 2)
         told = [event.plan.note for event in place.events() if isinstance(event, PolicyAnswered)]
         assert told[:3] == ["reports: []", "reports: [1]", "reports: [3]"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.protocol import VERSION, Hello, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Hello, Welcome
+from seerd.agent.wire import decode, encode
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.base import Connection, Provider, Span

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from planner.space import Parameter, Space
 from seerd.core.codec import FORMAT
 from seerd.core.commands import SetTimer, Terminate
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
 from seerd.errors import ImpossibleEventError, JournalError
-from seerd.replay import replay
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
+from seerd.runs.reading import replay
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
 
@@ -39,7 +39,7 @@ def test_what_was_committed_is_read_back_exactly(tmp_path: Path) -> None:
         Entry(
             2,
             TrialReported(
-                at=1.0, instance="i", fact=1, happened=0.9, trial="t0001", attempt=1, epoch=1, metric=None, unit_s=0.1
+                at=1.0, instance="i", fact=1, happened=0.9, trial="t0001", attempt=1, reports=1, metric=None, unit_s=0.1
             ),
             [],
         ),
@@ -101,8 +101,8 @@ def test_reading_decides_nothing(tmp_path: Path) -> None:
         decided = [closing, SetTimer(id="1.0", due=99.0)]
         journal.append([Entry(1, RunStarted(at=0.1, facts=FACTS), decided)])
         state = replay(journal)
-    assert (state.phase, state.close_by) == (RunPhase.CLOSING, 42.0)
-    assert state.timer == SetTimer(id="1.0", due=99.0)
+    assert (state.phase, state.end.close_by) == (RunPhase.CLOSING, 42.0)
+    assert state.clock.timer == SetTimer(id="1.0", due=99.0)
     assert list(state.under_way) == ["1.0"]
 
 

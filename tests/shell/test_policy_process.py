@@ -16,12 +16,12 @@ import msgspec
 import psutil
 import pytest
 
-from planner.memory import Memory
-from planner.model import View
 from seerd.core.asking import Answer, Asking
 from seerd.core.plans import Order, PlanChange
 from seerd.core.state import Report, Trial, TrialPhase
 from seerd.errors import PolicyError
+from seerd.planner.memory import Memory
+from seerd.planner.model import View
 from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.policy_main import SPARE_S
@@ -100,7 +100,7 @@ def change(run: Run, rng: random.Random) -> set[str]:
             del trial.history[rng.randrange(len(trial.history)) :]
         if trial.history and rng.random() < 0.3:
             place = rng.randrange(len(trial.history))
-            trial.history.insert(place, Report(rng.random(), trial.history[place].epoch, 0.5))
+            trial.history.insert(place, Report(rng.random(), trial.history[place].reports, 0.5))
         if trial.history and rng.random() < 0.2:
             trial.history.append(Report(rng.random(), trial.reports + 1, 0.25))
         if rng.random() < 0.05:
@@ -441,7 +441,7 @@ def test_what_it_has_started_ends_with_it(tmp_path: Path) -> None:
 
 DAEMON = """
 import asyncio, sys
-from planner.model import View
+from seerd.planner.model import View
 from seerd.core.plans import Order
 from seerd.shell.policy import PolicyProcess
 from tests.planner.policy_world import problem

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
+from seerd.agent.wire import decode, encode
 from seerd.core.events import Saved
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation, Ears
@@ -96,9 +96,24 @@ async def found(folder: Path) -> Found:
         server.close()
 
 
+class Gate:
+    """The way to an agent that can be gone when `reachable`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.reachable = asyncio.Event()
+
+    async def connect(self, instance: str) -> Connection:
+        await self.reachable.wait()
+        return await asyncio.open_unix_connection(str(self._path))
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        raise AssertionError("it speaks our version")
+
+
 async def told_to_end(folder: Path) -> float:
     """How long it takes to have an agent end that can be connected to only after it was to be told."""
-    reachable = asyncio.Event()
+    gate = Gate(folder / "s")
 
     async def agent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -109,22 +124,18 @@ async def told_to_end(folder: Path) -> float:
                 break
         writer.close()
 
-    async def connect(instance: str) -> Connection:
-        await reachable.wait()
-        return await asyncio.open_unix_connection(str(folder / "s"))
-
     async def nothing(instance: str) -> list[Order]:
         return []
 
     server = await asyncio.start_unix_server(agent, str(folder / "s"))
-    ears = Ears(lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, nothing, lambda: (60.0, 1.0))
-    conversation = Conversation("local-1", "r1", 0, "", connect, ears)
+    ears = Ears(lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, nothing, lambda: (60.0, 1.0, 120.0))
+    conversation = Conversation("local-1", "r1", 0, "", gate, ears)
     taking_up = asyncio.create_task(conversation.start())
     await asyncio.sleep(0)
     began = time.monotonic()
     ending = asyncio.create_task(conversation.shut_down("9.0"))
     await asyncio.sleep(0)
-    reachable.set()
+    gate.reachable.set()
     await ending
     await asyncio.gather(taking_up, return_exceptions=True)
     server.close()
@@ -142,7 +153,7 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch:
         sha256 = save(Path(folder) / "store" / "t1", "000099-00000099", 99)
         got = asyncio.run(found(Path(folder)))
     assert got.alive == ("local-1",)
-    assert [(one.trial, one.attempt, one.name, one.epoch, one.sha256) for one in got.saved] == [
+    assert [(one.trial, one.attempt, one.name, one.reports, one.sha256) for one in got.saved] == [
         ("t1", 1, "000099-00000099", 99, sha256)
     ]
     assert isinstance(got.saved[0], Saved)

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.protocol import MAX_LINE, Download
-from agent.wire import encode
+from seerd.agent.protocol import MAX_LINE, Download
+from seerd.agent.wire import encode
 from seerd.errors import StoreError
 from seerd.shell.stores.data import Address, chunks
 

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.protocol import MAX_LINE, Ask
-from agent.wire import encode
+from seerd.agent.protocol import MAX_LINE, Ask
+from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.shell.stores.base import slot_name
 from seerd.shell.stores.s3 import LONGEST_S, S3Store

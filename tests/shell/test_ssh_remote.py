@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from agent.protocol import (
+from seerd.agent.protocol import (
     MAX_LINE,
     VERSION,
     Hello,
@@ -29,7 +29,7 @@ from agent.protocol import (
     Training,
     Welcome,
 )
-from agent.wire import decode, encode
+from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.protocol import VERSION, Expected, Grant, Hello, Job, Prepare, Prepared, Start, Stop, Welcome
-from agent.wire import decode, encode
+from seerd.agent.protocol import VERSION, Expected, Grant, Hello, Job, Prepare, Prepared, Start, Stop, Welcome
+from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import AnyEvent
 from seerd.shell.clock import RunClock

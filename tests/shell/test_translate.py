@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.protocol import Exited, Noticed, Stalled, Start, Stop, Waited
+from seerd.agent.protocol import Exited, Noticed, Stalled, Start, Stop, Waited
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceNoticed, TrialExited, TrialStalled, TrialWaited
 from seerd.shell.translate import event_of, order_of

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.profile import JobProfile, Profile
-from planner.scaling import LINEAR, parse_scaling
-from planner.space import Space
 from seerd.errors import UsageError
+from seerd.planner.profile import JobProfile, Profile
+from seerd.planner.scaling import LINEAR, parse_scaling
+from seerd.planner.space import Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import CURVE, Curves, load_curves
 from seerd.sim.setting import Setting, behaviour_of

@@ -8,11 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from planner.clouds import assumed
-from planner.model import Limits, Problem
-from planner.policy import POLICIES
-from planner.profile import CloudProfile, JobProfile, Latency, Profile
-from planner.scaling import parse_scaling
 from seerd.core.commands import Launch
 from seerd.core.events import (
     InstanceLost,
@@ -23,6 +18,11 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
+from seerd.planner.clouds import assumed
+from seerd.planner.model import Limits, Problem
+from seerd.planner.policy import POLICIES
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE
 from seerd.sim.setting import Faults, Outcome, Setting, behaviour_of, outcome_of, run
 from seerd.sim.world import World
@@ -263,7 +263,7 @@ def test_dropped_trials_go_on_from_their_checkpoints() -> None:
     world = _world("drops")
     crashed = [event for event, _ in world.journal if isinstance(event, TrialExited) and event.cause == "crashed"]
     assert crashed
-    again = [event.epoch for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
+    again = [event.reports for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
     assert any(epoch > 0 for epoch in again)
 
 
@@ -298,7 +298,7 @@ def test_the_most_valuable_trials_run_on_what_came() -> None:
     state = world.run()
     assert {name for name, _ in world.fleet.started[:4]} == {"t0001", "t0002", "t0003", "t0004"}
     assert len(world.fleet.machines) == 1
-    assert state.ending == "done"
+    assert state.end.status == "done"
     asked = [event.at for event, commands in world.journal for c in commands if isinstance(c, Launch)]
     waits = [after - before for before, after in pairwise(sorted(set(asked)))]
     assert min(waits) >= 15.0

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.clouds import assumed
-from planner.model import ClusterFacts, Limits, PolicyParams
-from planner.policy import POLICIES
+from seerd.commands.study import Row, Study, row_json, rows, runs
+from seerd.planner.clouds import assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.policy import POLICIES
 from seerd.sim.setting import Outcome, Setting
-from seerd.study import Row, Study, row_json, rows, runs
 from tests.sim.hand import RENTED, curves
 
 KEYS = {
@@ -81,7 +81,7 @@ def test_limits_that_fit_nothing_give_a_row_that_says_so() -> None:
 
 
 def test_a_policy_whose_package_is_missing_gives_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.bohb.find_spec", lambda name: None)
+    monkeypatch.setattr("seerd.planner.bohb.find_spec", lambda name: None)
     bohb, random = told(study(("bohb", "random"), (Limits(15 * MINUTE, 120 * MINUTE),), seeds=1))
     assert "pip install" in bohb["impossible"]
     assert random["mean"] is not None

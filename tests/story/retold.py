@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from rich.console import Console, RenderableType
 
-from planner.space import Config
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
+from seerd.planner.space import Config
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World

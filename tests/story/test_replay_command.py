@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from seerd.commands.retelling import Moment, Retold, moment_of, retell
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
-from seerd.retelling import Moment, Retold, moment_of, retell
 from seerd.shell.journal import Journal
 from seerd.version import VERSION
 from tests.scenarios.test_scenarios import SCENARIOS
@@ -25,7 +25,7 @@ RUN = "small-20261122-000000-aaaa"
 
 def seerd(home: Path, *args: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SEERD_HOME": str(home), "COLUMNS": str(columns)}
-    command = [sys.executable, "-c", "import cli; cli.main()", *args]
+    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from planner.memory import Memory
-from planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.core.again import AskingAgain, DecidingAgain
 from seerd.core.asking import Asking, outlined
 from seerd.core.commands import Launch
@@ -26,6 +24,8 @@ from seerd.core.events import (
 from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
+from seerd.planner.memory import Memory
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.story.beats import Declined, Ended, Planned
 from seerd.story.chapters import Story
 from seerd.story.gathering import lines_of
@@ -70,8 +70,8 @@ class Daemon:
         return self.state.plan.question
 
     def fire(self, at: float) -> None:
-        assert self.state.timer is not None
-        self.tell(TimerFired(at=at, command=self.state.timer.id))
+        assert self.state.clock.timer is not None
+        self.tell(TimerFired(at=at, command=self.state.clock.timer.id))
 
     def train(self) -> None:
         """Both trials run, until they must be compared."""
@@ -80,7 +80,7 @@ class Daemon:
         self.tell(InstanceReady(at=1.0, command=launch, instance="m", gpus=8, running_since=0.6))
         for pid, trial in enumerate(("t0001", "t0002"), 1):
             self.fact(TrialStarted, 1.1, trial=trial, pid=pid)
-            self.fact(TrialReported, 5.0, trial=trial, epoch=1, metric=0.5, unit_s=1.0)
+            self.fact(TrialReported, 5.0, trial=trial, reports=1, metric=0.5, unit_s=1.0)
         self.fire(20.0)
 
     def end(self, trial: str, at: float) -> None:
@@ -215,7 +215,7 @@ def asked_often(facts: RunFacts, times: int) -> Daemon:
         question = daemon.question
         event = PolicyAnswered(at=float(second), question=question, plan=answer.plan)
         daemon.tell(msgspec.structs.replace(event, memory=answer.memory))
-        daemon.fire(daemon.state.timer.due)  # type: ignore[union-attr]
+        daemon.fire(daemon.state.clock.timer.due)  # type: ignore[union-attr]
     return daemon
 
 

@@ -212,7 +212,7 @@ def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
 
 
 def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_epochs=5))
+    world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5))
     state, story = story_of(world)
     became = fate(state.trials["t0001"], story, state)
     assert became.kind == "finished"

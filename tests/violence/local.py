@@ -259,7 +259,7 @@ class _Run:
     def _command(self, *args: str) -> subprocess.Popen[str]:
         with self._log.open("a") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", "import cli; cli.main()", *args],
+                [sys.executable, "-c", "from seerd import cli; cli.main()", *args],
                 env=self.ground.env,
                 cwd=self.ground.folder,
                 text=True,
@@ -271,7 +271,7 @@ class _Run:
 
     def _ask(self, *args: str) -> dict[str, Any]:
         told = subprocess.run(
-            [sys.executable, "-c", "import cli; cli.main()", *args, "last", "--json"],
+            [sys.executable, "-c", "from seerd import cli; cli.main()", *args, "last", "--json"],
             env=self.ground.env,
             cwd=self.ground.folder,
             capture_output=True,

@@ -81,6 +81,11 @@ class Provider(Protocol):
     async def connect(self, instance: str) -> Connection:
         """A byte stream to the instance's agent, which is started if it does not run."""
 
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End an agent that will not talk to us, but not the instance: its trials may save for at
+        most `grace_s` seconds. `connect` then starts one that does, which takes up its journal.
+        """
+
     def address(self, instance: str) -> str:
         """Where other instances reach this one."""
 

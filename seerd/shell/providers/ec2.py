@@ -95,6 +95,10 @@ class Ec2Provider:
         """A byte stream to its agent. Raises `ProviderError`."""
         return await self._remote.connect(self.machine(instance))
 
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End its agent; its trials may save. Raises `ProviderError`."""
+        await self._remote.end_agent(self.machine(instance), grace_s)
+
     def machine(self, instance: str) -> Machine:
         """How to log in there. Raises `ProviderError` if it is gone."""
         return machine(self._opened(), self._live(instance))

@@ -41,6 +41,9 @@ class Door(Protocol):
     async def connect(self, machine: Machine) -> Connection:
         """A byte stream to its agent. Raises `ProviderError`."""
 
+    async def end_agent(self, machine: Machine, grace_s: float) -> None:
+        """End its agent; its trials may save. Raises `ProviderError`."""
+
     async def forget(self, name: str) -> None:
         """The instance of this name is gone."""
 

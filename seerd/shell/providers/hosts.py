@@ -103,6 +103,10 @@ class HostsProvider:
         """A byte stream to the agent of the instance, which is started if it does not run."""
         return await self._remote.connect(self._host(instance).machine)
 
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End the agent of the instance; its trials may save."""
+        await self._remote.end_agent(self._host(instance).machine, grace_s)
+
     def machine(self, instance: str) -> Machine:
         """The host where it is. Raises `ProviderError` if it is gone."""
         return self._host(instance).machine

@@ -65,6 +65,13 @@ class LocalProvider:
         with _short(self.folder / instance) as path:
             return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
 
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """Ask it to, then by force; what it leaves running ends by the hand of the next one."""
+        _signal(self.folder / instance, signal.SIGTERM)
+        if not await _wait(lambda: not self._runs(instance), grace_s + END_S):
+            self._kill(instance)
+            await _wait(lambda: not self._runs(instance), END_S)
+
     def address(self, instance: str) -> str:
         """There is only this machine."""
         return "127.0.0.1"

@@ -17,7 +17,7 @@ from typing import Any
 
 import asyncssh
 
-import agent
+from seerd import agent
 from seerd.errors import ProviderError
 from seerd.shell.ssh.connecting import BOOTING, SHOWN, UnreachableError
 

@@ -143,6 +143,13 @@ class Remote:
                     "(does its sshd_config say AllowStreamLocalForwarding no?)"
                 ) from error
 
+    async def end_agent(self, machine: Machine, grace_s: float) -> None:
+        """No agent there any more, after its trials had `grace_s` seconds to save; all else stays for the next. Raises `ProviderError`."""
+        line = self._line(machine)
+        async with line.lock:
+            await self._errand(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
+            line.socket = None
+
     async def end(self, machine: Machine, patience_s: float = RECONNECT_S) -> None:
         """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`."""
         line = self._line(machine)
@@ -207,7 +214,7 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
         line.received += received
 
-    async def _errand(self, machine: Machine, line: _Line, do: str, patience_s: float) -> Any:
+    async def _errand(self, machine: Machine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
         """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
         parcel = await self._parcel()
         details = {
@@ -215,6 +222,7 @@ class Remote:
             "options": self._options.argv(),
             "shape": line.shape,
             "usual_shape": self._options.shape(None, None),
+            **more,
         }
         errand = Errand(do, self._options.run, self._options.python, details)
         patience = _Patience(patience_s)

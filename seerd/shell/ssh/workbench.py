@@ -50,6 +50,10 @@ class Workbench:
         """There is no agent."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
+    async def end_agent(self, machine: Machine, grace_s: float) -> None:  # noqa: ARG002
+        """There is none to end."""
+        raise ProviderError(f"{machine.name} has no agent: it is being installed")
+
     async def run(self, name: str, program: str, heard: Callable[[str], None]) -> int:
         """Run this bash program as root; `heard` gets each line of its output. Its exit status. Raises `ProviderError` if the
         machine is lost.

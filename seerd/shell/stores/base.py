@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
+from seerd.agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Stored:
     """A checkpoint as its manifest in the store has it. A metric that is no finite number is None."""
 
     name: str
-    epoch: int
+    reports: int
     metrics: Mapping[str, float | None]
     sha256: str
     size: int
@@ -76,8 +76,8 @@ LONGEST_NUMBER = 15
 """Digits of a number in a name."""
 
 
-class _Manifest(msgspec.Struct):
-    epoch: int
+class _Manifest(msgspec.Struct, rename={"reports": "epoch"}):
+    reports: int
     metrics: dict[str, float | None]
     sha256: str
     size: int
@@ -89,8 +89,8 @@ def stored(name: str, manifest: bytes) -> Stored | None:
         told = msgspec.json.decode(manifest, type=_Manifest)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if len(manifest) > LARGEST_MANIFEST or not 0 <= told.epoch <= MOST_REPORTS or not 0 <= told.size <= LARGEST:
+    if len(manifest) > LARGEST_MANIFEST or not 0 <= told.reports <= MOST_REPORTS or not 0 <= told.size <= LARGEST:
         return None
     if any(metric is not None and not math.isfinite(metric) for metric in told.metrics.values()):
         return None
-    return Stored(name, told.epoch, told.metrics, told.sha256, told.size)
+    return Stored(name, told.reports, told.metrics, told.sha256, told.size)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.protocol import MAX_LINE, Download, Downloads
-from agent.wire import encode
+from seerd.agent.protocol import MAX_LINE, Download, Downloads
+from seerd.agent.wire import encode
 from seerd.errors import StoreError
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.protocol import NAME, Ask, Grant, Parts
+from seerd.agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, stored
 

@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
-from agent.wire import encode
+from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
+from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.shell.clock import wall
 from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, slot_name, stored

@@ -1,0 +1,48 @@
+"""`seerd doctor`: whether a run of this spec could begin, looked at from all sides, and what to do where it could not.
+
+The one rule: nothing is started, and no check keeps another from being made: what cannot be found out is a line as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seerd.commands.doctor import ec2, here, machines
+from seerd.commands.doctor.case import Case, peak_of, runnable
+from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
+from seerd.errors import SeerdError
+from seerd.shell.aws.policy import policy
+from seerd.shell.home import Home
+from seerd.spec.reader import Override
+from seerd.spec.spec import Spec, load_spec
+
+__all__ = ["Finding", "examine", "exit_code", "findings_json", "missing", "policy_of"]
+
+
+def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
+    """All that can be found out about this spec with these options. Raises nothing that it is about."""
+    findings = [here.versions(), here.disk(home)]
+    try:
+        spec = load_spec(path, options)
+    except SeerdError as error:
+        return [
+            *findings,
+            Finding("spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False),
+        ]
+    return [*findings, runnable(spec), *asyncio.run(_of_provider(Case(spec, home)))]
+
+
+def policy_of(spec: Spec) -> dict[str, Any]:
+    """The least that the coordinator must be allowed for this spec. The account is in it if AWS says which that is."""
+    return policy(asyncio.run(ec2.needs_of(spec)))
+
+
+async def _of_provider(case: Case) -> list[Finding]:
+    if case.spec.cluster.provider == "local":
+        return [peak_of(case)[1], *here.local(case)]
+    if case.spec.cluster.provider == "hosts":
+        return [peak_of(case)[1], *await machines.hosts(case)]
+    return await ec2.examine(case)

@@ -1,0 +1,121 @@
+"""What is looked at in AWS: who we are, and everything that a run would ask for.
+
+The one rule: without credentials that AWS takes nothing else is asked, since every answer would be the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from seerd.commands.doctor import network, permissions, renting, store
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.finding import Finding, Level
+from seerd.runs.wiring import MARGIN_S
+from seerd.shell.aws.clocks import Introduction, introduce
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.policy import Needs
+from seerd.shell.stores.data import Address
+from seerd.spec.spec import Spec
+from seerd.units import format_duration
+
+CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
+"""AWS refuses requests from five minutes on."""
+_NOBODY = frozenset({Kind.CREDENTIALS, Kind.UNCLEAR, Kind.THROTTLED})
+
+
+async def examine(case: Case) -> list[Finding]:
+    """All lines about AWS."""
+    notes = Notes()
+    async with Cloud(case.spec.cluster.more.get("region")) as cloud:
+        try:
+            region = cloud.region
+            lifetime = await cloud.lifetime()
+        except AwsError as error:
+            notes.problem("credentials", str(error))
+            return [*notes.lines, _rest()]
+        notes.ok("region", region)
+        who = await introduce(cloud)
+        notes.lines += clock(who.ahead_s)
+        if who.error is not None:
+            notes.refused("credentials", "sts:GetCallerIdentity", who.error)
+            if who.error.kind in _NOBODY:
+                return [*notes.lines, _rest()]
+        else:
+            _last(notes, who, lifetime.source, None if lifetime.renewed else lifetime.ends_at, case)
+        parts = await asyncio.gather(_rented(cloud, case, who.arn), _stored(case, region))
+        return notes.lines + [line for part in parts for line in part]
+
+
+def clock(ahead_s: float | None) -> list[Finding]:
+    """The line about our clock, if AWS has said what time it is."""
+    if ahead_s is None:
+        return []
+    off_s = abs(ahead_s)
+    if off_s <= CLOCK_WARNING_S:
+        return [Finding("clock", "ok", f"within {off_s + 1:.0f}s of AWS's", cloud=False)]
+    found = f"this machine's clock is {format_duration(round(off_s))} {'ahead of' if ahead_s > 0 else 'behind'} AWS's"
+    level: Level = "problem" if off_s > CLOCK_PROBLEM_S else "warning"
+    todo = "set it (timedatectl set-ntp true); AWS refuses what is signed with a clock that is 5m off"
+    return [Finding("clock", level, found, todo, cloud=False)]
+
+
+async def needs_of(spec: Spec) -> Needs:
+    """What the policy for this spec permits."""
+    more = spec.cluster.more
+    async with Cloud(more.get("region")) as cloud:
+        try:
+            region = cloud.region
+        except AwsError:
+            region = "*"
+        who = await introduce(cloud) if region != "*" else None
+    kept = spec.cluster.store or ""
+    at = Address.parse(kept) if kept.startswith("s3://") else Address("YOUR-BUCKET", "seerd")
+    data = [Address.parse(one.source) for one in spec.train.data]
+    return Needs(
+        region=region,
+        account=(who.account if who else "") or "*",
+        image=more.get("image", "*"),
+        subnets=tuple(more.get("subnets", ())),
+        groups=tuple(more.get("security_groups", ())),
+        key=more.get("key"),
+        spot=more.get("market") == "spot",
+        store=(at.bucket, at.prefix),
+        data=tuple((address.bucket, address.prefix) for address in data),
+    )
+
+
+def _rest() -> Finding:
+    return Finding("AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials")
+
+
+def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Case) -> None:
+    """Whose the credentials are, and whether they outlast a run that begins now."""
+    found = f"{who.arn} (from {source})"
+    if ends_at is None:
+        notes.ok("credentials", found)
+        return
+    left_s = ends_at - time.time()
+    needed_s = (case.spec.limits.deadline_s or 3600.0) + MARGIN_S
+    ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
+    if left_s < needed_s:
+        notes.warn(
+            "credentials", ends, f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
+        )
+    else:
+        notes.ok("credentials", ends)
+
+
+async def _rented(cloud: Cloud, case: Case, owner: str) -> list[Finding]:
+    notes = Notes()
+    offer = await renting.look(notes, cloud, case)
+    ground = await network.look(notes, cloud, case, offer)
+    await permissions.look(notes, cloud, case, permissions.Target(owner, offer, ground))
+    return notes.lines
+
+
+async def _stored(case: Case, region: str) -> list[Finding]:
+    kept = case.spec.cluster.store or ""
+    return await store.findings(kept, case.spec.train.data, region) if kept.startswith("s3://") else []

@@ -1,0 +1,114 @@
+"""What the credentials may do with instances: each call that a run makes, asked as a dry run or as an empty question.
+
+The one rule: a permission that a run cannot do without is a problem, named as IAM has it; EC2 is never asked to do anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.network import Ground
+from seerd.commands.doctor.renting import Rented, market_of
+from seerd.shell.aws import instances, sweeping
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.instances import RUN, tagged
+from seerd.shell.aws.rights import NOBODY, NOTHING, dry_run
+from seerd.shell.aws.sweeping import Left
+from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
+
+RUN_NAME = "seerd-doctor"
+SCRIPT = "#!/bin/sh\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who asks, and for what. `owner`: "" if that is not known."""
+
+    owner: str
+    rented: Rented
+    ground: Ground
+
+
+async def look(notes: Notes, cloud: Cloud, case: Case, target: Target) -> None:
+    """The lines about all that."""
+    wrong = len(notes.lines)
+    left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
+    disks = instances.volumes(cloud, tagged(RUN, RUN_NAME))
+    await notes.ask("volumes", "ec2:DescribeVolumes", disks)
+    await _launch(notes, cloud, case, target)
+    live = [one.id for one in left or [] if one.kind == "instance"]
+    await _dry(notes, "ec2:TerminateInstances", dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY]))
+    await _dry(notes, "ec2:DeleteVolume", dry_run(cloud, "delete_volume", VolumeId=NOTHING))
+    if not any(line.missing for line in notes.lines[wrong:]):
+        notes.ok("permissions", "describing, launching, tagging and terminating instances, deleting volumes")
+    if live:
+        notes.warn("instances", f"{len(live)} of yours are there already", "seerd sweep --dry-run shows whose they are")
+    elif left is not None:
+        notes.ok("instances", "none of yours is there")
+
+
+async def _left(cloud: Cloud, owner: str) -> list[Left]:
+    if owner:
+        return await sweeping.find_instances(cloud, owner)
+    await instances.find(cloud, tagged(RUN, RUN_NAME))
+    return []
+
+
+async def _launch(notes: Notes, cloud: Cloud, case: Case, target: Target) -> None:
+    """Ask for one instance without having it, in one place after the other until one is offered there."""
+    places = [Candidate(kind.name, s.subnet, s.zone) for kind in target.rented.types for s in target.ground.subnets]
+    image = target.rented.image
+    if image is None or not places:
+        missing = "the image" if image is None else "a type" if not target.rented.types else "a subnet"
+        notes.warn("launch", f"ec2:RunInstances was not asked for, since {missing} is not known")
+        return
+    error: AwsError | None = None
+    for place in places:
+        request = run_instances(_settings(case, target), "doctor", place, image, SCRIPT)
+        del request["ClientToken"]  # nothing is made that would have to be made once
+        error = await dry_run(cloud, "run_instances", **request)
+        if error is None or error.kind not in {Kind.ELSEWHERE, Kind.CAPACITY}:
+            break
+    if error is not None:
+        notes.refused("launch", "ec2:RunInstances", error)
+        return
+    notes.ok("launch", f"EC2 would launch {place} (asked as a dry run)")
+
+
+async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:
+    """Only `seerd sweep` deletes volumes; ending instances is what everything rests on."""
+    try:
+        error = await asked
+    except AwsError as failed:
+        error = failed
+    if error is not None:
+        notes.refused("permissions", action, error, "warning" if action == "ec2:DeleteVolume" else "problem")
+
+
+def _settings(case: Case, target: Target) -> Ec2Settings:
+    more = case.spec.cluster.more
+    return Ec2Settings(
+        run=RUN_NAME,
+        name=case.spec.name,
+        owner=target.owner or "doctor",
+        region=more.get("region"),
+        instance_types=tuple(kind.name for kind in target.rented.types),
+        gpus=target.rented.types[0].gpus,
+        market=market_of(case),
+        image=more["image"],
+        subnets=tuple(more.get("subnets", ())),
+        security_groups=tuple(group.group for group in target.ground.groups) if more.get("security_groups") else (),
+        key=target.ground.key,
+        address=more.get("address", "private"),
+        volume_gb=more.get("volume_gb"),
+        tags=more.get("tags", {}),
+        max_usd_per_h=more.get("price"),
+        hard_end=0.0,
+        boot_s=0.0,
+        keys=Path(),
+    )

@@ -1,0 +1,159 @@
+"""What would be rented: types, their price, the account's quota, the image.
+
+The one rule: each type is looked at for itself, since any of them may be the one that is had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seerd.commands.doctor.asking import Notes
+from seerd.commands.doctor.case import Case, peak_of
+from seerd.commands.doctor.finding import Finding, Level
+from seerd.commands.doctor.store import POLICY
+from seerd.errors import UsageError
+from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
+from seerd.planning.facts import Offer, check_sizes, types_of
+from seerd.runs.wiring import FREE_BYTES
+from seerd.shell.aws import images, prices, quotas, types
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
+from seerd.shell.aws.images import Image
+from seerd.shell.aws.quotas import Market
+from seerd.shell.aws.rights import denied_action
+from seerd.shell.aws.types import InstanceType
+
+QUOTA = "servicequotas:GetServiceQuota"
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one instance if there is no plan."""
+
+    types: tuple[InstanceType, ...]
+    image: Image | None
+    instances: int
+    largest: int
+
+
+async def look(notes: Notes, cloud: Cloud, case: Case) -> Rented:
+    """The lines about all that."""
+    kinds = await _types(notes, cloud, case)
+    price = await _price(notes, cloud, case)
+    offer = Offer(kinds[0].gpus, price, "AWS") if kinds and kinds[0].gpus and price else None
+    peak, plan = peak_of(case, offer)
+    notes.lines.append(plan)
+    instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
+    await _quota(notes, cloud, case, kinds, instances)
+    image = await _image(notes, cloud, case, kinds)
+    return Rented(kinds, image, instances, largest)
+
+
+def market_of(case: Case) -> Market:
+    """As the spec has it."""
+    return "spot" if case.spec.cluster.more.get("market") == "spot" else "on-demand"
+
+
+async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, ...]:
+    """Those that exist; a wrong name does not hide the others."""
+    names = types_of(case.spec)
+    found: list[InstanceType] = []
+    for name in names:
+        known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
+        found += known or []
+    if not found:
+        return ()
+    told = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
+    try:
+        check_sizes({kind.name: kind.gpus for kind in found})
+    except UsageError as error:
+        notes.problem("types", str(error))
+        return tuple(found)
+    bare = [kind.name for kind in found if not kind.gpus]
+    if bare:
+        notes.problem("types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type")
+    else:
+        notes.ok("types", told)
+    return tuple(found)
+
+
+async def _price(notes: Notes, cloud: Cloud, case: Case) -> float | None:
+    """USD for an hour of the most expensive type, with its source."""
+    given = case.spec.cluster.more.get("price")
+    if given:
+        notes.ok("price", f"${given:.4g}/h, since the spec says so")
+        return float(given)
+    found: list[float] = []
+    for name in types_of(case.spec):
+        try:
+            price = await _asked(cloud, case, name)
+        except AwsError as error:
+            found += _brought_along(notes, case, name, error)
+        else:
+            notes.ok("price", f"{name}: {price}")
+            found.append(price.usd_per_h)
+    return max(found, default=None)
+
+
+async def _asked(cloud: Cloud, case: Case, name: str) -> prices.Price:
+    if market_of(case) == "spot":
+        return await prices.spot(cloud, name)
+    return await prices.on_demand(cloud, name, case.home.path / "prices")
+
+
+def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list[float]:
+    """AWS says nothing: the table that seerd has."""
+    action = "ec2:DescribeSpotPriceHistory" if market_of(case) == "spot" else "pricing:GetProducts"
+    known = INSTANCE_TYPES.get(name)
+    level: Level = "problem" if known is None else "warning"
+    notes.refused("price", action, error, level)
+    if known is None:
+        notes.problem("price", f"nobody knows what {name} costs", 'give the price of an hour: [cluster] price = "$4"')
+        return []
+    notes.warn("price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})")
+    return [known.usd_per_h]
+
+
+async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int) -> None:
+    """All types together have to be enough: a run takes what it can get of each."""
+    asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
+    together = quotas.together(list(zip(kinds, asked, strict=True)), market_of(case), peak)
+    some = together.enough is not False
+    for quota in dict.fromkeys(asked):
+        if quota.enough:
+            notes.ok("quota", quota.text)
+        elif quota.enough is not None:
+            finding = Finding("quota", "warning" if some else "problem", quota.text)
+            notes.lines.append(finding)
+        elif (denied := denied_action(quota.text, "")) or "do not permit" in quota.text:
+            found = f"not permitted: {denied or QUOTA}; the quota was not checked"
+            notes.add(Finding("quota", "warning", found, POLICY, (denied or QUOTA,)))
+        else:
+            notes.warn("quota", quota.text)
+
+
+async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType]) -> Image | None:
+    named = case.spec.cluster.more.get("image")
+    if named is None:
+        return None
+    action = "ssm:GetParameter" if named.startswith("ssm:") else "ec2:DescribeImages"
+    try:
+        image = await images.resolve(cloud, named)
+    except AwsError as error:
+        asked = "ec2:DescribeImages" if "DescribeImages" in str(error) else action
+        notes.refused("image", asked, error)
+        return None
+    root_gb = dict(image.disks).get(image.root, 0)
+    wanted_gb = case.spec.cluster.more.get("volume_gb")
+    wrong = [kind.name for kind in kinds if image.architecture and image.architecture not in kind.architectures]
+    told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
+    if wrong:
+        notes.problem("image", f"{told} does not run on {', '.join(wrong)}", "choose an image of their architecture")
+    elif wanted_gb is not None and wanted_gb < root_gb:
+        notes.warn("image", f"{told}: volume_gb = {wanted_gb} is less than the image has, so the image's size is taken")
+    elif 0 < max(root_gb, wanted_gb or 0) * 2**30 <= FREE_BYTES:
+        notes.problem("image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb")
+    else:
+        notes.ok("image", told)
+    return image

@@ -1,0 +1,41 @@
+"""The bucket of checkpoints, and those of data.
+
+The one rule: a missing permission is named as IAM has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seerd.commands.doctor.finding import Finding
+from seerd.errors import SeerdError
+from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
+from seerd.spec.values import Data
+
+POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
+
+
+async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
+    """One line for the store, and one for each source of data."""
+    found = [await _store(store, region)]
+    for source in dict.fromkeys(one.source for one in data):
+        troubles = await check_data(source, region)
+        found.append(_told(f"data {source}", troubles, "it can be listed and read"))
+    return found
+
+
+async def _store(store: str, region: str | None) -> Finding:
+    try:
+        troubles = await check_store(store, region)
+    except SeerdError as error:
+        return Finding("store", "problem", str(error))
+    return _told("store", troubles, f"{store} can be written, read, listed and cleared, in parts too")
+
+
+def _told(check: str, troubles: Sequence[Trouble], well: str) -> Finding:
+    if not troubles:
+        return Finding(check, "ok", well)
+    missing = tuple(dict.fromkeys(trouble.action for trouble in troubles if trouble.action))
+    found = [trouble.what for trouble in troubles if not trouble.action]
+    found += [f"not permitted: {', '.join(missing)}"] if missing else []
+    return Finding(check, "problem", "; ".join(found), POLICY if missing else "", missing)

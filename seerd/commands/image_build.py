@@ -1,0 +1,383 @@
+"""Builds an image: one instance, what training needs installed on it, an image of that, and nothing left of the instance.
+
+The one rule: whatever ends a build, the instance is given back before anybody is told. If this process ends first, the instance ends by the
+power-off that its user data has scheduled, and `seerd sweep` finds it by its tags.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import tarfile
+import tempfile
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from seerd import ami
+from seerd.commands.imaging import Built, Plan, Tell
+from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
+from seerd.runs.wiring import BOOT_S, FREE_BYTES
+from seerd.shell.aws import imaging, types
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.instances import NAME, OWNER, RUN
+from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.clock import wall
+from seerd.shell.providers.base import Span
+from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
+from seerd.shell.ssh.workbench import Workbench
+from seerd.shell.stores.s3 import S3Store
+from seerd.units import format_duration, format_money
+
+HARD_END_S = 7200.0
+"""An instance that is being installed ends then, whoever lives."""
+IMAGE_MARGIN_S = 600.0
+"""Of that, what is left for giving up in order an image that does not become available."""
+LAST_LINES = 15
+WORK = "/var/tmp/seerd-image"  # noqa: S108 -- on a machine with nobody else
+"""Where the user's source is on the instance; `ami/clean.sh` empties the folder above."""
+DATA = "/opt/seerd/data"
+"""Where `--data` puts the data."""
+SWEEP = "seerd sweep removes it; by itself it ends two hours after it was asked for"
+LAUNCH = "image"
+"""The only launch of a build."""
+
+_T = TypeVar("_T")
+
+
+def build(planned: Plan, tell: Tell) -> Built:
+    """Build it; `tell` gets a line for each step. Raises `CloudError` if the cloud refuses, `ImageError` if anything else comes to nothing, both
+    after the instance was given back.
+    """
+    planned.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="seerd-image-") as folder:
+        return asyncio.run(_until_signal(lambda: _built(planned, Path(folder), tell), tell))
+
+
+async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Built:
+    """Ctrl-C and the like cancel the work once; what gives the instance back is not disturbed again."""
+    loop, interrupted = asyncio.get_running_loop(), False
+    task = asyncio.ensure_future(work())
+
+    def stop() -> None:
+        nonlocal interrupted
+        tell("still giving the instance back" if interrupted else "interrupted; giving the instance back")
+        if not interrupted:
+            interrupted = True
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise InterruptedBuildError("interrupted; nothing was started") from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
+    async with Cloud(planned.spec.cluster.more.get("region")) as cloud:
+        gpus = await _looked_up(cloud, planned)
+        bench = Workbench()
+        provider = Ec2Provider(_settings(planned, gpus, folder / "keys"), bench)
+        try:
+            await provider.open()
+            with planned.log.open("w") as log:
+                return await _Build(planned, folder, tell, cloud, provider, bench, gpus, log.write).build()
+        finally:
+            await provider.close()
+
+
+async def _looked_up(cloud: Cloud, planned: Plan) -> int:
+    """GPUs of the instance, and whether the name is free, before anything is started."""
+    kind = (await types.describe(cloud, [planned.instance_type]))[0]
+    if not kind.gpus:
+        raise UsageError(
+            f"{kind.name} has no GPU, so the driver could not be checked on it; give another --instance-type"
+        )
+    for made in await imaging.named(cloud, planned.name):
+        raise UsageError(f"there is an image {made.image} of the name {planned.name!r} already; give another --name")
+    return kind.gpus
+
+
+def _settings(planned: Plan, gpus: int, keys: Path) -> Ec2Settings:
+    more = planned.spec.cluster.more
+    return Ec2Settings(
+        run=planned.run,
+        name=planned.spec.name,
+        owner=planned.owner,
+        region=more.get("region"),
+        instance_types=(planned.instance_type,),
+        gpus=gpus,
+        market="on-demand",
+        image=planned.base,
+        subnets=more.get("subnets", ()),
+        security_groups=more.get("security_groups", ()),
+        key=None,
+        address=more.get("address", "private"),
+        volume_gb=more.get("volume_gb"),
+        tags=more.get("tags", {}),
+        max_usd_per_h=None,
+        hard_end=wall() + HARD_END_S,
+        boot_s=BOOT_S,
+        keys=keys,
+        root=True,
+    )
+
+
+@dataclass(slots=True)
+class _Build:
+    """One build: what it works with, and what it has so far."""
+
+    planned: Plan
+    folder: Path
+    tell: Tell
+    cloud: Cloud
+    provider: Ec2Provider
+    bench: Workbench
+    gpus: int
+    log: Callable[[str], object]
+    end: float = field(default_factory=lambda: wall() + HARD_END_S - IMAGE_MARGIN_S)
+    instance: str = ""
+    span: Span = field(default_factory=Span)
+    boot_s: float = 0.0
+    install_s: float = 0.0
+
+    async def build(self) -> Built:
+        try:
+            made = await self._made()
+        except BaseException as error:
+            raise await _to_its_end(self._undone(error)) from error
+        return await _to_its_end(self._done(made))
+
+    async def _made(self) -> imaging.Made:
+        await self._launch()
+        began = time.monotonic()
+        await self._send_source()
+        await self._script("provision.sh")
+        await self._setup()
+        if self.planned.data:
+            await self._data()
+        self.install_s = time.monotonic() - began
+        await self._script("check.sh")
+        await self._script("clean.sh")
+        await self.bench.forget(self.instance)
+        image = await self._image()
+        return await imaging.wait(self.cloud, image, max(60.0, self.end - wall()), self.tell)
+
+    # ------------------------------------------------------------ the instance
+
+    async def _launch(self) -> None:
+        planned = self.planned
+        self.tell(f"{planned.run}: asking for one {planned.instance_type} with the image {planned.base}")
+        asked_at = time.monotonic()
+        launching = asyncio.create_task(self.provider.launch(LAUNCH))
+        try:
+            launched = await asyncio.shield(launching)
+        except asyncio.CancelledError:
+            self.span = await self.provider.terminate(LAUNCH)
+            await asyncio.gather(launching, return_exceptions=True)
+            raise
+        self.instance, self.boot_s = launched.instance, time.monotonic() - asked_at
+        self.tell(
+            f"{self.instance} can be worked on, {self.boot_s:.1f}s after it was asked for; it ends by itself in {format_duration(HARD_END_S)}"
+        )
+
+    async def _send_source(self) -> None:
+        source, archive = self.folder / "build" / "source", self.folder / "source.tar"
+        source.parent.mkdir()
+        await asyncio.to_thread(copy_source, self.planned.spec.train.source, source)
+        await asyncio.to_thread(_pack, source, archive)
+        await self.bench.send(self.instance, archive, WORK)
+
+    async def _setup(self) -> None:
+        train = self.planned.spec.train
+        for command in train.setup:
+            self.tell(f"setup: {command}")
+            lines = [*(f"export {key}={shlex.quote(value)}" for key, value in train.env.items()), f"cd {WORK}"]
+            await self._run(
+                f"setup command {command!r}", "\n".join([*lines, f"exec /bin/sh -c {shlex.quote(command)}"])
+            )
+
+    async def _data(self) -> None:
+        """By URLs that the instance is given, with the agent's own downloads: it has no credentials."""
+        data, region = self.planned.spec.train.data, self.planned.spec.cluster.more.get("region")
+        store = S3Store(data[0].source, self.planned.run, wall() + HARD_END_S, region)
+        try:
+            items = [item for one in data for item in await store.downloads(one.source, one.to)]
+        finally:
+            await store.close()
+        self.tell(f"data: {len(items)} files, {sum(item.size for item in items) / 1e9:.2f} GB, to {DATA}")
+        archive, pieces = self.folder / "data.tar", self.folder / "pieces"
+        pieces.mkdir()
+        build_agent(pieces / "agent.pyz")
+        (pieces / "items.json").write_bytes(msgspec.json.encode(items))
+        (pieces / "fetch.py").write_text(_FETCH)
+        _pack(pieces, archive)
+        await self.bench.send(self.instance, archive, f"{WORK}-data")
+        await self._run("fetching the data", f"mkdir -p {DATA}; exec python3 {WORK}-data/fetch.py {WORK}-data {DATA}")
+
+    async def _script(self, name: str) -> None:
+        train = self.planned.spec.train
+        values = {
+            "PYTHON": train.python or "python3",
+            "TORCH": int(train.launcher != "command"),
+            "SOURCE": WORK,
+            "GPUS": self.gpus,
+            "FREE_GB": FREE_BYTES >> 30,
+        }
+        head = "".join(f"export SEERD_{key}={shlex.quote(str(value))}\n" for key, value in values.items())
+        await self._run(name, head + (Path(ami.__file__).parent / name).read_text())
+
+    async def _run(self, what: str, program: str) -> None:
+        """Run it there as root; lines that begin with `==>` are progress, all of them go to the log. Raises `ImageError` with the last ones."""
+        last: deque[str] = deque(maxlen=LAST_LINES)
+        self.log(f"--- {what}\n")
+
+        def heard(line: str) -> None:
+            self.log(line + "\n")
+            if line.startswith("==> "):
+                self.tell(line.removeprefix("==> "))
+            if line.strip():
+                last.append(line)
+
+        status = await self.bench.run(self.instance, program, heard)
+        if status:
+            lines = "\n".join(f"  {line[:500]}" for line in last)
+            raise ImageError(
+                f"{what} ended with exit status {status} on {self.instance}:\n{lines}\nAll that was said: {self.planned.log}"
+            )
+
+    # ------------------------------------------------------------ the image
+
+    async def _image(self) -> str:
+        planned = self.planned
+        self.tell(f"imaging: {self.instance} is shut down for it; this takes minutes, by the size of its disk")
+        tags = {"Name": planned.name, RUN: planned.run, NAME: planned.spec.name, OWNER: planned.owner[:256]}
+        wanted = imaging.Wanted(
+            self.instance,
+            planned.name,
+            f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
+            {**planned.spec.cluster.more.get("tags", {}), **tags},
+        )
+        # What a call under way makes must be known before anything is undone.
+        call = asyncio.create_task(imaging.create(self.cloud, wanted))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.wait({call})
+            raise
+
+    # ------------------------------------------------------------ the end
+
+    async def _undone(self, error: BaseException) -> SeerdError:
+        """Nothing of the build any more, and what to tell."""
+        said: list[str] = []
+        try:
+            span = await self._given_back(error)
+            said += [self._ran(span)] if span.since is not None else []
+            removed = await imaging.remove(self.cloud, self.planned.run)
+            said += [f"removed what there was of the image: {', '.join(removed)}"] if removed else []
+            left = await self.provider.leftovers()
+        except SeerdError as trouble:
+            left = [f"(it could not be asked: {trouble})"]
+        said.append(_proof(left))
+        text = "\n".join([f"no image was made: {_why(error)}", *said])
+        if isinstance(error, asyncio.CancelledError):
+            return InterruptedBuildError(text)
+        if isinstance(error, CloudError) or (isinstance(error, LaunchError) and error.since is None):
+            return CloudError(text)
+        return error if isinstance(error, UsageError) else ImageError(text)
+
+    async def _given_back(self, error: BaseException) -> Span:
+        """When the instance ran. A launch that came to nothing has given back what it had brought."""
+        if self.instance:
+            return await self.provider.terminate(LAUNCH)
+        return Span(error.since, error.until) if isinstance(error, LaunchError) else self.span
+
+    def _ran(self, span: Span) -> str:
+        seconds, usd = _cost(self.planned, span)
+        price = "" if usd is None else f", about {format_money(usd)}"
+        return f"{self.instance or 'the instance'} ran for {format_duration(round(seconds))}{price}, and was terminated"
+
+    async def _done(self, made: imaging.Made) -> Built:
+        """The instance given back, and nothing left but the image."""
+        planned = self.planned
+        try:
+            span = await self.provider.terminate(LAUNCH)
+            left = await self.provider.leftovers()
+        except SeerdError as error:
+            raise ImageError(
+                f"the image {made.image} was made, but its instance may not have ended: {error}\n{SWEEP}"
+            ) from error
+        self.tell(self._ran(span))
+        self.tell(_proof(left))
+        seconds, usd = _cost(planned, span)
+        return Built(
+            image=made.image,
+            name=made.name,
+            snapshots=made.snapshots,
+            region=self.cloud.region,
+            base=planned.base,
+            instance_type=planned.instance_type,
+            boot_s=round(self.boot_s, 1),
+            install_s=round(self.install_s, 1),
+            ran_s=round(seconds, 1),
+            usd=usd,
+            spared_gpu_s=round(self.install_s * planned.spec_gpus, 1),
+            spared_usd=self.install_s / 3600.0 * planned.spec_usd_per_h,
+            left=left,
+        )
+
+
+async def _to_its_end(work: Awaitable[_T]) -> _T:
+    """What gives things back is not interrupted by anything."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue
+    return task.result()
+
+
+def _why(error: BaseException) -> str:
+    return "it was interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
+
+
+def _cost(planned: Plan, span: Span) -> tuple[float, float | None]:
+    """Seconds that are billed, and USD if the price is known."""
+    seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
+    return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
+
+
+def _proof(left: list[str]) -> str:
+    if not left:
+        return "0 instances, 0 volumes left"
+    return "\n".join(["STILL THERE, and billed:", *(f"  {line}" for line in left), SWEEP])
+
+
+def _pack(folder: Path, archive: Path) -> None:
+    with tarfile.open(archive, "w") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, path.name)
+
+
+_FETCH = """\
+import json, pathlib, sys
+here, to = sys.argv[1:]
+sys.path.insert(0, here + "/agent.pyz")
+from seerd.agent.downloads import Data
+from seerd.agent.protocol import Download, Downloads
+data = Data()
+data.take(Downloads(True, [Download(**item) for item in json.load(open(here + "/items.json"))]))
+data.fetch(pathlib.Path(to))
+"""

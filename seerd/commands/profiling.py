@@ -1,0 +1,103 @@
+"""`seerd profile`: the run that it asks for, and what becomes of that run's journal.
+
+The one rule: the run is an ordinary one; only its policy, and what is made of its journal, are different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.state import State, Trial
+from seerd.errors import NothingMeasuredError
+from seerd.planning.facts import Machine, local_slots
+from seerd.planning.measured import measured
+from seerd.planning.profiles import Target, instance_types, keep, kept_of, target_of
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Journal
+from seerd.spec.spec import Spec
+from seerd.units import format_duration
+from seerd.view.plain import ENDINGS, printable
+from seerd.view.run_json import status_of
+from seerd.view.summary import failure_lines
+
+DEADLINE = "5m"
+SUFFIX = "-profile"
+LONGEST_NAME = 64
+
+Json = dict[str, Any]
+
+
+def profiling_spec(spec: Spec, machine: Machine, *, budget_given: bool) -> Spec:
+    """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot use up, unless one was given."""
+    limits = spec.limits
+    if not budget_given and spec.cluster.provider == "local":
+        gpus = local_slots(spec.cluster.gpus, machine).gpus
+        limits = replace(limits, budget_gpu_s=(limits.deadline_s or 0.0) * gpus)
+    name = spec.name[: LONGEST_NAME - len(SUFFIX)] + SUFFIX
+    return replace(spec, name=name, policy=replace(spec.policy, name="profile"), limits=limits)
+
+
+def aim(folder: RunFolder, spec: Spec, machine: Machine) -> None:
+    """Write into the run's folder what it measures."""
+    folder.target.write_bytes(msgspec.json.encode(target_of(spec, instance_types(spec, machine)[0])))
+
+
+def is_profile(folder: RunFolder) -> bool:
+    """Whether `seerd profile` began this run."""
+    return folder.target.is_file()
+
+
+def finish(folder: RunFolder, state: State) -> Json:
+    """Keep what the run has measured; the object of `profile --json`. Raises `NothingMeasuredError` if no trial has reported."""
+    target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
+    with Journal.open(folder.journal, read_only=True) as journal:
+        found = measured((entry.event, entry.commands) for entry in journal.entries())
+        ended = datetime.fromtimestamp(journal.origin + state.now, UTC)
+    if not found.report_s:
+        raise NothingMeasuredError(_why_nothing(state))
+    notes = tuple(_missing(state, set(found.report_s)))
+    kept = kept_of(target, found, folder.run, ended.isoformat(timespec="seconds"), notes)
+    return {
+        "status": status_of(state, alive=False),
+        "elapsed_s": round(state.now, 3),
+        "gpu_min": round(state.ledger.spent_gpu_s(state.now) / 60, 4),
+        "kept": str(keep(folder.path.parent, kept)),
+        **msgspec.to_builtins(kept),
+    }
+
+
+def _missing(state: State, seen: set[int]) -> Iterator[str]:
+    """Numbers of GPUs that were planned and not measured, and why."""
+    missing = [b.gpus_per_trial for b in state.outline.brackets if b.gpus_per_trial not in seen]
+    if not missing:
+        return
+    what = f"not measured: {' and '.join(map(str, missing))} GPUs"
+    failed = next(_failed(state), None)
+    if failed is not None:
+        last = f" ({printable(failed.tail[-1])})" if failed.tail else ""
+        yield f"{what}, since {failed.id} {failed.why}{last}; look at: seerd logs {state.facts.run} {failed.id}"
+    else:
+        yield f"{what}, since {ENDINGS[state.end.status or 'failed']}; give more time with --deadline"
+
+
+def _why_nothing(state: State) -> str:
+    """What a person needs to see to put it right."""
+    failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
+    notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
+    if failures or notes:
+        return "\n".join(["nothing was measured:", *failures, *notes])
+    within = format_duration(state.facts.problem.limits.deadline_s)
+    return (
+        f"nothing was measured: there was no report within {within}; give more time with --deadline, "
+        f"or look at: seerd logs {state.facts.run}"
+    )
+
+
+def _failed(state: State) -> Iterator[Trial]:
+    return (trial for trial in state.trials.values() if trial.phase is TrialPhase.FAILED or trial.crashes)

@@ -1,0 +1,172 @@
+"""`seerd simulate`: from a spec, a file of curves and options to a study.
+
+The one rule: what the command line does not say comes from the spec, and what neither says from the SEER paper's setting.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seerd.commands.study import Study
+from seerd.errors import UsageError
+from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.policy import POLICIES
+from seerd.planner.profile import Profile
+from seerd.planner.scaling import Scaling, parse_scaling
+from seerd.planner.space import Space
+from seerd.planning.facts import Machine, budget_of, cluster_of, local_slots
+from seerd.planning.profiles import load_profile
+from seerd.sim.curves import Curves, load_curves
+from seerd.sim.setting import Faults, Setting
+from seerd.sim.synthetic import synthetic
+from seerd.spec.spec import Spec, SpecLimits
+from seerd.units import parse_duration, parse_gpu_time, parse_money
+
+PAPER_P_MAX = {"seer": 4, "e-grid": 4}
+"""Most GPUs per trial in SEER's evaluation (section 6.3); the other policies have no such bound there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options, as they were written; None where nothing was."""
+
+    curves: Path | None
+    policies: str | None
+    deadline: str | None
+    budget: str | None
+    cost: str | None
+    seeds: int
+    scaling: str | None
+    full_curve: str | None
+    max_gpus: int | None
+    ideal: bool
+    faults: Faults
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A study, the metric's name, and what the curves and the machines are, one line each."""
+
+    study: Study
+    metric: str
+    notes: tuple[str, ...]
+
+
+def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
+    """The study. Raises `UsageError` that says what is missing or wrong."""
+    if spec is None and asked.curves is None:
+        raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
+    if not math.isfinite(asked.faults.straggling):
+        raise UsageError(f"--stragglers: write a number, not {asked.faults.straggling}")
+    cluster, profile = _cluster(asked, spec, home, machine)
+    profile = _scaled(profile, asked.scaling)
+    curves, note = _curves(asked, spec, profile)
+    limits = _limits(asked, spec, cluster)
+    setting = Setting(curves, limits[0], cluster, profile, asked.faults)
+    params = tuple(_params(name, spec) for name in _names(asked.policies))
+    metric = spec.metric.name if spec else "metric"
+    return Made(Study(setting, params, limits, asked.seeds, asked.ideal), metric, (note, _cluster_text(cluster)))
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds, more than 0. Raises `UsageError` that names the option."""
+    return _read(option, parse_duration, text)
+
+
+def _cluster(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> tuple[ClusterFacts, Profile]:
+    rented = spec is None or spec.cluster.provider == "ec2"
+    profile = (load_profile(home, spec, machine) if spec else None) or assumed(rented=rented)
+    if asked.ideal:
+        return ClusterFacts("held", 8, instant=True), profile
+    if spec is None:
+        kind = INSTANCE_TYPES[DEFAULT_TYPE]
+        price = kind.usd_per_gpu_h
+        return ClusterFacts("rented", kind.gpus, usd_per_gpu_h=price, terminate_s=RENTED_TERMINATE_S), profile
+    slots = local_slots(spec.cluster.gpus, machine) if spec.cluster.provider == "local" else None
+    return cluster_of(spec, slots), profile
+
+
+def _cluster_text(cluster: ClusterFacts) -> str:
+    if cluster.instant:
+        return "ideal: nothing but training takes time, every GPU is paid by itself"
+    if cluster.billing == "held":
+        return f"{cluster.gpus_per_instance} GPUs that are not rented"
+    return f"instances of {cluster.gpus_per_instance} GPUs, billed whole and for {cluster.minimum_s:g}s at least"
+
+
+def _scaled(profile: Profile, scaling: str | None) -> Profile:
+    if scaling is None:
+        return profile
+    try:
+        found: Scaling = parse_scaling(scaling)
+    except ValueError as error:
+        raise UsageError(f"--scaling: {error}") from error
+    return replace(profile, job=replace(profile.job, scaling=found))
+
+
+def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
+    if asked.curves is None:
+        assert spec is not None
+        space: Space = spec.space
+        curves = synthetic(space, spec.metric.mode, profile.job.report.p50_s)
+        note = "made-up curves: they compare plans, not models (--curves takes recorded ones)"
+    else:
+        curves, note = load_curves(asked.curves), f"curves of {asked.curves.name}"
+    if asked.full_curve is not None:
+        speed = profile.job.scaling.speed(curves.gpus)
+        curves = curves.lasting(duration("--full-curve", asked.full_curve), speed)
+    return curves, note
+
+
+def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
+    given = spec.limits if spec else SpecLimits(None, None, None, None)
+    if asked.cost is not None:
+        given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))
+    deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
+    budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
+    there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
+    bounds = [n for n in (asked.max_gpus or given.max_gpus, there) if n is not None]
+    most = min(bounds) if bounds else None
+    return tuple(Limits(deadline_s, budget, most, given.cost_usd) for deadline_s in deadlines for budget in budgets)
+
+
+def _list(option: str, parse: Callable[[str], float], text: str | None, otherwise: float | None) -> list[float]:
+    if text is not None:
+        return list(dict.fromkeys(_read(option, parse, part) for part in text.split(",")))
+    if otherwise is None:
+        raise UsageError(f"give {option}, several with commas between them, or a SPEC that has it in [limits]")
+    return [otherwise]
+
+
+def _read(option: str, parse: Callable[[str], float], text: str) -> float:
+    try:
+        value = parse(text.strip())
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option}: {text.strip()} is not more than nothing")
+    return value
+
+
+def _names(policies: str | None) -> Sequence[str]:
+    if policies in (None, "all"):
+        return list(POLICIES)
+    assert policies is not None
+    names = list(dict.fromkeys(name.strip() for name in policies.split(",")))
+    for name in names:
+        if name not in POLICIES:
+            near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(f"--policies: there is no {name!r}{hint}; there are {', '.join(POLICIES)}")
+    return names
+
+
+def _params(name: str, spec: Spec | None) -> PolicyParams:
+    if spec is not None:
+        return replace(spec.policy, name=name)
+    return PolicyParams(name=name, p_max=PAPER_P_MAX.get(name))

@@ -1,0 +1,172 @@
+"""Many simulated runs: every policy under every pair of limits, with every seed, on all cores.
+
+The one rule: a run depends on its setting, problem and seed alone, so the answer is the same on any number of cores.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import Any
+
+from seerd.errors import LimitsError, UsageError
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planning.planned import plan_for
+from seerd.sim.setting import Outcome, Setting, problem_of, run
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is compared. `setting.limits` are replaced by each of `limits`; `ideal`: nothing is set aside for the cloud."""
+
+    setting: Setting
+    policies: tuple[PolicyParams, ...]
+    limits: tuple[Limits, ...]
+    seeds: int
+    ideal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One policy under one pair of limits: its problem, or why it has none."""
+
+    params: PolicyParams
+    limits: Limits
+    problem: Problem | Impossible
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell and what came of it, one outcome per seed; none if the limits fit nothing."""
+
+    cell: Cell
+    outcomes: tuple[Outcome, ...]
+
+
+def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
+    """All of them, in the order of the limits and then of the policies. `tick` is called after every run."""
+    cells = [_cell(study, limits, params) for limits in study.limits for params in study.policies]
+    tasks = [(cell, seed) for cell in cells if isinstance(cell.problem, Problem) for seed in range(study.seeds)]
+    outcomes: dict[tuple[int, int], Outcome] = {}
+    numbers = {id(cell): number for number, cell in enumerate(cells)}
+    with _pool(study.setting, len(tasks)) as submit:
+        waiting = {submit(cell, seed): (numbers[id(cell)], seed) for cell, seed in tasks}
+        for done in as_completed(waiting):
+            outcomes[waiting[done]] = done.result()
+            tick()
+    return [
+        Row(cell, tuple(outcomes[n, seed] for seed in range(study.seeds) if (n, seed) in outcomes))
+        for n, cell in enumerate(cells)
+    ]
+
+
+def runs(study: Study) -> int:
+    """How many runs that takes at most."""
+    return len(study.limits) * len(study.policies) * study.seeds
+
+
+def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
+    setting = replace(study.setting, limits=limits)
+    problem = problem_of(setting, params)
+    try:
+        planned = plan_for(problem, setting.cluster, setting.profile, ideal=study.ideal)
+    except LimitsError as error:
+        return Cell(params, limits, Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s))
+    except UsageError as error:
+        return Cell(params, limits, Impossible(str(error), 0.0, 0.0))
+    return Cell(params, limits, planned.problem)
+
+
+Submit = Callable[[Cell, int], "Future[Outcome]"]
+
+
+@contextmanager
+def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
+    """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well, ends them at once."""
+    workers = max(1, min(_cores(), tasks))
+    pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
+    try:
+        yield lambda cell, seed: pool.submit(_run, cell, seed)
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system can tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_setting: list[Setting] = []
+"""Of this worker process."""
+
+
+def _begin(setting: Setting) -> None:
+    """Ctrl-C reaches every process of the terminal's foreground, but is the command's to handle; its workers end when it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+    _setting[:] = [setting]
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run(cell: Cell, seed: int) -> Outcome:
+    assert isinstance(cell.problem, Problem)
+    outcome = run(replace(_setting[0], limits=cell.limits), cell.problem, cell.params.seed + seed)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def row_json(row: Row) -> Json:
+    """One row of `simulate --json`."""
+    outcomes = row.outcomes
+    best = [outcome.metric for outcome in outcomes]
+    found = [metric for metric in best if metric is not None]
+    told: Json = {
+        "policy": row.cell.params.name,
+        "deadline_s": row.cell.limits.deadline_s,
+        "budget_gpu_min": row.cell.limits.budget_gpu_s / 60,
+        "best": best,
+        "mean": _mean(found),
+        "stderr": _stderr(found),
+        "regret": _mean([outcome.regret for outcome in outcomes if outcome.regret is not None]),
+        "gpu_min": _mean([outcome.gpu_s / 60 for outcome in outcomes]),
+        "elapsed_s": _mean([outcome.elapsed_s for outcome in outcomes]),
+        "trials": _mean([outcome.trials for outcome in outcomes]),
+        "violations": sum(not (outcome.within_deadline and outcome.within_budget) for outcome in outcomes),
+        "without_model": len(best) - len(found),
+    }
+    if isinstance(row.cell.problem, Impossible):
+        told["impossible"] = row.cell.problem.reason
+    return told
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _stderr(values: Sequence[float]) -> float | None:
+    """Of the mean; 0 for one value, of which nothing is known."""
+    if not values:
+        return None
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return 0.0
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))

@@ -1,0 +1,258 @@
+"""What runs have left behind that costs: found by tags alone, shown, and ended if it is dead.
+
+The one rule: what may still be a living run's is kept, and said to be; only what cannot be, or what is older than the person allows, is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from seerd.core.lifecycle import RunPhase
+from seerd.errors import BusyError, SeerdError, UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.runs import reading
+from seerd.shell.aws import sweeping
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
+from seerd.shell.aws.owner import caller
+from seerd.shell.aws.sweeping import Left
+from seerd.shell.home import Home, RunFolder
+from seerd.units import format_duration, parse_duration
+
+QUIET_S = 300.0
+"""A run that no process runs, and whose journal has been silent for so long, has no agent left that would wait for it: leases end after 60 s,
+and saving and uploading takes at most 150 s more.
+"""
+AT_START_S = 10.0
+"""The longest that a new run waits for the remains of old ones."""
+_HARD_END = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A run of this home. `process`: of the daemon that runs it now, None if none does; `quiet_s`: since its journal was written."""
+
+    process: int | None
+    over: bool
+    quiet_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether it is dead, and why, or why it is kept."""
+
+    dead: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something that costs, what became of it, and `trouble` if it could not be ended."""
+
+    left: Left
+    verdict: Verdict
+    ended: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found, in this region, of this owner."""
+
+    region: str
+    owner: str
+    dry_run: bool
+    found: tuple[Found, ...]
+
+
+def decide(left: Left, known: Known | None, now: float, older_than_s: float | None = None) -> Verdict:
+    """What is to become of this. `known`: None if this home has no such run; `now`: wall clock, seconds since 1970."""
+    hard_end = hard_end_of(left)
+    if hard_end is not None and hard_end <= now:
+        return Verdict(True, f"its hard end, {left.hard_end}, has passed")
+    if known is not None and known.process is not None:
+        return Verdict(False, f"process {known.process} runs it; to end it: seerd stop {left.run}")
+    if known is not None and known.over:
+        return Verdict(True, "its run is over")
+    if known is not None and known.quiet_s >= QUIET_S:
+        return Verdict(
+            True, f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}"
+        )
+    if older_than_s is not None and left.age_s > older_than_s:
+        return Verdict(True, f"it is older than {format_duration(older_than_s)}")
+    if known is not None:
+        silent = format_duration(max(0, round(known.quiet_s)))
+        return Verdict(
+            False,
+            f"its process ended no more than {silent} ago, and its agents may still save; seerd resume {left.run} goes on",
+        )
+    until = f"and ends at {left.hard_end} at the latest" if hard_end is not None else "and it has no hard end"
+    return Verdict(False, f"its run is not of this machine, {until}; by age: --older-than")
+
+
+def hard_end_of(left: Left) -> float | None:
+    """When its own timer ends it, seconds since 1970; None if its tag does not say."""
+    try:
+        return datetime.strptime(left.hard_end, _HARD_END).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def usd_per_h(left: Left) -> float | None:
+    """About what it costs; None if that is not known."""
+    if left.kind == "instance" and left.what in INSTANCE_TYPES and left.state in {"pending", "running"}:
+        return INSTANCE_TYPES[left.what].usd_per_h
+    return None
+
+
+async def sweep(home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None) -> Swept:
+    """Find everything of this owner, and end what is dead unless this is a `dry_run`. Raises `AwsError` if AWS does not say what there is."""
+    async with Cloud(region) as cloud:
+        owner = await caller(cloud)
+        found = judged(home, await sweeping.find(cloud, owner), older_than_s)
+        if not dry_run:
+            found = await _end(cloud, home, found)
+        return Swept(cloud.region, owner, dry_run, tuple(found))
+
+
+def age(text: str) -> float:
+    """Seconds of `--older-than`. Raises `UsageError`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--older-than {text}: {error}") from error
+
+
+def run(home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None) -> Swept:
+    """The same, for a command."""
+    return asyncio.run(sweep(home, region, dry_run=dry_run, older_than_s=older_than_s))
+
+
+async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
+    """End what dead runs of this owner have left, before a new one begins; what there is to tell, one line each.
+
+    One question to AWS (two without `owner`, who else is asked for), at most `AT_START_S` seconds. Raises nothing that AWS may cause.
+    """
+    try:
+        async with asyncio.timeout(AT_START_S), Cloud(region) as cloud:
+            owner = owner or await caller(cloud, patience_s=3.0)
+            found = judged(home, await sweeping.find_instances(cloud, owner, patience_s=3.0))
+            return [line_of(one) for one in await _end(cloud, home, found) if one.verdict.dead]
+    except (AwsError, TimeoutError) as error:
+        why = str(error) or f"AWS did not answer within {AT_START_S:g}s"
+        return [f"whether dead runs have left instances was not found out: {why}"]
+
+
+def judged(home: Home, left: Sequence[Left], older_than_s: float | None = None) -> list[Found]:
+    """What is to become of each of these."""
+    folders = {folder.run: folder for folder in home.runs()} if left else {}
+    now = time.time()
+    known = {run: known_run(folders[run], now) for run in {one.run for one in left} & folders.keys()}
+    return [Found(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
+
+
+def known_run(folder: RunFolder, now: float) -> Known:
+    """How it is with this run."""
+    process = folder.owner()
+    quiet_s = now - _written_at(folder)
+    if process is not None or quiet_s >= QUIET_S:
+        return Known(process, False, quiet_s)
+    try:
+        over = reading.read(folder).phase is RunPhase.OVER
+    except SeerdError:
+        over = False
+    return Known(process, over, quiet_s)
+
+
+def line_of(one: Found) -> str:
+    """For people."""
+    cost = usd_per_h(one.left)
+    price = f", about ${cost:.3g}/h" if cost is not None else ""
+    if one.trouble:
+        return f"{one.left}{price}: could not be ended: {one.trouble}"
+    what = "ended" if one.ended else "dead" if one.verdict.dead else "kept"
+    return f"{one.left}{price}: {what}, {one.verdict.why}"
+
+
+def sweep_json(swept: Swept) -> dict[str, Any]:
+    """What `seerd sweep --json` prints."""
+    return {
+        "region": swept.region,
+        "owner": swept.owner,
+        "dry_run": swept.dry_run,
+        "found": [_row(one) for one in swept.found],
+    }
+
+
+def sweep_lines(swept: Swept) -> list[str]:
+    """What `seerd sweep` prints."""
+    lines = [line_of(one) for one in swept.found]
+    if not lines:
+        return [f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes"]
+    dead = sum(one.verdict.dead for one in swept.found)
+    ended = sum(one.ended for one in swept.found)
+    failed = sum(bool(one.trouble) for one in swept.found)
+    done = f"{dead} would be ended" if swept.dry_run else f"{ended} ended"
+    refused = f", {failed} could not be ended" if failed else ""
+    return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept"]
+
+
+def _row(one: Found) -> dict[str, Any]:
+    left = one.left
+    return {
+        "kind": left.kind,
+        "id": left.id,
+        "run": left.run,
+        "name": left.name,
+        "what": left.what,
+        "state": left.state,
+        "age_s": round(left.age_s, 1),
+        "hard_end": left.hard_end or None,
+        "usd_per_h": usd_per_h(left),
+        "dead": one.verdict.dead,
+        "why": one.verdict.why,
+        "ended": one.ended,
+        "trouble": one.trouble or None,
+    }
+
+
+async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
+    """The same, ended if dead: run by run, and nobody takes a run up meanwhile."""
+    folders = {folder.run: folder for folder in home.runs()} if found else {}
+    after: dict[str, Found] = {one.left.id: one for one in found}
+    for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
+        dead = [one for one in found if one.left.run == run and one.verdict.dead]
+        with contextlib.ExitStack() as stack:
+            try:
+                if run in folders:
+                    stack.enter_context(folders[run].locked())
+            except BusyError as error:
+                after |= {one.left.id: Found(one.left, Verdict(False, str(error))) for one in dead}
+                dead = [one for one in dead if _overdue(one.left)]
+            after |= {one.left.id: one for one in await asyncio.gather(*(_remove(cloud, one) for one in dead))}
+    return list(after.values())
+
+
+def _overdue(left: Left) -> bool:
+    hard_end = hard_end_of(left)
+    return hard_end is not None and hard_end <= time.time()
+
+
+async def _remove(cloud: Cloud, one: Found) -> Found:
+    try:
+        await sweeping.remove(cloud, one.left)
+    except AwsError as error:
+        return Found(one.left, one.verdict, trouble=str(error))
+    return Found(one.left, one.verdict, ended=True)
+
+
+def _written_at(folder: RunFolder) -> float:
+    """When the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
+    beside = folder.journal.with_name(f"{folder.journal.name}-wal")
+    return max(path.stat().st_mtime for path in (folder.journal, beside) if path.exists())

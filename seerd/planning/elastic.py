@@ -1,0 +1,193 @@
+"""`--minimize`: successive halving with the GPUs for each stage that cost least within the deadline, or end first within the cost (RubberBand).
+
+The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in the mean; the run gets as its limits what was
+asked for, and for what is minimised what the plan should take, and a little more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from seerd.errors import LimitsError, UsageError
+from seerd.planner.forecast import Forecast, lane_time
+from seerd.planner.halving import sha_rungs
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.policy import outline_of
+from seerd.planner.profile import Profile
+from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
+from seerd.planner.stages import WorkStage, lanes
+from seerd.planning.planned import Planned, closing_of, warnings
+from seerd.spec.spec import Spec
+from seerd.units import format_duration
+
+Minimize = Literal["cost", "time"]
+SPARE = 1.1
+"""What is minimised may take so many times its 95th percentile before the run is ended."""
+ATTEMPTS = 8
+UNLIMITED_S = 1e9
+NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Stages to be given GPUs, and on what."""
+
+    params: PolicyParams
+    stages: tuple[WorkStage, ...]
+    cluster: ClusterFacts
+    profile: Profile
+    max_gpus: int | None
+
+
+def elastic_plan(spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize) -> Planned:
+    """The plan. Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the limits."""
+    if spec.policy.name != "sha":
+        raise UsageError(f"--minimize plans the stages of --policy sha, and the policy is {spec.policy.name}")
+    if spec.policy.p_min > 1:
+        raise UsageError("--minimize plans with policy.p_min = 1")
+    task = _task(spec, cluster, profile)
+    closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
+    found = _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec, closing_s)
+    return _planned(spec, task, found, closing_s)
+
+
+def _task(spec: Spec, cluster: ClusterFacts, profile: Profile) -> _Task:
+    untils = [0, *(until for _, until in sha_rungs(spec.policy))]
+    measured = max(gpus for gpus, _ in profile.job.scaling.points)
+    p_max = spec.policy.p_max or (measured if measured > 1 else None)
+    stages = tuple(
+        WorkStage(trials, until - before, p_max=p_max)
+        for (trials, until), before in zip(sha_rungs(spec.policy), untils, strict=False)
+    )
+    most = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
+    bounds = [n for n in (spec.limits.max_gpus, most) if n is not None]
+    return _Task(spec.policy, stages, cluster, profile, min(bounds) if bounds else None)
+
+
+def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
+    deadline_s = (spec.limits.deadline_s or 0.0) - closing_s
+
+    def plan(limit: float) -> ElasticPlan | None:
+        return cheapest(task.stages, task.cluster, task.profile, limit, max_gpus=task.max_gpus) if limit > 0 else None
+
+    found = _kept(plan, deadline_s, lambda made: made.forecast.time_s.p95)
+    if found is None:
+        quickest = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus)
+        least_s = quickest.forecast.time_s.p95 + closing_s if quickest else UNLIMITED_S
+        spent = quickest.forecast.gpu_s.p95 if quickest else 0.0
+        advice = f"The fastest plan needs --deadline {format_duration(math.ceil(least_s))}." if quickest else NO_PLAN
+        raise LimitsError(
+            f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}", least_s, spent, advice
+        )
+    limits, forecast = spec.limits, found.forecast
+    dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
+    if dear or (limits.budget_gpu_s is not None and forecast.gpu_s.p95 > limits.budget_gpu_s):
+        raise LimitsError(
+            "the cheapest plan by the deadline costs more than the budget",
+            limits.deadline_s or 0.0,
+            forecast.gpu_s.p95,
+            f"It takes {_bill(forecast, task.cluster)}: give as much, or a later deadline.",
+        )
+    return found
+
+
+def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
+    price, limits = task.cluster.usd_per_gpu_h, spec.limits
+    budgets = [limits.budget_gpu_s, limits.cost_usd / price * 3600 if limits.cost_usd is not None and price else None]
+    known = [budget for budget in budgets if budget is not None]
+    if not known:
+        raise UsageError("--minimize time needs --cost, or --budget on machines that cost nothing")
+
+    def plan(limit: float) -> ElasticPlan | None:
+        some = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=limit, max_gpus=task.max_gpus)
+        return some if limit > 0 else None
+
+    found = _kept(plan, min(known), lambda made: made.forecast.gpu_s.p95)
+    if found is None:
+        least = cheapest(task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus)
+        raise LimitsError(
+            f"no number of GPUs does these stages within the budget{_if_assumed(task)}",
+            least.forecast.time_s.p95 if least else UNLIMITED_S,
+            least.forecast.gpu_s.p95 if least else 0.0,
+            f"The cheapest plan takes {_bill(least.forecast, task.cluster)}." if least else NO_PLAN,
+        )
+    needed_s = found.forecast.time_s.p95 + closing_s
+    if limits.deadline_s is not None and needed_s > limits.deadline_s:
+        raise LimitsError(
+            "the fastest plan within the budget ends after the deadline",
+            needed_s,
+            min(known),
+            f"It needs --deadline {format_duration(math.ceil(needed_s))}, or more money.",
+        )
+    return found
+
+
+def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
+    """What a plan takes, so that the limit that is given in money is told in money too."""
+    money = f", which are ${forecast.usd.p95:.2f}" if cluster.usd_per_gpu_h else ""
+    return f"{forecast.gpu_s.p95 / 60:.4g} GPU-min{money}"
+
+
+def _if_assumed(task: _Task) -> str:
+    job = task.profile.job
+    return (
+        f", with {job.report.p50_s:g}s assumed for each report (`seerd profile` measures it)"
+        if task.profile.source == "assumed"
+        else ""
+    )
+
+
+def _kept(
+    plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
+) -> ElasticPlan | None:
+    """The plan whose 95th percentile keeps the limit: planned with less where the mean is not enough."""
+    planned_with = limit
+    for _ in range(ATTEMPTS):
+        made = plan(planned_with)
+        if made is None or taken(made) <= limit:
+            return made
+        planned_with -= 1.1 * (taken(made) - limit)
+    return None
+
+
+def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> Planned:
+    cluster, profile, forecast = task.cluster, task.profile, found.forecast
+    deadline_s = spec.limits.deadline_s or SPARE * forecast.time_s.p95 + closing_s
+    limits = Limits(
+        deadline_s,
+        spec.limits.budget_gpu_s or SPARE * forecast.gpu_s.p95,
+        task.max_gpus,
+        spec.limits.cost_usd,
+    )
+    start_s = profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.billing == "rented" else 0.0
+    params = replace(task.params, stage_gpus=found.gpus, stage_s=_stage_s(task, found.gpus))
+    problem = Problem(
+        limits,
+        spec.space,
+        params,
+        profile.job.scaling,
+        cluster.gpus_per_instance,
+        within=replace(limits, deadline_s=deadline_s - start_s),
+        start_s=start_s,
+        adjusted=() if found.exact else ("another allocation may be a little better: the search was cut short",),
+    )
+    outline = outline_of(problem)
+    assert not isinstance(outline, Impossible), outline.reason
+    planned = Planned(problem, outline, cluster, forecast)
+    return replace(planned, warnings=tuple(warnings(planned, profile)))
+
+
+def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
+    """How long each stage should take: its longest lane, on average."""
+    size = task.cluster.gpus_per_instance
+    stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
+    return tuple(
+        max(
+            lane.turns * lane_time(stage.iterations, lane.gpus_per_trial, task.cluster, task.profile).mean_s
+            for lane in lanes(stage, size)
+        )
+        for stage in stages
+    )

@@ -1,0 +1,38 @@
+"""This machine: what trials can train on, asked of its operating system and its driver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from seerd.planning.facts import Lease, Machine, local_slots
+from seerd.planning.plans import Place
+from seerd.shell.home import Home
+from seerd.spec.spec import Spec
+
+
+def this_machine() -> Machine:
+    """What this machine has to train on."""
+    devices = _cuda_devices()
+    return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
+
+
+def _cuda_devices() -> list[str]:
+    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
+    # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
+    lines = (line for line in listed.stdout.splitlines() if line.startswith("GPU "))
+    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
+
+
+def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: Lease | None = None) -> Place:
+    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes; `lease`: what would be rented."""
+    machine = this_machine()
+    here = spec.cluster.provider == "local" and not unbounded
+    return Place(
+        home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None, lease.offer if lease else None
+    )

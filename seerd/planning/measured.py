@@ -1,0 +1,138 @@
+"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and boots took.
+
+The one rule: a pure function of events and commands; it works on the journal of any run, that of `seerd profile` shows the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial, Terminate
+from seerd.core.events import (
+    AnyEvent,
+    InstanceReady,
+    InstanceTerminated,
+    TrialCheckpointed,
+    TrialExited,
+    TrialReported,
+    TrialTraining,
+)
+
+Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
+"""Events with the commands that followed from them, in order."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Samples in seconds, as they came.
+
+    report_s         seconds from report to report, by number of GPUs
+    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them were seen
+    start_s          from the order to start until the training loop, without a checkpoint; `restore_s`: the same with one
+    stop_s           from being asked to save and exit until no process is left
+    save_s           from the first byte of a checkpoint until it is in the store; `checkpoint_bytes`: the largest one
+    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they are gone
+    """
+
+    report_s: dict[int, list[float]] = field(default_factory=dict)
+    rough: set[int] = field(default_factory=set)
+    start_s: list[float] = field(default_factory=list)
+    restore_s: list[float] = field(default_factory=list)
+    stop_s: list[float] = field(default_factory=list)
+    save_s: list[float] = field(default_factory=list)
+    checkpoint_bytes: int = 0
+    pending_s: list[float] = field(default_factory=list)
+    boot_s: list[float] = field(default_factory=list)
+    release_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which reports) and asked to stop."""
+
+    gpus: int
+    ordered_s: float
+    training_s: float | None = None
+    reports: list[tuple[int, float]] = field(default_factory=list)
+    saved: set[int] = field(default_factory=set)
+    asked_s: float | None = None
+
+    def clean_s(self) -> list[float]:
+        """From report to report, where no checkpoint was written in between."""
+        return [at - before for (reports, before), (_, at) in pairwise(self.reports) if reports not in self.saved]
+
+    def rough_s(self) -> list[float]:
+        """From report to report in any case; of a single report, from the beginning of training."""
+        if len(self.reports) == 1 and self.training_s is not None:
+            return [self.reports[0][1] - self.training_s]
+        return [at - before for (_, before), (_, at) in pairwise(self.reports)]
+
+
+def measured(entries: Entries) -> Measured:
+    """What these entries show."""
+    found = Measured()
+    attempts: dict[tuple[str, int], _Attempt] = {}
+    asked: dict[str, float] = {}
+    for event, commands in entries:
+        _see_instance(event, asked, found)
+        if isinstance(event, TrialTraining | TrialReported | TrialCheckpointed | TrialExited):
+            attempt = attempts.get((event.trial, event.attempt))
+            if attempt is not None:
+                _see_attempt(event, attempt, found)
+        for command in commands:
+            if isinstance(command, StartTrial):
+                attempts[command.trial, command.attempt] = _Attempt(_gpus(command), event.at)
+            elif isinstance(command, StopTrial):
+                _ask(attempts.get((command.trial, command.attempt)), command, event.at)
+            elif isinstance(command, Launch | Terminate):
+                asked.setdefault(command.id, event.at)
+    _reports(list(attempts.values()), found)
+    return found
+
+
+def _gpus(command: StartTrial) -> int:
+    return len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+
+
+def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:
+    """One that is killed shows nothing of how long saving takes."""
+    if attempt is not None:
+        attempt.asked_s = at if command.checkpoint and attempt.training_s is not None else None
+
+
+def _see_instance(event: AnyEvent, asked: dict[str, float], found: Measured) -> None:
+    if isinstance(event, InstanceReady) and event.command in asked:
+        found.pending_s.append(max(0.0, event.running_since - asked[event.command]))
+        found.boot_s.append(event.at - event.running_since)
+    elif isinstance(event, InstanceTerminated) and event.command in asked:
+        found.release_s.append(event.at - asked[event.command])
+
+
+def _see_attempt(
+    event: TrialTraining | TrialReported | TrialCheckpointed | TrialExited, attempt: _Attempt, found: Measured
+) -> None:
+    if isinstance(event, TrialTraining):
+        attempt.training_s = event.happened
+        (found.restore_s if event.reports else found.start_s).append(event.happened - attempt.ordered_s)
+    elif isinstance(event, TrialReported):
+        attempt.reports.append((event.reports, event.happened))
+    elif isinstance(event, TrialCheckpointed):
+        attempt.saved.add(event.reports)
+        found.save_s.append(event.save_s)
+        found.checkpoint_bytes = max(found.checkpoint_bytes, event.size)
+    elif attempt.asked_s is not None and event.cause == "asked":
+        found.stop_s.append(max(0.0, event.happened - attempt.asked_s))
+
+
+def _reports(attempts: list[_Attempt], found: Measured) -> None:
+    """Clean intervals where there are any for a number of GPUs, rough ones where there are not."""
+    for gpus in sorted({attempt.gpus for attempt in attempts}):
+        same = [attempt for attempt in attempts if attempt.gpus == gpus]
+        clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]
+        rough = [seconds for attempt in same for seconds in attempt.rough_s() if seconds > 0]
+        if clean or rough:
+            found.report_s[gpus] = clean or rough
+        if rough and not clean:
+            found.rough.add(gpus)

@@ -1,0 +1,252 @@
+"""Profiles of training scripts: what is kept of them, where, and how it is found again for later plans.
+
+The one rule: a profile is found again only by what it was measured with: the script's name, content and arguments, the provider, and the kind of
+machine. A file that cannot be read, or is of another version, counts as none: measuring again replaces it.
+
+Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from seerd.errors import UsageError
+from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
+from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.scaling import Scaling
+from seerd.planning.facts import Machine, local_slots
+from seerd.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from seerd.planning.measured import Measured
+
+VERSION = 1
+MOST_GPUS, LONGEST_S = 1 << 20, 1e8
+DOUBTFUL = 0.1
+"""A law that is farther off is told to be."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run measures, kept in its folder: everything that decides where its profile belongs."""
+
+    key: str
+    script: str
+    args: tuple[str, ...]
+    provider: str
+    instance_type: str
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Median and 95th percentile in seconds, and of how many samples."""
+
+    p50: float
+    p95: float
+    samples: int
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0 for fitted ones."""
+
+    gpus: int
+    measured: bool
+    report_s: float
+    samples: int
+    speed: float
+    efficiency: float
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile as it is kept, and as `seerd profile --json` prints it."""
+
+    version: int
+    key: str
+    run: str
+    measured_at: str
+    script: str
+    args: tuple[str, ...]
+    provider: str
+    instance_type: str
+    points: tuple[Point, ...]
+    law: Law
+    fit_error: float
+    report_s: Times
+    start_s: Times | None
+    restore_s: Times | None
+    stop_s: Times | None
+    save_s: Times | None
+    checkpoint_bytes: int | None
+    pending_s: Times | None
+    boot_s: Times | None
+    release_s: Times | None
+    notes: tuple[str, ...]
+
+
+def target_of(spec: Spec, instance_type: str) -> Target:
+    """What is measured when this spec is profiled on this kind of machine."""
+    train, provider = spec.train, spec.cluster.provider
+    path = train.source / train.script
+    content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    what = msgspec.json.encode([VERSION, train.script, content, train.args, provider, instance_type])
+    return Target(
+        key=hashlib.sha256(what).hexdigest()[:16],
+        script=train.script,
+        args=train.args,
+        provider=provider,
+        instance_type=instance_type,
+    )
+
+
+def instance_types(spec: Spec, machine: Machine) -> tuple[str, ...]:
+    """The kinds of machine that the spec runs on, the preferred one first."""
+    if spec.cluster.provider == "local":
+        if machine.cuda_devices:
+            return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
+        slots = local_slots(spec.cluster.gpus, machine)
+        return (f"{slots.gpus} slots on {machine.cores} CPU cores",)
+    return tuple(spec.cluster.more.get("instance_type") or (spec.cluster.provider,))
+
+
+def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> Kept:
+    """All figures in one. Raises `ValueError` if there was no report."""
+    made = fit(found.report_s)
+    return Kept(
+        version=VERSION,
+        **msgspec.structs.asdict(target),
+        run=run,
+        measured_at=measured_at,
+        points=_points(made, found),
+        law=made.law,
+        fit_error=made.error,
+        report_s=_report(made, found),
+        start_s=_times(found.start_s),
+        restore_s=_times(found.restore_s),
+        stop_s=_times(found.stop_s),
+        save_s=_times(found.save_s),
+        checkpoint_bytes=found.checkpoint_bytes or None,
+        pending_s=_times(found.pending_s),
+        boot_s=_times(found.boot_s),
+        release_s=_times(found.release_s),
+        notes=(*notes, *_doubts(made, found)),
+    )
+
+
+def _points(made: Fit, found: Measured) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            gpus=gpus,
+            measured=gpus in made.measured,
+            report_s=made.one_gpu_s / speed,
+            samples=len(found.report_s.get(gpus, ())),
+            speed=speed,
+            efficiency=speed / gpus,
+        )
+        for gpus, speed in made.scaling.points
+    )
+
+
+def _report(made: Fit, found: Measured) -> Times:
+    one = report_latency(found.report_s, made.one_gpu_s)
+    return Times(one.p50_s, one.p95_s, sum(map(len, found.report_s.values())))
+
+
+def _times(samples: Sequence[float]) -> Times | None:
+    if not samples:
+        return None
+    made = latency(samples)
+    return Times(made.p50_s, made.p95_s, len(samples))
+
+
+def _doubts(made: Fit, found: Measured) -> Iterator[str]:
+    """What the figures do not tell by themselves."""
+    if len(made.measured) == 1:
+        yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
+    elif made.error > DOUBTFUL:
+        yield f"no law fits within {made.error:.0%}: what lies beyond {made.measured[-1]} GPUs is a guess"
+    elif made.law.terms >= len(made.measured):
+        yield f"the law has as many terms as there are points: its error says nothing of more than {made.measured[-1]} GPUs"
+    best = max((point for point in made.scaling.points if point[0] in made.measured), key=lambda point: point[1])
+    if len(made.measured) > 1 and best[0] == made.measured[0]:
+        yield f"more than {_gpus(made.measured[:1])} per trial made nothing faster here"
+    if found.rough:
+        yield f"on {_gpus(sorted(found.rough))}, every report that was timed had a warm-up or a checkpoint in it"
+
+
+def _gpus(numbers: Sequence[int]) -> str:
+    return f"{' and '.join(map(str, numbers))} GPU{'s' * (numbers[-1] > 1)}"
+
+
+def profile_of(kept: Kept) -> Profile:
+    """The profile as planning and simulation use it."""
+    job = JobProfile(
+        report=_latency(kept.report_s),
+        scaling=Scaling(tuple((point.gpus, point.speed) for point in kept.points)),
+        start=_latency(kept.restore_s or kept.start_s),
+        save=_latency(kept.stop_s),
+    )
+    cloud = CloudProfile(_latency(kept.pending_s), _latency(kept.boot_s), _latency(kept.release_s))
+    return Profile(job, cloud, f"measured on {kept.measured_at[:10]} by {kept.run}")
+
+
+def _latency(times: Times | None) -> Latency:
+    return NONE if times is None else Latency(times.p50, times.p95)
+
+
+def path_of(home: Path, key: str) -> Path:
+    """Where a profile is kept."""
+    return home / "profiles" / f"{key}.json"
+
+
+def keep(home: Path, kept: Kept) -> Path:
+    """Write it, whole or not at all, in the place of an older one. Where it is now."""
+    path = path_of(home, kept.key)
+    part = path.with_name(f".{kept.key}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with part.open("wb") as out:
+            out.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise UsageError(f"the profile cannot be kept in {path.parent}: {error.strerror}") from error
+    return path
+
+
+def load_profile(home: Path, spec: Spec, machine: Machine) -> Profile | None:
+    """What was measured of this script on the machines that the spec asks for; None if nothing was."""
+    for instance_type in instance_types(spec, machine):
+        path = path_of(home, target_of(spec, instance_type).key)
+        with contextlib.suppress(
+            OSError, ValueError, ArithmeticError, RecursionError
+        ):  # msgspec's errors are ValueErrors
+            kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+            if kept.version == VERSION and _is_possible(kept):
+                return profile_of(kept)
+    return None
+
+
+def _is_possible(kept: Kept) -> bool:
+    """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
+    times = (
+        kept.report_s,
+        kept.start_s,
+        kept.restore_s,
+        kept.stop_s,
+        kept.save_s,
+        kept.pending_s,
+        kept.boot_s,
+        kept.release_s,
+    )
+    known = [one for one in times if one is not None]
+    gpus = all(0 < point.gpus <= MOST_GPUS for point in kept.points)
+    return gpus and kept.report_s.p50 > 0 and all(0 <= one.p50 <= one.p95 <= LONGEST_S for one in known)

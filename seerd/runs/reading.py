@@ -1,0 +1,81 @@
+"""Reads a run from its journal: the events, and what was decided, one after the other.
+
+The one rule: nothing is decided, written or carried out, so any later version reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent, RunStarted
+from seerd.core.rules import RULES, Rules
+from seerd.core.state import State, new_state
+from seerd.core.step import follow as follow_one
+from seerd.errors import ImpossibleEventError, JournalError
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Entry, Journal
+
+Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
+"""Leads a state by one event and what was decided with it."""
+
+
+def read(folder: RunFolder) -> State:
+    """The state at the end of a run's journal, whether its daemon lives or not."""
+    return read_with_origin(folder)[0]
+
+
+def read_with_origin(folder: RunFolder) -> tuple[State, float]:
+    """The same, and when the run began, in seconds since 1970."""
+    with Journal.open(folder.journal, read_only=True) as journal:
+        return replay(journal), journal.origin
+
+
+def replay(journal: Journal, rules: Rules = RULES) -> State:
+    """The state at the end of the journal; `rules`: of whoever goes on from there. Raises
+    `JournalError`.
+    """
+    state, entries = begin(journal, rules)
+    follow(state, entries)
+    return state
+
+
+def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
+    """The state before the first event, and all entries. Raises `JournalError`, now or while they
+    are read, where that cannot be done.
+    """
+    entries = _read(journal)
+    first = next(entries, None)
+    if first is None or not isinstance(first.event, RunStarted):
+        raise JournalError(
+            f"{journal.path.parent.name} was ended before it began; start it anew and remove {journal.path.parent}"
+        )
+    return new_state(first.event.facts, rules), chain([first], entries)
+
+
+def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
+    """Read further entries; `go`: how, for whoever looks at each."""
+    for entry in entries:
+        in_order(state, entry)
+        try:
+            go(state, entry.event, entry.decided)
+        except Exception as error:
+            raise ImpossibleEventError(entry.seq, entry.event, error) from error
+
+
+def in_order(state: State, entry: Entry) -> None:
+    """Raises `JournalError` if this is not the next entry."""
+    if entry.seq != state.clock.seq + 1:
+        raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.clock.seq + 1} is missing")
+
+
+def _read(journal: Journal) -> Iterator[Entry]:
+    """All entries; where one cannot be read, it is said which one."""
+    read = 0
+    try:
+        for entry in journal.entries():
+            yield entry
+            read = entry.seq
+    except JournalError as error:
+        raise JournalError(f"{error}\nThis is event {read + 1}; the {read} before it can be read.") from error

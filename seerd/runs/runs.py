@@ -1,0 +1,118 @@
+"""Begins, resumes and reads runs: from a spec or a run's folder to a daemon, or to the state at the end of its journal.
+
+The one rule: everything that a resumed run needs is written into its folder before it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+
+from seerd.core.events import RunFacts, RunStarted
+from seerd.core.incumbent import incumbent
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State, new_state
+from seerd.errors import JournalError, UsageError
+from seerd.planning.facts import Lease
+from seerd.planning.planned import Planned
+from seerd.runs import wiring
+from seerd.runs.reading import replay
+from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.clock import wall
+from seerd.shell.daemon import Daemon, Watcher
+from seerd.shell.home import Home, RunFolder
+from seerd.shell.journal import Journal
+from seerd.shell.world import World
+from seerd.spec.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that is over. `leftovers`: what of it still costs something, asked afresh, one line each; None where nothing is rented."""
+
+    state: State
+    leftovers: list[str] | None = None
+
+
+def create(
+    spec: Spec, planned: Planned, home: Home, origin: float, lease: Lease | None = None
+) -> tuple[RunFolder, State]:
+    """A new run's folder, ready to begin; none is left where that cannot be. `worlds.check_runnable` says before whether it can be."""
+    folder = home.new(spec.name)
+    try:
+        return folder, _fill(folder, spec, planned, origin, lease)
+    except (OSError, JournalError):
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease: Lease | None) -> State:
+    facts = facts_of(spec, folder.run, planned)
+    folder.spec.write_text(spec.text)
+    copy_source(spec.train.source, folder.source)
+    build_agent(folder.agent)
+    until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
+    wiring.save(wiring.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
+    state = new_state(facts)
+    with Journal.create(folder.journal, origin):
+        return state
+
+
+def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
+    """What the journal of a run begins with."""
+    return RunFacts(
+        run=run,
+        name=spec.name,
+        metric=spec.metric.name,
+        mode=spec.metric.mode,
+        problem=planned.problem,
+        cluster=planned.cluster,
+        outline=planned.outline,
+    )
+
+
+def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
+    """Run a run that `create` made until it is over."""
+    with folder.locked(), Journal.open(folder.journal) as journal:
+        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        first = RunStarted(at=daemon.clock.now(), facts=state.facts)
+        asyncio.run(daemon.begin(first))
+        return _ended(daemon)
+
+
+def resume(folder: RunFolder, watcher: Watcher) -> Ended:
+    """Go on with a run whose daemon was killed, or that was interrupted, until it is over."""
+    with folder.locked(), Journal.open(folder.journal) as journal:
+        state = replay(journal)
+        if state.phase is RunPhase.OVER and not lacks_its_model(state):
+            _reopen(folder, journal, state)
+        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        asyncio.run(daemon.resume())
+        return _ended(daemon)
+
+
+def _ended(daemon: Daemon) -> Ended:
+    rented = daemon.state.facts.cluster.billing == "rented"
+    return Ended(daemon.state, daemon.leftovers if rented or daemon.leftovers else None)
+
+
+def _world(folder: RunFolder, state: State) -> World:
+    return wiring.world_of(wiring.load(folder), folder, state.facts)
+
+
+def lacks_its_model(state: State) -> bool:
+    """Whether the run is over, and its best model is still only in the store."""
+    return state.end.status != "interrupted" and state.result.published is None and incumbent(state) is not None
+
+
+def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
+    """The clock of an interrupted run goes on from where it stopped; other runs that are over stay so."""
+    if state.end.status != "interrupted":
+        raise UsageError(f"{folder.run} is over ({state.end.status}); its result: seerd best {folder.run}")
+    left_s = state.facts.problem.limits.deadline_s - state.now
+    if left_s <= 0:
+        best = "" if state.result.published is None else f"; its model: seerd best {folder.run} --to DIR"
+        raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
+    journal.origin = wall() - state.now
+    wiring.save(wiring.prolonged(wiring.load(folder), wall() + left_s + wiring.MARGIN_S), folder)

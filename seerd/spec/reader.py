@@ -1,0 +1,227 @@
+"""The text of a spec and what the command line overrides in it: every key's value, read strictly, and all mistakes, each named as the person
+has written it.
+
+The one rule: a mistake ends nothing; it is collected, and reading goes on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seerd.errors import Problem, SpecError
+from seerd.planner.space import Parameter, Space
+from seerd.spec import values as v
+
+SECTIONS: dict[str, dict[str, v.Read]] = {
+    "": {"name": v.name},
+    "metric": {"name": v.text, "mode": v.one_of("max", "min")},
+    "train": {
+        "script": v.text,
+        "source": v.text,
+        "args": v.list_of(v.text),
+        "launcher": v.one_of("torchrun", "python", "command"),
+        "python": v.text,
+        "setup": v.list_of(v.text),
+        "data": v.list_of(v.data),
+        "env": v.environment,
+    },
+    "policy": {
+        "name": v.text,
+        "eta": v.more_than(1),
+        "nu": v.whole(1),
+        "p_min": v.whole(1),
+        "p_max": v.whole(1),
+        "t_min": v.duration,
+        "seed": v.whole(0),
+        "trials": v.whole(1),
+        "min_reports": v.whole(1),
+        "max_reports": v.whole(1),
+    },
+    "limits": {"deadline": v.duration, "budget": v.gpu_time, "cost": v.money, "max_gpus": v.whole(1)},
+    "cluster": {"provider": v.one_of("local", "hosts", "ec2"), "store": v.text},
+}
+"""Every key of every table but `[space]`, and how its value is read."""
+
+CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
+    "local": {"gpus": v.whole(1)},
+    "hosts": {"hosts": v.list_of(v.host)},
+    "ec2": {
+        "region": v.text,
+        "instance_type": lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]),
+        "market": v.one_of("on-demand", "spot"),
+        "image": v.text,
+        "subnets": v.list_of(v.text),
+        "security_groups": v.list_of(v.text),
+        "key": v.text,
+        "address": v.one_of("private", "public"),
+        "volume_gb": v.whole(1),
+        "tags": v.tags,
+        "price": v.money,
+    },
+}
+"""The keys of `[cluster]` that only one provider takes."""
+
+LONGEST = 4 << 20
+"""Bytes of a spec: what takes longer to read than a person would wait is none."""
+REQUIRED = ("metric.name", "metric.mode", "train.script")
+
+
+class Override(NamedTuple):
+    """A key of the spec that the command line gives another value, and how it was `said`, for whoever has said it wrong."""
+
+    key: str
+    value: str
+    said: str = "--set"
+
+
+def text_of(path: Path) -> str:
+    """What the file says. Raises `SpecError` if it is no text."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST + 1)
+        if len(content) > LONGEST:
+            raise SpecError(str(path), [Problem("the file", "", f"it has more than {LONGEST >> 20} MiB")])
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise SpecError(str(path), [Problem("the file", "", f"it is not UTF-8 text (byte {error.start})")]) from error
+    except OSError as error:
+        raise SpecError(str(path), [Problem("the file", "", f"it cannot be read: {error.strerror}")]) from error
+
+
+class Reader:
+    """Reads one file and collects what is wrong with it."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self._lines = dict(_lines(text))
+        self._overrides: list[Override] = []
+        self._text = text
+
+    def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
+        """Note a mistake. `found`: None if nothing is there."""
+        line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
+        shown = "" if found is None else _shown(found)
+        self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
+
+    def _said(self, key: str) -> str:
+        """What on the command line is about this key, or a part of it; nothing if the file says so alone."""
+        for override in reversed(self._overrides):
+            if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
+                return f"--set {override.key}" if override.said == "--set" else override.said
+        return ""
+
+    def document(self, overrides: list[Override]) -> dict[str, Any]:
+        """The TOML with the overrides in it."""
+        try:
+            document = tomllib.loads(self._text)
+        except (ValueError, RecursionError) as error:
+            raise SpecError(str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]) from error
+        self._overrides = overrides
+        for override in overrides:
+            self._override(document, override.key, override.value)
+        return document
+
+    def sections(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Every value by its key's path, read; problems for all that is wrong or unknown."""
+        values: dict[str, Any] = {}
+        tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
+        del tops[""]
+        self._unknown("", document, tops)
+        self._section("", {k: document[k] for k in SECTIONS[""] if k in document}, SECTIONS[""], values)
+        for section, keys in SECTIONS.items():
+            content = document.get(section, {})
+            if not section:
+                continue
+            if not isinstance(content, dict):
+                self.wrong(section, content, "a table is needed")
+                continue
+            known = {**keys, **self._provider_keys(content)} if section == "cluster" else keys
+            self._unknown(section, content, known)
+            self._section(section, content, known, values)
+        for key in REQUIRED:
+            if key not in values and not any(problem.path in (key, key.split(".")[0]) for problem in self.problems):
+                self.wrong(key, None, "is missing")
+        return values
+
+    def space(self, content: Any) -> Space:
+        """The `[space]` table."""
+        if not isinstance(content, dict) or not content:
+            self.wrong("space", content, "a table [space] with at least one parameter is needed")
+            return Space()
+        parameters: list[Parameter] = []
+        for key, value in content.items():
+            try:
+                parameters.append(v.parameter(key, value))
+            except (ValueError, OverflowError) as error:
+                self.wrong(f"space.{key}", value, str(error))
+        return Space(tuple(parameters))
+
+    def _section(self, section: str, content: dict[str, Any], keys: dict[str, v.Read], values: dict[str, Any]) -> None:
+        for key, value in content.items():
+            if key not in keys:
+                continue
+            path = f"{section}.{key}" if section else key
+            try:
+                values[path] = keys[key](value)
+            except (ValueError, OverflowError) as error:
+                self.wrong(path, value, str(error))
+
+    def _unknown(self, section: str, content: dict[str, Any], known: Iterable[str]) -> None:
+        known = list(known)
+        for key in content:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1, 0.5)
+                path = f"{section}.{key}" if section else key
+                self.wrong(path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near)
+
+    def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
+        """The keys of the chosen provider; those of the others are told apart from typing mistakes."""
+        provider = cluster.get("provider", "local")
+        for other, keys in CLUSTER_KEYS.items():
+            for key in set(keys) & set(cluster):
+                if other != provider and key not in CLUSTER_KEYS.get(str(provider), {}):
+                    self.wrong(
+                        f"cluster.{key}", None, f"is only for provider = {other!r}, and the provider is {provider!r}"
+                    )
+        return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
+
+    def _override(self, document: dict[str, Any], key: str, value: str) -> None:
+        *tables, last = key.split(".")
+        inside = document
+        for part in tables:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                self.wrong(key, value, f"{part} is not a table")
+                return
+        inside[last] = _toml_or_text(value)
+
+
+def _toml_or_text(value: str) -> Any:
+    if "\n" in value:
+        return value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, KeyError, RecursionError):
+        return value
+
+
+def _lines(text: str) -> Iterable[tuple[str, int]]:
+    """Where each key stands, near enough for a message: (path, line number from 1)."""
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([\w.-]+)\]", line):
+            section = header[1]
+            yield section, number
+        elif key := re.match(r"\s*([\w.-]+)\s*=", line):
+            yield (f"{section}.{key[1]}" if section else key[1]), number
+
+
+def _shown(found: Any) -> str:
+    text = repr(found)
+    return text if len(text) <= 60 else f"{text[:57]}..."

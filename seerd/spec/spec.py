@@ -1,0 +1,224 @@
+"""spec.toml: what a person asks for, read strictly, with all mistakes reported at once.
+
+The one rule: what this module returns has been checked; nothing behind it checks again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seerd.errors import SpecError, UsageError
+from seerd.planner.model import Mode, PolicyParams
+from seerd.planner.policy import POLICIES
+from seerd.planner.space import Space
+from seerd.spec import program
+from seerd.spec import values as v
+from seerd.spec.reader import CLUSTER_KEYS, Override, Reader, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What trials report, and whether more of it is better."""
+
+    name: str
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """How a trial is started. `script` is relative to `source`, the folder that is shipped; `python` None: the one that runs seerd."""
+
+    script: str
+    source: Path
+    args: tuple[str, ...]
+    launcher: str
+    python: str | None
+    setup: tuple[str, ...]
+    data: tuple[v.Data, ...]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecLimits:
+    """The limits as far as the spec or the command line gives them: seconds, GPU-seconds, USD."""
+
+    deadline_s: float | None
+    budget_gpu_s: float | None
+    cost_usd: float | None
+    max_gpus: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where to run. `gpus` None: what the machine has; `store` None: inside the run's folder; `more`: keys of other providers."""
+
+    provider: str
+    gpus: int | None
+    store: str | None
+    more: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole spec. `folder` is where it lies, `text` what it says."""
+
+    name: str
+    metric: Metric
+    train: Train
+    space: Space
+    policy: PolicyParams
+    limits: SpecLimits
+    cluster: Cluster
+    folder: Path
+    text: str
+
+
+def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
+    """The spec in this file with what the command line overrides. Raises `SpecError` with every mistake."""
+    text = text_of(path)
+    reader = Reader(path, text)
+    document = reader.document([Override(*override) for override in overrides])
+    values = reader.sections(document)
+    space = reader.space(document.get("space"))
+    spec = _build(values, space, path.resolve(), text, reader)
+    if reader.problems:
+        raise SpecError(str(path), sorted(reader.problems, key=lambda p: p.line or 10**9))
+    return spec
+
+
+def require_limits(spec: Spec, minimize: str | None = None) -> None:
+    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is minimised need not be limited."""
+    limits, rented = spec.limits, spec.cluster.provider == "ec2"
+    missing = []
+    if limits.deadline_s is None and minimize != "time":
+        missing.append("a deadline: --deadline 30m")
+    if limits.budget_gpu_s is None and not (rented and limits.cost_usd is not None) and minimize != "cost":
+        missing.append("a budget: --budget 480gpu-min")
+    if missing:
+        free = limits.cost_usd is not None and not rented
+        note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
+        raise UsageError(f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}")
+
+
+def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: Reader) -> Spec:
+    get = values.get
+    folder = path.parent
+    policy = _policy(get, reader)
+    cluster_keys = {key for keys in CLUSTER_KEYS.values() for key in keys} - {"gpus"}
+    return Spec(
+        name=get("name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")),
+        metric=Metric(get("metric.name", ""), get("metric.mode", "max")),
+        train=_train(get, folder, reader),
+        space=space,
+        policy=policy,
+        limits=SpecLimits(get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")),
+        cluster=Cluster(
+            get("cluster.provider", "local"),
+            get("cluster.gpus"),
+            _store(get("cluster.store"), folder, reader),
+            {key: get(f"cluster.{key}") for key in sorted(cluster_keys) if f"cluster.{key}" in values},
+        ),
+        folder=folder,
+        text=text,
+    )
+
+
+Get = Callable[..., Any]
+
+
+def _policy(get: Get, reader: Reader) -> PolicyParams:
+    name = get("policy.name", "seer")
+    if name not in POLICIES:
+        near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
+        reader.wrong("policy.name", name, f"this version has: {', '.join(POLICIES)}", *near)
+    p_min, p_max = get("policy.p_min", 1), get("policy.p_max")
+    if p_max is not None and p_max < p_min:
+        reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
+    return PolicyParams(
+        name=name,
+        eta=get("policy.eta", 4.0),
+        nu=get("policy.nu", 2),
+        p_min=p_min,
+        p_max=p_max,
+        t_min_s=get("policy.t_min", 60.0),
+        seed=get("policy.seed", 0),
+        trials=get("policy.trials"),
+        min_reports=get("policy.min_reports"),
+        max_reports=get("policy.max_reports"),
+    )
+
+
+def _train(get: Get, folder: Path, reader: Reader) -> Train:
+    source = _path(folder, get("train.source", "."), "train.source", reader)
+    script = get("train.script", "")
+    launcher = get("train.launcher", "torchrun")
+    if not source.is_dir():
+        reader.wrong("train.source", get("train.source"), "there is no such folder")
+    elif script and launcher != "command":
+        script = _script(script, folder, source, reader)
+    elif script and not get("train.setup") and not get("train.data"):  # which may bring it
+        _look_for(script, source, get, reader)
+    return Train(
+        script=script,
+        source=source,
+        args=get("train.args", ()),
+        launcher=launcher,
+        python=get("train.python"),
+        setup=get("train.setup", ()),
+        data=get("train.data", ()),
+        env=get("train.env", {}),
+    )
+
+
+def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
+    """The script's path inside the source, which is what is shipped."""
+    path = _path(folder, script, "train.script", reader)
+    if not path.is_file():
+        others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        reader.wrong(
+            "train.script", script, "there is no such file", *difflib.get_close_matches(path.name, others, 1, 0.5)
+        )
+    elif not path.is_relative_to(source):
+        reader.wrong("train.script", script, f"it must lie inside the source folder {source}")
+    else:
+        return path.relative_to(source).as_posix()
+    return script
+
+
+def _look_for(script: str, source: Path, get: Get, reader: Reader) -> None:
+    search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
+    try:
+        reason = program.why_not(script, source, search, here=get("cluster.provider", "local") == "local")
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = _no_path(error)
+    if reason:
+        reader.wrong("train.script", script, reason)
+
+
+def _store(store: str | None, folder: Path, reader: Reader) -> str | None:
+    if store is None or store.startswith("s3://"):
+        return store
+    if "://" in store:
+        reader.wrong("cluster.store", store, "a directory or s3://bucket/prefix is allowed")
+    return str(_path(folder, store, "cluster.store", reader))
+
+
+def _path(folder: Path, name: str, key: str, reader: Reader) -> Path:
+    """Where this is, links followed; the folder itself, and a problem, if it can be nowhere."""
+    try:
+        path = (folder / name).resolve()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links
+        reader.wrong(key, name, _no_path(error))
+        return folder
+    return path
+
+
+def _no_path(error: Exception) -> str:
+    return f"it cannot be a path: {getattr(error, 'strerror', None) or error}"

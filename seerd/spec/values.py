@@ -1,0 +1,261 @@
+"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to what seerd works with.
+
+The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with a sentence that says what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.planner.space import Parameter
+from seerd.units import parse_duration, parse_gpu_time, parse_money
+
+Read = Callable[[Any], Any]
+LARGEST = 2**53
+"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64 bits."""
+MOST_TAGS = 40
+"""EC2 takes 50 on one resource."""
+ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
+LAST_PORT = 65535
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def text(value: Any) -> str:
+    """Any string but an empty one, or one that could be no argument of a program."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a text in quotes is needed")
+    if "\0" in value:
+        raise ValueError("a text without the character NUL is needed")
+    return value
+
+
+def name(value: Any) -> str:
+    """A string that can be part of a file name."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ValueError("letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit")
+    return value
+
+
+def whole(least: int) -> Read:
+    """An integer of at least this."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"a whole number of at least {least} is needed")
+        if value > LARGEST:
+            raise ValueError(f"a whole number of at most {LARGEST} is needed")
+        return value
+
+    return read
+
+
+def more_than(bound: float) -> Read:
+    """A finite number greater than this."""
+
+    def read(value: Any) -> float:
+        if not _is_number(value) or not bound < value < math.inf:
+            raise ValueError(f"a number greater than {bound:g} is needed")
+        return float(value)
+
+    return read
+
+
+def one_of(*allowed: str) -> Read:
+    """One of these words."""
+
+    def read(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)} is allowed")
+        return str(value)
+
+    return read
+
+
+def list_of(read_item: Read) -> Read:
+    """A list of values of one kind."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ValueError("a list in [ ] is needed")
+        good, wrong = [], []
+        for number, item in enumerate(value, 1):
+            try:
+                good.append(read_item(item))
+            except (ValueError, OverflowError) as error:
+                wrong.append(str(error) if len(value) == 1 else f"number {number}: {error}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return tuple(good)
+
+    return read
+
+
+def texts(value: Any) -> dict[str, str]:
+    """A table of strings."""
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ValueError('a table of texts is needed, for example { DEBUG = "1" }')
+    return dict(value)
+
+
+def environment(value: Any) -> dict[str, str]:
+    """Environment variables, as execve(2) takes them."""
+    found = texts(value)
+    for name, content in found.items():
+        if not name or "=" in name or "\0" in name + content:
+            raise ValueError(f"{name!r:.80} cannot be the name of an environment variable, or its value has a NUL")
+    return found
+
+
+def tags(value: Any) -> dict[str, str]:
+    """Tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html); by those of seerd it knows what it may end."""
+    found = texts(value)
+    for name, content in found.items():
+        if name.lower().startswith(("aws:", "seerd:")):
+            raise ValueError(
+                f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, with seerd: are seerd's"
+            )
+        if not 0 < len(name) <= 128 or len(content) > 256:
+            raise ValueError(f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256")
+    if len(found) > MOST_TAGS:
+        raise ValueError(f"at most {MOST_TAGS} tags are allowed beside those of seerd")
+    return found
+
+
+def table(value: Any) -> dict[str, Any]:
+    """Any table, kept as it is."""
+    if not isinstance(value, dict):
+        raise ValueError("a table in { } is needed")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA devices (`cuda`) or CPU slots."""
+
+    address: str
+    user: str | None
+    port: int
+    gpus: int
+    cuda: bool
+
+
+def host(value: Any) -> Host:
+    """One machine."""
+    if not isinstance(value, dict):
+        raise ValueError('a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }')
+    _only(value, {"address", "user", "port", "gpus", "slots"}, "a host")
+    if not isinstance(value.get("address"), str) or not ADDRESS.fullmatch(value["address"]):
+        raise ValueError("a host needs its address: a name or a number, without spaces, the user apart")
+    if whole(1)(value.get("port", 22)) > LAST_PORT:
+        raise ValueError(f"port = {value['port']:.6g} is not one of 1 to {LAST_PORT}")
+    if ("gpus" in value) == ("slots" in value):
+        raise ValueError(
+            "a host needs either gpus, how many GPUs it has, or slots, how many trials its CPU may run at once"
+        )
+    user = value.get("user")
+    return Host(
+        address=value["address"],
+        user=None if user is None else text(user),
+        port=whole(1)(value.get("port", 22)),
+        gpus=whole(1)(value.get("gpus", value.get("slots"))),
+        cuda="gpus" in value,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the folder `to` of the source."""
+
+    source: str
+    to: str
+
+
+def data(value: Any) -> Data:
+    """One entry of `train.data`."""
+    if not isinstance(value, dict):
+        raise ValueError('a table is needed, for example { from = "s3://bucket/prefix", to = "data" }')
+    _only(value, {"from", "to"}, "data")
+    source, to = value.get("from"), value.get("to")
+    if not isinstance(source, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]*(/.*)?", source):
+        raise ValueError("from has to be s3://bucket/prefix")
+    if not isinstance(to, str) or not to or to.startswith("/") or ".." in to.split("/"):
+        raise ValueError("to has to be a folder inside the source, for example data")
+    return Data(source, to)
+
+
+def _only(value: dict[str, Any], known: set[str], what: str) -> None:
+    unknown = set(value) - known
+    if unknown:
+        raise ValueError(f"{what} has {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
+
+
+def duration(value: Any) -> float:
+    """Seconds, more than none."""
+    return _positive(parse_duration(_with_unit(value, "90s, 30m, 1h30m or 2h")), "a duration")
+
+
+def gpu_time(value: Any) -> float:
+    """GPU-seconds, more than none."""
+    return _positive(parse_gpu_time(_with_unit(value, "480gpu-min, 8gpu-h or 90gpu-s")), "GPU time")
+
+
+def money(value: Any) -> float:
+    """US dollars, more than none."""
+    return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
+
+
+def parameter(key: str, value: Any) -> Parameter:
+    """One dimension of the search space: a list of choices, or a range."""
+    if isinstance(value, list):
+        if not value or not all(isinstance(item, (bool, int, float, str)) for item in value):
+            raise ValueError("a list of at least one number, text or boolean is needed")
+        if any(isinstance(item, float) and not math.isfinite(item) for item in value):
+            raise ValueError("every number must be finite")
+        if any(isinstance(item, int) and abs(item) > LARGEST for item in value):
+            raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
+        return Parameter(key, choices=tuple(value))
+    if not isinstance(value, dict):
+        raise ValueError("a list of choices or { low = ..., high = ... } is needed")
+    return _range(key, value)
+
+
+def _range(key: str, value: dict[str, Any]) -> Parameter:
+    unknown = set(value) - {"low", "high", "step", "log"}
+    if unknown:
+        raise ValueError(f"a range has low, high, step and log, not {', '.join(sorted(unknown))}")
+    if not all(_is_number(value.get(end)) for end in ("low", "high")):
+        raise ValueError("low and high are needed, both numbers")
+    step, log = value.get("step"), value.get("log", False)
+    if step is not None and not _is_number(step):
+        raise ValueError("step must be a number")
+    if not isinstance(log, bool):
+        raise ValueError("log must be true or false")
+    integer = all(isinstance(value.get(end, 0), int) for end in ("low", "high", "step"))
+    return Parameter(
+        key,
+        low=float(value["low"]),
+        high=float(value["high"]),
+        step=None if step is None else float(step),
+        log=log,
+        integer=integer,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _with_unit(value: Any, units: str) -> str:
+    if _is_number(value):
+        raise ValueError(f"a number needs its unit: {units}")
+    return text(value)
+
+
+def _positive(value: float, what: str) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{what} must be more than 0, and finite")
+    return value

@@ -1,0 +1,1 @@
+"""Everything that people and scripts are shown; nothing is decided here."""

@@ -1,0 +1,280 @@
+"""What happened, as one plain line per event, for logs and for the foot of the live view.
+
+The one rule: words that a person understands who has never read this code; nothing for what nobody
+needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from itertools import groupby
+
+from seerd.core.attempts import crash_text
+from seerd.core.enact import AnyDecision
+from seerd.core.events import (
+    AnyEvent,
+    Event,
+    InstanceLost,
+    InstanceNoticed,
+    InstanceReady,
+    InstanceTerminated,
+    LaunchRefused,
+    ModelPublished,
+    OrderRefused,
+    PolicyAnswered,
+    PolicyFailed,
+    PublishFailed,
+    Remarked,
+    RunResumed,
+    RunStarted,
+    StopAsked,
+    TimerFired,
+    TrialExited,
+    TrialReported,
+    TrialTraining,
+    TrialWaited,
+)
+from seerd.core.lifecycle import InstancePhase, TrialPhase
+from seerd.core.state import State, Trial
+from seerd.core.verdicts import Adopted, Closing, Declined
+from seerd.planner.space import Config, Value
+from seerd.units import format_duration, format_gpu_time
+
+ENDINGS = {
+    "done": "the plan is carried out",
+    "deadline": "the deadline is near",
+    "budget": "the budget is used up",
+    "interrupted": "interrupted",
+    "failed": "nothing can run any more",
+}
+
+
+LATE_S = 2.0
+"""A stage is said to begin when a timer fires at its start, or so much later on a machine that is
+busy.
+"""
+
+
+def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
+    """The line for an event and what was decided; `state` is what was after it. Of a trial that
+    there is not, whatever an agent says, nothing is told.
+    """
+    if isinstance(event, TrialTraining | TrialReported | TrialExited) and event.trial not in state.trials:
+        return None
+    text = _decided(event, state, decided) or _text(event, state)
+    return None if text is None else "\n".join(map(printable, f"{event.at:7.1f}s  {text}".split("\n")))
+
+
+def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
+    """What was decided without somebody having asked for it."""
+    if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
+        return None
+    for decision in decided:
+        match decision:
+            case Closing() if decision.status in ENDINGS:
+                return f"{ENDINGS[decision.status]}: trials save and exit"
+            case Declined():
+                return f"the policy gave no plan that can be used: {decision.why}; the last one stands"
+            case Adopted() if _begins(event, state):
+                return stage_text(state)
+            case _:
+                pass
+    return None
+
+
+def _begins(event: AnyEvent, state: State) -> bool:
+    """Whether a stage behind the first one begins now."""
+    stage, stages = state.plan.stage, state.outline.stages
+    return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
+
+
+def stage_text(state: State) -> str:
+    """Which stage it is, and who runs in it; empty where that was not recorded."""
+    if not state.outline.stages:
+        return ""
+    stage = state.outline.stages[state.plan.stage]
+    groups = ", ".join(
+        f"{group.trials} trial{'s' * (group.trials > 1)} x {group.gpus_per_trial} GPU{'s' * (group.gpus_per_trial > 1)}"
+        for group in stage.groups
+    )
+    return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {format_duration(round(stage.end_s, 1))}: {groups}"
+
+
+def config_text(config: Config) -> str:
+    """A configuration on one line."""
+    return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
+
+
+def value_text(value: Value) -> str:
+    """One value of a configuration."""
+    return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def gpus_text(gpus: Sequence[int]) -> str:
+    """GPUs by their numbers, neighbours as a range: 0-3,6."""
+    runs = [[gpu for _, gpu in run] for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would obey: what scripts print must not paint
+    over anything.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+@singledispatch
+def _text(event: Event, state: State) -> str | None:
+    return None
+
+
+@_text.register
+def _(event: RunStarted, state: State) -> str:
+    limits = event.facts.problem.limits
+    notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
+    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}, "
+    trials = trials if state.outline.stages else ""
+    budget = format_gpu_time(limits.budget_gpu_s)
+    return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
+
+
+@_text.register
+def _(event: RunResumed, state: State) -> str:
+    return f"resumed; instances that are still there: {', '.join(event.alive) or 'none'}"
+
+
+@_text.register
+def _(event: StopAsked, state: State) -> str:
+    return (
+        "stopping at once (once more to leave it as it is)"
+        if event.hard
+        else "stopping: trials save and exit (again to stop at once)"
+    )
+
+
+@_text.register
+def _(event: InstanceReady, state: State) -> str:
+    first = next(i.id for i in state.fleet.instances.values() if i.ready_at is not None)
+    text = stage_text(state) if first == event.instance else ""
+    stage = f"; {text}" if text else ""
+    return f"{event.instance} is ready with {event.gpus} GPU slot{'s' * (event.gpus > 1)}{stage}"
+
+
+@_text.register
+def _(event: InstanceTerminated, state: State) -> str | None:
+    return f"{event.instance} has been given back" if state.facts.cluster.billing == "rented" else None
+
+
+@_text.register
+def _(event: LaunchRefused, state: State) -> str | None:
+    """One line for all launches that were asked for together and refused for the same reason."""
+    together = f"{event.command.partition('.')[0]}."
+    same = [name for name, i in state.fleet.instances.items() if name.startswith(together) and i.why == event.why]
+    return None if event.command in same[1:] else f"no instance: {event.why}"
+
+
+@_text.register
+def _(event: InstanceNoticed, state: State) -> str:
+    if event.what == "unhealthy":
+        return f"{event.instance} is not used any more: {event.why}; its trials go on elsewhere"
+    again = "takes back" if event.what == "interruption" else "will probably take back"
+    return f"the cloud {again} {event.instance}; its trials save and go on elsewhere"
+
+
+@_text.register
+def _(event: InstanceLost, state: State) -> str:
+    return f"{event.instance} is lost: {event.why}; its trials go on from their last checkpoints elsewhere"
+
+
+@_text.register
+def _(event: OrderRefused, state: State) -> str:
+    return f"{event.instance} refused an order: {event.why}"
+
+
+@_text.register
+def _(event: TrialTraining, state: State) -> str:
+    trial = state.trials[event.trial]
+    since = f"goes on after report {event.reports}" if event.reports else "trains"
+    return f"{event.trial} {since}{_where(trial, state)}  {config_text(trial.config)}"
+
+
+def _where(trial: Trial, state: State) -> str:
+    """Names the instances only if there are several."""
+    several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
+    parts = [f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()]
+    return f" on {' and '.join(parts)}" if parts else ""
+
+
+@_text.register
+def _(event: TrialReported, state: State) -> str:
+    value = "missing or not finite" if event.metric is None else f"{event.metric:.6g}"
+    mark = "  (best)" if _beats_all(event, state) else ""
+    return f"{event.trial} report {event.reports}: {state.facts.metric} {value}{mark}"
+
+
+def _beats_all(event: TrialReported, state: State) -> bool:
+    """Whether no other report of the run is as good. Last ones first: most reports fail there, and
+    all are many.
+    """
+    if event.metric is None:
+        return False
+    sign = 1 if state.facts.mode == "max" else -1
+    worth = sign * event.metric
+    others = [t for t in state.trials.values() if t.id != event.trial]
+    if any(t.metric is not None and sign * t.metric >= worth for t in others):
+        return False
+    earlier = (r for t in state.trials.values() for r in t.history if (t.id, r.reports) != (event.trial, event.reports))
+    return all(r.metric is None or sign * r.metric < worth for r in earlier)
+
+
+@_text.register
+def _(event: TrialExited, state: State) -> str:
+    trial = state.trials[event.trial]
+    if trial.phase is TrialPhase.ELIMINATED:
+        return f"{event.trial} is out: {trial.why}"
+    if event.cause == "crashed":
+        last = f": {event.tail[-1]}" if event.tail else ""
+        return f"{event.trial} {crash_text(event)}{_then(trial)}{last}"
+    if trial.phase is TrialPhase.FAILED:
+        return f"{event.trial} has failed: {trial.why}"
+    if event.cause == "finished":
+        return f"{event.trial} has finished"
+    if event.cause == "lost":
+        return f"{event.trial} was lost with its agent{_then(trial)}"
+    saved = f"saved up to report {trial.checkpoints[0].reports}" if trial.checkpoints else "nothing saved"
+    return f"{event.trial} has stopped, {saved}"
+
+
+def _then(trial: Trial) -> str:
+    """What follows; nothing does while the run is being closed."""
+    if trial.phase is TrialPhase.FAILED:
+        return " and has failed"
+    return " and will be restarted" if trial.gpus else ""
+
+
+@_text.register
+def _(event: TrialWaited, state: State) -> str | None:
+    """Once, when it has been noted."""
+    trial = state.trials[event.trial]
+    return trial.note if event.at in trial.slow.values() else None
+
+
+@_text.register
+def _(event: ModelPublished, state: State) -> str:
+    if state.result.published is None:
+        return f"the best model is in {event.path}"
+    best = state.result.published.incumbent
+    return f"the best model is that of {best.trial}, {state.facts.metric} {best.metric:.6g}: {event.path}"
+
+
+@_text.register
+def _(event: PublishFailed, state: State) -> str:
+    if not event.damaged:
+        return f"the best model is in the store, but could not be fetched: {event.why}"
+    return f"a checkpoint cannot be used, trying the next best: {event.why}"
+
+
+@_text.register
+def _(event: Remarked, state: State) -> str:
+    return event.text

@@ -1,0 +1,77 @@
+"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and only ever added to.
+
+The one rule: nothing of a run is needed for it, so that `seerd plan` need not load the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from seerd.planner.model import Impossible, Stage
+from seerd.planner.stages import instances_for
+
+if TYPE_CHECKING:
+    from seerd.planner.forecast import Forecast
+    from seerd.planning.planned import Planned
+
+Json = dict[str, Any]
+
+
+def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
+    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be billed."""
+    problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
+    return {
+        "policy": problem.params.name,
+        "deadline_s": problem.limits.deadline_s,
+        "budget_gpu_min": problem.limits.budget_gpu_s / 60,
+        "cost_usd": problem.limits.cost_usd,
+        "rounds": len(outline.stages),
+        "first_round_s": outline.first_round_s,
+        "r_star": outline.r_star,
+        "brackets": [
+            {"gpus_per_trial": b.gpus_per_trial, "trials": b.trials, "budget_gpu_min": b.budget_gpu_s / 60}
+            for b in outline.brackets
+        ],
+        "stages": [stage_row(stage, size) for stage in outline.stages],
+        "gpu_min": outline.gpu_s / 60,
+        "usd": outline.gpu_s / 3600 * planned.cluster.usd_per_gpu_h,
+        "ideal_s": outline.stages[-1].end_s - outline.stages[0].start_s,
+        "forecast": _forecast(planned.forecast),
+        "adjusted": list(outline.adjusted),
+        "warnings": list(planned.warnings),
+        "others": [_other(name, other) for name, other in others.items()],
+    }
+
+
+def _forecast(forecast: Forecast) -> Json:
+    return {
+        "time_s": {"p50": forecast.time_s.p50, "p95": forecast.time_s.p95},
+        "gpu_min": {"p50": forecast.gpu_s.p50 / 60, "p95": forecast.gpu_s.p95 / 60},
+        "usd": {"p50": forecast.usd.p50, "p95": forecast.usd.p95},
+    }
+
+
+def _other(name: str, other: Planned | Impossible) -> Json:
+    if isinstance(other, Impossible):
+        return {"policy": name, "impossible": other.reason}
+    return {
+        "policy": name,
+        "trials": other.outline.trials,
+        "stages": len(other.outline.stages),
+        "peak_gpus": other.outline.peak_gpus,
+        "gpu_min": other.outline.gpu_s / 60,
+        "forecast": _forecast(other.forecast),
+    }
+
+
+def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
+    """One stage of a plan."""
+    return {
+        "start_s": stage.start_s,
+        "end_s": stage.end_s,
+        "groups": [{"gpus_per_trial": g.gpus_per_trial, "trials": g.trials} for g in stage.groups],
+        "gpus": stage.gpus,
+        "instances": instances_for(stage.groups, gpus_per_instance),
+        "gpu_min": stage.gpu_s / 60,
+    }
