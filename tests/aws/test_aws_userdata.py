@@ -107,7 +107,7 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: P
 def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
     looks = re.search(r"if (grep .*); then", script(boot()))
     assert looks
-    shows = f"from agent import host; host.show_as({NAME!r}); print(flush=True); input()"
+    shows = f"from seerd.agent import host; host.show_as({NAME!r}); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", shows], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
