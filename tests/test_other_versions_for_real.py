@@ -62,7 +62,8 @@ gpus = 2
 """
 READER = """
 import os, sys
-import cli, seerd.logs, seerd.replay, seerd.show
+import seerd.runs.reading, seerd.view.logs, seerd.view.run_json
+from seerd import cli
 for line in sys.stdin:
     out, *sys.argv[1:] = line.split()
     reader = os.fork()
