@@ -113,7 +113,8 @@ class Client:
 class Rig:
     """A folder for an agent, a source folder, a store, and the agents that were started here.
 
-    options, env   of the agents, beyond what they must have; `inside`: the command that they are started with
+    options, env   of the agents, beyond what they must have; `inside`: the command that they are started with;
+                   `python`: what runs them
     """
 
     bundle: Path
@@ -125,6 +126,7 @@ class Rig:
     options: tuple[str, ...] = ("--slots",)
     env: dict[str, str] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
+    python: str = sys.executable
 
     def launch(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
         """Start an agent; returns when it takes connections."""
@@ -136,8 +138,20 @@ class Rig:
 
     def spawn(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
         """Start an agent."""
-        command = [*self.inside, sys.executable, "-I", str(self.bundle), "--folder", str(self.folder), "--run", RUN]
-        command += [*self.options, "--gpus", str(gpus), "--lease-s", str(lease_s), "--grace-s", str(grace_s)]
+        command = [*self.inside, self.python, "-I", str(self.bundle)]
+        command += [
+            "--folder",
+            str(self.folder),
+            "--run",
+            RUN,
+            *self.options,
+            "--gpus",
+            str(gpus),
+            "--lease-s",
+            str(lease_s),
+            "--grace-s",
+            str(grace_s),
+        ]
         with self.errors.open("ab") as err:
             self.processes.append(subprocess.Popen(command, stderr=err, env={**os.environ, **self.env}))
         return self.processes[-1]
