@@ -19,7 +19,7 @@ from pathlib import Path
 from eight import INSTANCES, events, running, trainings
 
 from seerd.core.events import InstanceReady, TrialStarted
-from tests.ec2_world import PROGRAMS, Coordinator
+from testbed.ec2_world import PROGRAMS, Coordinator
 
 AGENTS = ".cache/seerd/agents"
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from seerd.core.events import AnyEvent, TrialTraining
 from seerd.shell.journal import Journal
-from tests.ec2_world import Coordinator, Job
-from tests.rig import Rig
+from testbed.ec2_world import Coordinator, Job
+from testbed.rig import Rig
 
 INSTANCES = int(os.environ.get("INSTANCES", "8"))
 GPUS = 4

@@ -31,7 +31,7 @@ from planner.model import Allocation, NewTrial, Plan, Problem, View  # noqa: E40
 from planner.protocol import Policy  # noqa: E402
 from planner.ranking import rank  # noqa: E402
 from planner.rungs import rung_reports  # noqa: E402
-from tests.planner.policy_world import Asked, World, problem  # noqa: E402
+from testbed.policy_world import Asked, World, problem  # noqa: E402
 
 WORKERS, N, R, ETA = 25, 256, 256, 4
 UNIT_S = 60.0

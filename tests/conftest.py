@@ -10,8 +10,8 @@ import pytest
 from planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from planner.space import Parameter, Space
 from seerd.core.events import RunFacts
+from testbed.rig.fixtures import rig, session_rig
 from tests import tiers
-from tests.rig.fixtures import rig, session_rig
 
 __all__ = ["rig", "session_rig"]
 

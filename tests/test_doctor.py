@@ -26,7 +26,7 @@ from seerd.shell.aws.network import Group, Rule
 from seerd.shell.aws.policy import Needs, partition, policy
 from seerd.shell.aws.rights import denied_action
 from seerd.shell.home import Home
-from tests.rig import Rig, guest
+from testbed.rig import Rig, guest
 from tests.shell.sshd import Sshd, sshds
 
 ROOT = Path(__file__).parent.parent

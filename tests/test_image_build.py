@@ -17,8 +17,8 @@ import pytest
 
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud
-from tests.rig import Rig
-from tests.rig.guest import Keys, client, launch, until
+from testbed.rig import Rig
+from testbed.rig.guest import Keys, client, launch, until
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"

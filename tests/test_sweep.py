@@ -22,7 +22,7 @@ from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sweep import QUIET_S, Known, decide, known_run
-from tests.rig import Rig, guest
+from testbed.rig import Rig, guest
 
 ROOT = Path(__file__).parent.parent
 FINISHED = ROOT / "tests" / "journals" / "format2" / "done.jsonl"

@@ -18,8 +18,8 @@ from functools import cache
 
 import pytest
 
+from testbed.rig.network import NoRigError, require_tools
 from tests.oldest import OLDEST, oldest_python
-from tests.rig.network import NoRigError, require_tools
 
 FAST, SYSTEM = "fast", "system"
 FASTEST = (

@@ -27,7 +27,7 @@ from agent.protocol import (
     Training,
 )
 from seerd.shell.stores.s3 import S3Store
-from tests.agent.conftest import RUN
+from testbed.agents import RUN
 from tests.agent.test_agent_serve import REPORTS, TELLS
 from tests.s3front import hold, refuse
 

@@ -8,7 +8,7 @@ from planner.memory import Json, Memory
 from planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.core.asking import Asking, PlanFunction, why
 from seerd.core.plans import New, Order, PlanChange, Put
-from tests.planner.policy_world import problem
+from testbed.policy_world import problem
 
 VIEW = View(0.0, "max", {})
 

@@ -26,7 +26,8 @@ from agent.spot import Metadata
 from agent.transfer import Directory, Manifest, TransferError, fetch, store
 from agent.web import WebError, Wires
 from agent.wire import decode, encode
-from tests.agent.conftest import Rig, bundle, rig
+from testbed.agents import Rig
+from tests.agent.conftest import bundle, rig
 from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
 __all__ = ["bundle", "rig"]

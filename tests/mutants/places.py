@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NO_PRODUCT = frozenset({"tests", "bench", "docs", "examples", "build", "dist"})
+NO_PRODUCT = frozenset({"tests", "testbed", "bench", "docs", "examples", "build", "dist"})
 
 Edit = Callable[[], None]
 

@@ -16,7 +16,7 @@ from planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams
 from planner.ranking import metric_at
 from planner.rungs import Rung, rung_reports
 from planner.scaling import BUNDLED, LINEAR
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
+from testbed.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:

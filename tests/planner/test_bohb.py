@@ -21,7 +21,7 @@ from planner.model import Allocation, Mode, Outline, View
 from planner.protocol import Policy
 from planner.rungs import Arrival, Job
 from planner.space import Config, Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
+from testbed.policy_world import Asked, FakeTrial, World, problem
 
 SPACE = Space(
     (

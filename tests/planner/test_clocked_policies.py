@@ -18,7 +18,7 @@ from planner.hyperband import rungs_of
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem
 from planner.random_search import RANDOM
 from planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
+from testbed.policy_world import Asked, FakeTrial, World
 
 POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))

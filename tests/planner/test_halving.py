@@ -17,7 +17,7 @@ from planner.model import Impossible, Limits, Outline, PolicyParams, View
 from planner.protocol import Policy
 from planner.rubberband import sha_stages
 from planner.stages import halving_rungs
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
+from testbed.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:

@@ -13,7 +13,7 @@ from planner import hypersched
 from planner.hypersched import HYPERSCHED, Pace, Run, Stopwatch, deal, worth_starting
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from planner.scaling import BUNDLED, LINEAR, Scaling
-from tests.planner.policy_world import Asked, FakeReport, FakeTrial, World, problem
+from testbed.policy_world import Asked, FakeReport, FakeTrial, World, problem
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 

@@ -13,8 +13,8 @@ from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Vi
 from planner.policy import policy_of
 from planner.seer import Schedule, schedule
 from planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
-from tests.planner.policy_world import problem as fixed_problem
+from testbed.policy_world import Asked, FakeTrial, World
+from testbed.policy_world import problem as fixed_problem
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = ["seer", "random", "grid", "sha", "hyperband", "e-hyperband", "e-grid", "asha", "hypersched"]

@@ -16,7 +16,7 @@ from planner.model import Limits, Plan, PolicyParams, Problem, View
 from planner.policy import INTERNAL, POLICIES, policy_of
 from planner.recall import FORGOTTEN
 from planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
+from testbed.policy_world import Asked, FakeTrial, World
 
 DEADLINE_S = 60.0
 END_S = DEADLINE_S + 5

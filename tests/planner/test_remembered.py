@@ -23,7 +23,7 @@ from planner.protocol import Policy
 from planner.recall import FORGOTTEN
 from planner.scaling import BUNDLED
 from planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
+from testbed.policy_world import Asked, FakeTrial, World, problem
 
 POLICIES = {"asha": ASHA, "hypersched": HYPERSCHED, "bohb": BOHB}
 by_name = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)

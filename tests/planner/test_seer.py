@@ -9,7 +9,7 @@ import pytest
 from planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
 from planner.seer import SEER, Schedule, schedule
 from planner.space import Parameter, Space
-from tests.planner.policy_world import Asked
+from testbed.policy_world import Asked
 
 
 @dataclass

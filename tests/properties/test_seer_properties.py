@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from planner.seer import SEER, Schedule, schedule
 from planner.space import Space
-from tests.planner.policy_world import Asked
+from testbed.policy_world import Asked
 
 
 @dataclass

@@ -26,7 +26,7 @@ from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.policy_main import SPARE_S
 from seerd.shell.policy_wire import Anew, Answered, Opening, Question, frame
-from tests.planner.policy_world import problem
+from testbed.policy_world import problem
 from tests.shell import policies
 
 MOODY = "tests.shell.policies:moody"
@@ -444,7 +444,7 @@ import asyncio, sys
 from planner.model import View
 from seerd.core.plans import Order
 from seerd.shell.policy import PolicyProcess
-from tests.planner.policy_world import problem
+from testbed.policy_world import problem
 
 async def main():
     process = PolicyProcess(problem(), 60.0, plan="tests.shell.policies:moody")

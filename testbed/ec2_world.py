@@ -22,8 +22,8 @@ from seerd import profiles
 from seerd.facts import Machine
 from seerd.measured import Measured
 from seerd.spec import load_spec
-from tests.rig import Rig, RigInstance
-from tests.rig.guest import client
+from testbed.rig import Rig, RigInstance
+from testbed.rig.guest import client
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "tests" / "programs"
