@@ -12,11 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import FASTEST
+
 ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
 TRAINING_SIDE = [ROOT / "seerd" / "trial.py", ROOT / "seerd" / "__init__.py"]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+TRIED_ON_MACOS = [
+    path
+    for path in sorted((ROOT / "tests").rglob("test_*.py"))
+    if named(path).startswith(FASTEST) and path != Path(__file__)
+]
 ADAPTERS = [p for name in ("providers", "stores") for p in sorted((ROOT / "seerd" / "shell" / name).rglob("*.py"))]
 BENCHMARKS = sorted((ROOT / "bench").rglob("*.py"))
 EVERYTHING = [p for name in ("seerd", "agent", "planner") for p in sorted((ROOT / name).rglob("*.py"))]
@@ -180,10 +193,6 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 @pytest.mark.parametrize("path", CORE, ids=named)
 def test_the_core_imports_only_the_planner_and_what_is_pure(path: Path) -> None:
     assert foreign(tree_of(path), ("seerd.core", "planner")) == []
@@ -256,6 +265,11 @@ def test_every_planted_violation_is_found() -> None:
 
 @pytest.mark.parametrize("path", [*EVERYTHING, ROOT / "cli.py"], ids=named)
 def test_what_macos_has_not_is_used_only_where_that_is_known(path: Path) -> None:
+    assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
+
+
+@pytest.mark.parametrize("path", TRIED_ON_MACOS, ids=named)
+def test_the_fast_tests_use_nothing_that_macos_has_not(path: Path) -> None:
     assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
 
 

@@ -63,7 +63,6 @@ FASTEST = (
     "tests/test_spec.py",
     "tests/test_summary.py",
     "tests/test_tables.py",
-    "tests/test_tiers.py",
     "tests/test_units.py",
 )
 """What is run while working: under a minute and a half on two cores, on Linux and on macOS."""
@@ -151,6 +150,7 @@ NEEDS = (
         "log in to a real OpenSSH server",
         _no_sshd,
         places=(
+            "tests/aws/test_aws_userdata.py::test_openssh_reads_the_keys",
             "tests/shell/test_hosts_provider.py",
             "tests/shell/test_ssh_connecting.py",
             "tests/shell/test_ssh_programs.py",
