@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.testbed.rig.guest import until
 from seerd.agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
-from tests.rig.guest import until
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
