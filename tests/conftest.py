@@ -9,6 +9,8 @@ import pytest
 
 from bench.testbed.rig.fixtures import rig, session_rig
 from seerd.core.events import RunFacts
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.space import Parameter, Space
 from tests import tiers
 
 __all__ = ["rig", "session_rig"]

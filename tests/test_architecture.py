@@ -115,7 +115,7 @@ GUARDED = {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
         "_prctl: ctypes",  # called where the system is Linux
     },
-    "seerd/study.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
+    "seerd/commands/study.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
 }
 """What knows where it is: a local run and everything a laptop does works without it."""
 

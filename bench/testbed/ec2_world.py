@@ -25,7 +25,7 @@ from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
 from seerd.spec.spec import load_spec
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
 PATIENCE_S = 60.0
 FOUR_GPUS, ONE_GPU = "g4dn.12xlarge", "g4dn.xlarge"

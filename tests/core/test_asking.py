@@ -7,6 +7,8 @@ import pytest
 from bench.testbed.policy_world import problem
 from seerd.core.asking import Asking, PlanFunction, why
 from seerd.core.plans import New, Order, PlanChange, Put
+from seerd.planner.memory import Json, Memory
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 
 VIEW = View(0.0, "max", {})
 

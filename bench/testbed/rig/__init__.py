@@ -22,7 +22,7 @@ from bench.testbed.rig.network import NoRigError, require_tools
 
 __all__ = ["NoRigError", "Rig", "RigInstance"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 START_S = 60.0
 SWITCH_S = 30.0
 
