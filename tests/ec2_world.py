@@ -21,6 +21,7 @@ from typing import Any, Self
 from seerd.planning import profiles
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
+from seerd.runs.clusters import of
 from seerd.spec.spec import load_spec
 from tests.rig import Rig, RigInstance
 from tests.rig.guest import client
@@ -138,7 +139,7 @@ class Coordinator:
             )
         )
         loaded = load_spec(self.spec, [])
-        (kind,) = profiles.instance_types(loaded, Machine(0, 2))
+        (kind,) = of(loaded).machine_types(Machine(0, 2))
         kept = profiles.kept_of(profiles.target_of(loaded, kind), MEASURED, "profile-1", "2026-11-20T12:00:00Z")
         profiles.keep(self.home, kept)
 
