@@ -67,17 +67,15 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is released; `seerd resume` goes on from
     there. Ctrl-C twice ends it at once, and still releases everything.
     """
-    from seerd.planning import machine, plans, quotes
-    from seerd.runs import runs, wiring
+    from seerd.planning import plans
+    from seerd.runs import clusters, runs
 
     loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-    wiring.check_runnable(loaded)
-    lease = quotes.ask(loaded, c.home(home))
-    c.sweep_before(loaded, lease, c.home(home))
-    place = machine.place_of(loaded, c.home(home), lease=lease)
+    place = clusters.quoted(loaded, c.home(home))
+    c.sweep_before(loaded.cluster, place.offer.owner, c.home(home))
     made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
-    quotes.check_quota(loaded, lease, made)
-    folder, state = runs.create(loaded, made, c.home(home), STARTED, lease)
+    clusters.of(loaded).check_quota(made)
+    folder, state = runs.create(loaded, made, c.home(home), STARTED, place.offer)
     with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
     c.end(folder, ended, json=json)
@@ -120,12 +118,13 @@ def plan(
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no credentials."""
     with c.quickly():
-        from seerd.planning import machine, plans
+        from seerd.planning import plans
+        from seerd.runs import clusters
         from seerd.view.plan_json import plan_json
         from seerd.view.plan_table import plan_view
 
         loaded = c.spec(spec, c.options(deadline, budget, cost, policy, provider, max_gpus, seed, set_), minimize)
-        place = machine.place_of(loaded, c.home(home), unbounded=ideal)
+        place = clusters.place_of(loaded, c.home(home), unbounded=ideal)
         made = plans.of_spec(loaded, place, ideal=ideal, minimize=minimize)
         told = plan_json(made, {} if minimize else plans.others_of(loaded, place, ideal=ideal))
         c.tell(told, None if json else plan_view(told))
@@ -152,19 +151,18 @@ def profile(
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept for this script on this kind of machine.
     """
     from seerd.commands import profiling
-    from seerd.planning import machine, plans, quotes
-    from seerd.runs import runs, wiring
+    from seerd.planning import plans
+    from seerd.runs import clusters, runs
     from seerd.spec.spec import load_spec
 
     options = c.options(deadline or profiling.DEADLINE, budget, None, None, provider, max_gpus, None, set_)
-    this = machine.this_machine()
-    measuring = profiling.profiling_spec(load_spec(spec, options), this, budget_given=budget is not None)
-    wiring.check_runnable(measuring)
-    lease = quotes.ask(measuring, c.home(home))
-    made = plans.of_spec(measuring, machine.place_of(measuring, c.home(home), lease=lease), ideal=True)
-    quotes.check_quota(measuring, lease, made)
-    folder, state = runs.create(measuring, made, c.home(home), STARTED, lease)
-    profiling.aim(folder, measuring, this)
+    loaded = load_spec(spec, options)
+    place = clusters.quoted(loaded, c.home(home))
+    measuring = profiling.profiling_spec(loaded, place.offer.facts, budget_given=budget is not None)
+    made = plans.of_spec(measuring, place, ideal=True)
+    clusters.of(measuring).check_quota(made)
+    folder, state = runs.create(measuring, made, c.home(home), STARTED, place.offer)
+    profiling.aim(folder, measuring, place)
     with c.watcher(folder, plain=plain, json=json) as watcher:
         ended = runs.begin(folder, state, watcher)
     c.end(folder, ended, json=json)

@@ -18,13 +18,12 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
-from seerd.planner.profile import NONE
+from seerd.planner.profile import NONE, Profile
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured, measured
 from seerd.planning.profiles import (
     Kept,
     Target,
-    instance_types,
     keep,
     kept_of,
     load_profile,
@@ -32,6 +31,7 @@ from seerd.planning.profiles import (
     profile_of,
     target_of,
 )
+from seerd.runs.clusters import of
 from seerd.spec.spec import Spec, load_spec
 
 CPU = Machine(0, 16)
@@ -61,17 +61,22 @@ def found() -> Measured:
 
 
 def kept(spec: Spec, machine: Machine = CPU) -> Kept:
-    target = target_of(spec, instance_types(spec, machine)[0])
+    target = target_of(spec, of(spec).machine_types(machine)[0])
     return kept_of(target, found(), "digits-profile-1", "2026-11-21T10:00:00+00:00")
+
+
+def known(home: Path, spec: Spec, machine: Machine = CPU) -> Profile | None:
+    """What is found where planning happens on this machine."""
+    return load_profile(home, spec, of(spec).machine_types(machine))
 
 
 def test_what_was_kept_is_found_again(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
-    assert load_profile(tmp_path, spec, CPU) is None
+    assert known(tmp_path, spec, CPU) is None
     path = keep(tmp_path, kept(spec))
     assert path.parent == tmp_path / "profiles"
     assert [p.name for p in path.parent.iterdir()] == [path.name], "nothing half-written is left"
-    profile = load_profile(tmp_path, spec, CPU)
+    profile = known(tmp_path, spec, CPU)
     assert profile is not None
     assert profile == profile_of(kept(spec))
     assert profile.job.report.p50_s == 2.0
@@ -85,25 +90,25 @@ def test_what_was_kept_is_found_again(tmp_path: Path) -> None:
 def test_another_script_machine_or_argument_is_another_profile(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     keep(tmp_path, kept(spec))
-    assert load_profile(tmp_path, spec, Machine(0, 8)) is None
-    assert load_profile(tmp_path, spec, CUDA) is None
-    assert load_profile(tmp_path, replace(spec, train=replace(spec.train, args=("--large",))), CPU) is None
-    assert load_profile(tmp_path, write_spec(tmp_path, script="print(1)\n"), CPU) is None
-    assert load_profile(tmp_path, write_spec(tmp_path), CPU) is not None
+    assert known(tmp_path, spec, Machine(0, 8)) is None
+    assert known(tmp_path, spec, CUDA) is None
+    assert known(tmp_path, replace(spec, train=replace(spec.train, args=("--large",))), CPU) is None
+    assert known(tmp_path, write_spec(tmp_path, script="print(1)\n"), CPU) is None
+    assert known(tmp_path, write_spec(tmp_path), CPU) is not None
 
 
 def test_the_kind_of_machine_is_told_as_people_know_it(tmp_path: Path) -> None:
-    assert instance_types(write_spec(tmp_path), CPU) == ("4 slots on 16 CPU cores",)
-    assert instance_types(write_spec(tmp_path), CUDA) == ("8 x NVIDIA H200",)
+    assert of(write_spec(tmp_path)).machine_types(CPU) == ("4 slots on 16 CPU cores",)
+    assert of(write_spec(tmp_path)).machine_types(CUDA) == ("8 x NVIDIA H200",)
     ec2 = 'provider = "ec2"\ninstance_type = ["p3.8xlarge", "p3.16xlarge"]'
-    assert instance_types(write_spec(tmp_path, ec2), CPU) == ("p3.8xlarge", "p3.16xlarge")
-    assert instance_types(write_spec(tmp_path, 'provider = "ec2"'), CPU) == ("ec2",)
+    assert of(write_spec(tmp_path, ec2)).machine_types(CPU) == ("p3.8xlarge", "p3.16xlarge")
+    assert of(write_spec(tmp_path, 'provider = "ec2"')).machine_types(CPU) == ("ec2",)
 
 
 def test_the_second_choice_of_instances_may_have_the_profile(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 'provider = "ec2"\ninstance_type = ["p3.8xlarge", "p3.16xlarge"]')
     keep(tmp_path, kept_of(target_of(spec, "p3.16xlarge"), found(), "r", "2026-11-21T10:00:00+00:00"))
-    assert load_profile(tmp_path, spec, CPU) is not None
+    assert known(tmp_path, spec, CPU) is not None
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", "another version"])
@@ -114,7 +119,7 @@ def test_a_damaged_profile_counts_as_none(tmp_path: Path, damage: str) -> None:
         told = json.loads(path.read_text())
         damage = json.dumps({**told, "version": told["version"] + 1})
     path.write_text(damage)
-    assert load_profile(tmp_path, spec, CPU) is None
+    assert known(tmp_path, spec, CPU) is None
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:

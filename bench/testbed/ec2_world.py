@@ -23,6 +23,7 @@ from bench.testbed.rig.guest import client
 from seerd import profiles
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
+from seerd.runs.clusters import of
 from seerd.spec.spec import load_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +139,7 @@ class Coordinator:
             )
         )
         loaded = load_spec(self.spec, [])
-        (kind,) = profiles.instance_types(loaded, Machine(0, 2))
+        (kind,) = of(loaded).machine_types(Machine(0, 2))
         kept = profiles.kept_of(profiles.target_of(loaded, kind), MEASURED, "profile-1", "2026-11-20T12:00:00Z")
         profiles.keep(self.home, kept)
 

@@ -134,15 +134,15 @@ def progress(total: int) -> Iterator[Any]:
         yield lambda: progress.advance(task)
 
 
-def sweep_before(spec: Any, lease: Any, home: Home) -> None:
-    """What this user's dead runs have left behind is ended before anything new is rented."""
-    if lease is None:
+def sweep_before(cluster: Any, owner: str, home: Home) -> None:
+    """End what this owner's dead runs have left behind, before anything new is rented."""
+    if not cluster.rented:
         return
     import asyncio
 
     from seerd.commands.sweep import at_start
 
-    for line in asyncio.run(at_start(home, spec.cluster.more.get("region"), lease.owner)):
+    for line in asyncio.run(at_start(home, cluster.region, owner)):
         print(line, file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +23,8 @@ import msgspec
 from seerd import ami
 from seerd.commands.imaging import Built, Plan, Tell
 from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
-from seerd.runs.wiring import BOOT_S, FREE_BYTES
+from seerd.runs.clusters import settings_of
+from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import imaging, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.instances import NAME, OWNER, RUN
@@ -84,7 +85,7 @@ async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Bui
 
 
 async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
-    async with Cloud(planned.spec.cluster.more.get("region")) as cloud:
+    async with Cloud(planned.cluster.region) as cloud:
         gpus = await _looked_up(cloud, planned)
         bench = Workbench()
         provider = Ec2Provider(_settings(planned, gpus, folder / "keys"), bench)
@@ -109,26 +110,21 @@ async def _looked_up(cloud: Cloud, planned: Plan) -> int:
 
 
 def _settings(planned: Plan, gpus: int, keys: Path) -> Ec2Settings:
-    more = planned.spec.cluster.more
-    return Ec2Settings(
+    settings = settings_of(
+        planned.cluster,
         run=planned.run,
         name=planned.spec.name,
         owner=planned.owner,
-        region=more.get("region"),
-        instance_types=(planned.instance_type,),
         gpus=gpus,
+        keys=keys,
+        hard_end=wall() + HARD_END_S,
+    )
+    return replace(
+        settings,
+        instance_types=(planned.instance_type,),
         market="on-demand",
         image=planned.base,
-        subnets=more.get("subnets", ()),
-        security_groups=more.get("security_groups", ()),
         key=None,
-        address=more.get("address", "private"),
-        volume_gb=more.get("volume_gb"),
-        tags=more.get("tags", {}),
-        max_usd_per_h=None,
-        hard_end=wall() + HARD_END_S,
-        boot_s=BOOT_S,
-        keys=keys,
         root=True,
     )
 
@@ -209,7 +205,7 @@ class _Build:
 
     async def _data(self) -> None:
         """By URLs that the instance is given, with the agent's own downloads: it has no credentials."""
-        data, region = self.planned.spec.train.data, self.planned.spec.cluster.more.get("region")
+        data, region = self.planned.spec.train.data, self.planned.cluster.region
         store = S3Store(data[0].source, self.planned.run, wall() + HARD_END_S, region)
         try:
             items = [item for one in data for item in await store.downloads(one.source, one.to)]
@@ -266,7 +262,7 @@ class _Build:
             self.instance,
             planned.name,
             f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
-            {**planned.spec.cluster.more.get("tags", {}), **tags},
+            {**planned.cluster.tags, **tags},
         )
         # What a call under way makes must be known before anything is undone.
         call = asyncio.create_task(imaging.create(self.cloud, wanted))

@@ -16,10 +16,10 @@ from typing import Any
 
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
-from seerd.planning import quotes
-from seerd.planning.facts import types_of
+from seerd.planning.machine import this_machine
+from seerd.runs.clusters import Ec2
 from seerd.shell.home import Home
-from seerd.spec.spec import Spec
+from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration, format_gpu_time, format_money
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
@@ -45,6 +45,7 @@ class Plan:
     """
 
     spec: Spec
+    cluster: Ec2Cluster
     run: str
     name: str
     base: str
@@ -84,12 +85,12 @@ class Built:
 
 def plan(spec: Spec, asked: Asked, home: Home) -> Plan:
     """What will be built. Raises `UsageError`."""
-    more = spec.cluster.more
-    if spec.cluster.provider != "ec2":
+    cluster = spec.cluster
+    if not isinstance(cluster, Ec2Cluster):
         raise UsageError(
-            f'images are for rented instances, and the spec says provider = "{spec.cluster.provider}"; to rent: provider = "ec2" in [cluster]'
+            f'images are for rented instances, and the spec says provider = "{cluster.provider}"; to rent: provider = "ec2" in [cluster]'
         )
-    base = asked.base or more.get("image")
+    base = asked.base or cluster.image
     if not base:
         raise UsageError(
             "which image is this one made from? Give --base, for example a plain Ubuntu:\n"
@@ -101,22 +102,22 @@ def plan(spec: Spec, asked: Asked, home: Home) -> Plan:
     name = asked.name or f"seerd-{spec.name}-{now}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ as the name of an image")
-    lease = quotes.ask(spec, home)
-    assert lease is not None
-    kind = asked.instance_type or types_of(spec)[0]
+    offer = Ec2(cluster).quote(this_machine(), home)
+    kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     known = INSTANCE_TYPES.get(kind)
     return Plan(
         spec=spec,
+        cluster=cluster,
         run=run,
         name=name,
         base=base,
         instance_type=kind,
-        owner=lease.owner,
+        owner=offer.owner,
         data=asked.data,
         usd_per_h=None if known is None else known.usd_per_h,
-        spec_gpus=lease.offer.gpus,
-        spec_usd_per_h=lease.offer.usd_per_h,
+        spec_gpus=offer.facts.gpus_per_instance,
+        spec_usd_per_h=offer.usd_per_h,
         log=home.path / "images" / f"{run}.log",
     )
 

@@ -15,12 +15,13 @@ import msgspec
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
-from seerd.planning.facts import Machine, local_slots
+from seerd.planner.model import ClusterFacts
 from seerd.planning.measured import measured
-from seerd.planning.profiles import Target, instance_types, keep, kept_of, target_of
+from seerd.planning.plans import Place
+from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.spec.spec import Spec
+from seerd.spec.spec import LocalCluster, Spec
 from seerd.units import format_duration
 from seerd.view.plain import ENDINGS, printable
 from seerd.view.run_json import status_of
@@ -33,19 +34,19 @@ LONGEST_NAME = 64
 Json = dict[str, Any]
 
 
-def profiling_spec(spec: Spec, machine: Machine, *, budget_given: bool) -> Spec:
+def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
     """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot use up, unless one was given."""
     limits = spec.limits
-    if not budget_given and spec.cluster.provider == "local":
-        gpus = local_slots(spec.cluster.gpus, machine).gpus
-        limits = replace(limits, budget_gpu_s=(limits.deadline_s or 0.0) * gpus)
+    if not budget_given and isinstance(spec.cluster, LocalCluster):
+        budget_gpu_s = (limits.deadline_s or 0.0) * cluster.gpus_per_instance
+        limits = replace(limits, budget_gpu_s=budget_gpu_s)
     name = spec.name[: LONGEST_NAME - len(SUFFIX)] + SUFFIX
     return replace(spec, name=name, policy=replace(spec.policy, name="profile"), limits=limits)
 
 
-def aim(folder: RunFolder, spec: Spec, machine: Machine) -> None:
+def aim(folder: RunFolder, spec: Spec, place: Place) -> None:
     """Write into the run's folder what it measures."""
-    folder.target.write_bytes(msgspec.json.encode(target_of(spec, instance_types(spec, machine)[0])))
+    folder.target.write_bytes(msgspec.json.encode(target_of(spec, place.machine_types[0])))
 
 
 def is_profile(folder: RunFolder) -> bool:

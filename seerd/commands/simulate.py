@@ -13,18 +13,20 @@ from pathlib import Path
 
 from seerd.commands.study import Study
 from seerd.errors import UsageError
-from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policy import POLICIES
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space
-from seerd.planning.facts import Machine, budget_of, cluster_of, local_slots
+from seerd.planning.facts import Machine, budget_of, most_gpus
 from seerd.planning.profiles import load_profile
+from seerd.runs import clusters
+from seerd.runs.clusters import Ec2
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec.spec import Spec, SpecLimits
+from seerd.spec.spec import Ec2Cluster, Spec, SpecLimits
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
@@ -79,16 +81,12 @@ def duration(option: str, text: str) -> float:
 
 
 def _cluster(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> tuple[ClusterFacts, Profile]:
-    rented = spec is None or spec.cluster.provider == "ec2"
-    profile = (load_profile(home, spec, machine) if spec else None) or assumed(rented=rented)
+    kind = clusters.of(spec) if spec else Ec2(Ec2Cluster())
+    known = load_profile(home, spec, kind.machine_types(machine)) if spec else None
+    profile = known or assumed(rented=kind.cluster.rented)
     if asked.ideal:
         return ClusterFacts("held", 8, instant=True), profile
-    if spec is None:
-        kind = INSTANCE_TYPES[DEFAULT_TYPE]
-        price = kind.usd_per_gpu_h
-        return ClusterFacts("rented", kind.gpus, usd_per_gpu_h=price, terminate_s=RENTED_TERMINATE_S), profile
-    slots = local_slots(spec.cluster.gpus, machine) if spec.cluster.provider == "local" else None
-    return cluster_of(spec, slots), profile
+    return kind.offer(machine).facts, profile
 
 
 def _cluster_text(cluster: ClusterFacts) -> str:
@@ -129,9 +127,7 @@ def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Lim
         given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))
     deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
     budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
-    there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
-    bounds = [n for n in (asked.max_gpus or given.max_gpus, there) if n is not None]
-    most = min(bounds) if bounds else None
+    most = most_gpus(asked.max_gpus or given.max_gpus, cluster)
     return tuple(Limits(deadline_s, budget, most, given.cost_usd) for deadline_s in deadlines for budget in budgets)
 
 

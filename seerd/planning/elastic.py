@@ -19,6 +19,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes
+from seerd.planning.facts import most_gpus
 from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -62,9 +63,7 @@ def _task(spec: Spec, cluster: ClusterFacts, profile: Profile) -> _Task:
         WorkStage(trials, until - before, p_max=p_max)
         for (trials, until), before in zip(sha_rungs(spec.policy), untils, strict=False)
     )
-    most = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
-    bounds = [n for n in (spec.limits.max_gpus, most) if n is not None]
-    return _Task(spec.policy, stages, cluster, profile, min(bounds) if bounds else None)
+    return _Task(spec.policy, stages, cluster, profile, most_gpus(spec.limits.max_gpus, cluster))
 
 
 def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:

@@ -6,10 +6,7 @@ import os
 import shutil
 import subprocess
 
-from seerd.planning.facts import Lease, Machine, local_slots
-from seerd.planning.plans import Place
-from seerd.shell.home import Home
-from seerd.spec.spec import Spec
+from seerd.planning.facts import Machine
 
 
 def this_machine() -> Machine:
@@ -27,12 +24,3 @@ def _cuda_devices() -> list[str]:
     # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
     lines = (line for line in listed.stdout.splitlines() if line.startswith("GPU "))
     return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
-
-
-def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: Lease | None = None) -> Place:
-    """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes; `lease`: what would be rented."""
-    machine = this_machine()
-    here = spec.cluster.provider == "local" and not unbounded
-    return Place(
-        home.path, machine, local_slots(spec.cluster.gpus, machine) if here else None, lease.offer if lease else None
-    )

@@ -22,7 +22,6 @@ from seerd.errors import UsageError
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import Scaling
-from seerd.planning.facts import Machine, local_slots
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
@@ -102,16 +101,6 @@ def target_of(spec: Spec, instance_type: str) -> Target:
         provider=provider,
         instance_type=instance_type,
     )
-
-
-def instance_types(spec: Spec, machine: Machine) -> tuple[str, ...]:
-    """The kinds of machine that the spec runs on, the preferred one first."""
-    if spec.cluster.provider == "local":
-        if machine.cuda_devices:
-            return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
-        slots = local_slots(spec.cluster.gpus, machine)
-        return (f"{slots.gpus} slots on {machine.cores} CPU cores",)
-    return tuple(spec.cluster.more.get("instance_type") or (spec.cluster.provider,))
 
 
 def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> Kept:
@@ -222,9 +211,9 @@ def keep(home: Path, kept: Kept) -> Path:
     return path
 
 
-def load_profile(home: Path, spec: Spec, machine: Machine) -> Profile | None:
-    """What was measured of this script on the machines that the spec asks for; None if nothing was."""
-    for instance_type in instance_types(spec, machine):
+def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile | None:
+    """Find what was measured of this script on the first of these machines; None if nothing was."""
+    for instance_type in machine_types:
         path = path_of(home, target_of(spec, instance_type).key)
         with contextlib.suppress(
             OSError, ValueError, ArithmeticError, RecursionError

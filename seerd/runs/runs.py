@@ -14,9 +14,9 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Lease
+from seerd.planning.facts import Offer
 from seerd.planning.planned import Planned
-from seerd.runs import wiring
+from seerd.runs import clusters, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.clock import wall
@@ -35,25 +35,29 @@ class Ended:
     leftovers: list[str] | None = None
 
 
-def create(
-    spec: Spec, planned: Planned, home: Home, origin: float, lease: Lease | None = None
-) -> tuple[RunFolder, State]:
-    """A new run's folder, ready to begin; none is left where that cannot be. `worlds.check_runnable` says before whether it can be."""
+def create(spec: Spec, planned: Planned, home: Home, origin: float, offer: Offer) -> tuple[RunFolder, State]:
+    """Make a new run's folder, ready to begin; none is left where that cannot be.
+
+    origin  when the run began, wall clock, seconds since 1970
+    offer   what its cluster said; `clusters.quoted` has checked that the spec can be run
+    """
     folder = home.new(spec.name)
     try:
-        return folder, _fill(folder, spec, planned, origin, lease)
+        return folder, _fill(folder, spec, planned, origin, offer)
     except (OSError, JournalError):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease: Lease | None) -> State:
+def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, offer: Offer) -> State:
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
-    wiring.save(wiring.setup_of(spec, folder, planned.outline.allocations, lease, until), folder)
+    where = clusters.of(spec).where(spec, folder, offer, until)
+    allocations = planned.outline.allocations
+    wiring.save(wiring.setup_of(spec, folder, allocations, offer, until, **where), folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return state
@@ -98,7 +102,8 @@ def _ended(daemon: Daemon) -> Ended:
 
 
 def _world(folder: RunFolder, state: State) -> World:
-    return wiring.world_of(wiring.load(folder), folder, state.facts)
+    setup = wiring.load(folder)
+    return wiring.world_of(setup, clusters.site_of(setup, folder), folder, state.facts)
 
 
 def lacks_its_model(state: State) -> bool:

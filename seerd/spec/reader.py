@@ -17,6 +17,25 @@ from seerd.errors import Problem, SpecError
 from seerd.planner.space import Parameter, Space
 from seerd.spec import values as v
 
+CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
+    "local": {"gpus": v.whole(1)},
+    "hosts": {"hosts": v.list_of(v.host)},
+    "ec2": {
+        "region": v.text,
+        "instance_type": lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]),
+        "market": v.one_of("on-demand", "spot"),
+        "image": v.text,
+        "subnets": v.list_of(v.text),
+        "security_groups": v.list_of(v.text),
+        "key": v.text,
+        "address": v.one_of("private", "public"),
+        "volume_gb": v.whole(1),
+        "tags": v.tags,
+        "price": v.money,
+    },
+}
+"""The keys of `[cluster]` that only one provider takes."""
+
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name},
     "metric": {"name": v.text, "mode": v.one_of("max", "min")},
@@ -43,28 +62,9 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "max_reports": v.whole(1),
     },
     "limits": {"deadline": v.duration, "budget": v.gpu_time, "cost": v.money, "max_gpus": v.whole(1)},
-    "cluster": {"provider": v.one_of("local", "hosts", "ec2"), "store": v.text},
+    "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
 }
 """Every key of every table but `[space]`, and how its value is read."""
-
-CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
-    "local": {"gpus": v.whole(1)},
-    "hosts": {"hosts": v.list_of(v.host)},
-    "ec2": {
-        "region": v.text,
-        "instance_type": lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]),
-        "market": v.one_of("on-demand", "spot"),
-        "image": v.text,
-        "subnets": v.list_of(v.text),
-        "security_groups": v.list_of(v.text),
-        "key": v.text,
-        "address": v.one_of("private", "public"),
-        "volume_gb": v.whole(1),
-        "tags": v.tags,
-        "price": v.money,
-    },
-}
-"""The keys of `[cluster]` that only one provider takes."""
 
 LONGEST = 4 << 20
 """Bytes of a spec: what takes longer to read than a person would wait is none."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from seerd.errors import SpecError, UsageError
+from seerd.planner.clouds import DEFAULT_TYPE
 from seerd.planner.model import Mode, PolicyParams
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
@@ -55,13 +56,71 @@ class SpecLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where to run. `gpus` None: what the machine has; `store` None: inside the run's folder; `more`: keys of other providers."""
+class LocalCluster:
+    """This machine.
 
-    provider: str
-    gpus: int | None
-    store: str | None
-    more: dict[str, Any]
+    gpus   CUDA devices, or CPU slots, that trials get; None: what the machine has
+    store  a directory; None: inside the run's folder
+    """
+
+    provider: ClassVar = "local"
+    rented: ClassVar = False
+    gpus: int | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostsCluster:
+    """Machines that people have, over SSH.
+
+    store  a directory that all of them reach, or s3://bucket/prefix
+    """
+
+    provider: ClassVar = "hosts"
+    rented: ClassVar = False
+    hosts: tuple[v.Host, ...] = ()
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Cluster:
+    """Instances of EC2, paid whole from running until terminated.
+
+    region           None: that of the credentials
+    instance_type    in order of preference; none named: `types` has the usual one
+    image            `ami-...` or `ssm:/path`; empty: none named
+    subnets          none: those of the default network
+    security_groups  none: that of the default network
+    key              an EC2 key pair for people; None: none
+    volume_gb        GB of the root disk; None: as the image has it
+    price            USD for an hour of an instance; None: what AWS says
+    store            s3://bucket/prefix
+    """
+
+    provider: ClassVar = "ec2"
+    rented: ClassVar = True
+    region: str | None = None
+    instance_type: tuple[str, ...] = ()
+    market: Literal["on-demand", "spot"] = "on-demand"
+    image: str = ""
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    key: str | None = None
+    address: Literal["private", "public"] = "private"
+    volume_gb: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    price: float | None = None
+    store: str | None = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Name the instance types that may be rented, in order of preference; never none."""
+        return self.instance_type or (DEFAULT_TYPE,)
+
+
+Cluster = LocalCluster | HostsCluster | Ec2Cluster
+CLUSTERS: dict[str, type[Cluster]] = {kind.provider: kind for kind in (LocalCluster, HostsCluster, Ec2Cluster)}
+"""What `cluster.provider` may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +153,7 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
 
 def require_limits(spec: Spec, minimize: str | None = None) -> None:
     """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is minimised need not be limited."""
-    limits, rented = spec.limits, spec.cluster.provider == "ec2"
+    limits, rented = spec.limits, spec.cluster.rented
     missing = []
     if limits.deadline_s is None and minimize != "time":
         missing.append("a deadline: --deadline 30m")
@@ -110,20 +169,16 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
     get = values.get
     folder = path.parent
     policy = _policy(get, reader)
-    cluster_keys = {key for keys in CLUSTER_KEYS.values() for key in keys} - {"gpus"}
+    kind = CLUSTERS[get("cluster.provider", "local")]
+    own: Any = {key: get(f"cluster.{key}") for key in CLUSTER_KEYS[kind.provider] if f"cluster.{key}" in values}
     return Spec(
         name=get("name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")),
         metric=Metric(get("metric.name", ""), get("metric.mode", "max")),
-        train=_train(get, folder, reader),
+        train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,
         limits=SpecLimits(get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")),
-        cluster=Cluster(
-            get("cluster.provider", "local"),
-            get("cluster.gpus"),
-            _store(get("cluster.store"), folder, reader),
-            {key: get(f"cluster.{key}") for key in sorted(cluster_keys) if f"cluster.{key}" in values},
-        ),
+        cluster=kind(store=_store(get("cluster.store"), folder, reader), **own),
         folder=folder,
         text=text,
     )
@@ -154,7 +209,7 @@ def _policy(get: Get, reader: Reader) -> PolicyParams:
     )
 
 
-def _train(get: Get, folder: Path, reader: Reader) -> Train:
+def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
     source = _path(folder, get("train.source", "."), "train.source", reader)
     script = get("train.script", "")
     launcher = get("train.launcher", "torchrun")
@@ -163,7 +218,7 @@ def _train(get: Get, folder: Path, reader: Reader) -> Train:
     elif script and launcher != "command":
         script = _script(script, folder, source, reader)
     elif script and not get("train.setup") and not get("train.data"):  # which may bring it
-        _look_for(script, source, get, reader)
+        _look_for(script, source, get, reader, here=here)
     return Train(
         script=script,
         source=source,
@@ -191,10 +246,10 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
     return script
 
 
-def _look_for(script: str, source: Path, get: Get, reader: Reader) -> None:
+def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool) -> None:
     search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
     try:
-        reason = program.why_not(script, source, search, here=get("cluster.provider", "local") == "local")
+        reason = program.why_not(script, source, search, here=here)
     except (OSError, RuntimeError, ValueError) as error:
         reason = _no_path(error)
     if reason:

@@ -17,7 +17,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.errors import ProviderError, StoreError, UsageError
-from seerd.planning.facts import Machine
 from seerd.planning.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
 from seerd.shell.aws import prices
 from seerd.shell.ssh.pushing import _checked
@@ -116,10 +115,10 @@ def profile(key: str = "k") -> Kept:
 def test_a_profile_that_cannot_be_is_none(tmp_path, data):
     (tmp_path / "train.py").write_text("")
     (tmp_path / "spec.toml").write_text('metric = {name="a", mode="max"}\n[train]\nscript="train.py"\n[space]\nx=[1]\n')
-    spec, machine = load_spec(tmp_path / "spec.toml"), Machine(0, 2)
-    key = target_of(spec, "2 slots on 2 CPU cores").key
+    spec, types = load_spec(tmp_path / "spec.toml"), ("2 slots on 2 CPU cores",)
+    key = target_of(spec, types[0]).key
     whole = keep(tmp_path, profile(key)).read_bytes()
-    assert load_profile(tmp_path, spec, machine) is not None
+    assert load_profile(tmp_path, spec, types) is not None
     told = json.loads(whole)
     told[data.draw(st.sampled_from(sorted(told)))] = data.draw(
         VALUES | st.fixed_dictionaries({"p50": NUMBERS, "p95": NUMBERS, "samples": NUMBERS})
@@ -127,7 +126,7 @@ def test_a_profile_that_cannot_be_is_none(tmp_path, data):
     path_of(tmp_path, key).write_bytes(
         data.draw(junk(whole) | st.just(json.dumps(told).encode()) | st.just(b"[" * 99_999))
     )
-    found = load_profile(tmp_path, spec, machine)
+    found = load_profile(tmp_path, spec, types)
     if found is not None:
         assert 0 < found.job.report.p50_s < 1e9
         assert found.job.scaling.speed(8) > 0

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from seerd.commands.doctor import ec2, here, machines
-from seerd.commands.doctor.case import Case, peak_of, runnable
+from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
+from seerd.planning.machine import this_machine
 from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home
 from seerd.spec.reader import Override
-from seerd.spec.spec import Spec, load_spec
+from seerd.spec.spec import Ec2Cluster, HostsCluster, LocalCluster, Spec, load_spec
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "missing", "policy_of"]
 
@@ -32,7 +33,7 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
             *findings,
             Finding("spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False),
         ]
-    return [*findings, runnable(spec), *asyncio.run(_of_provider(Case(spec, home)))]
+    return [*findings, runnable(spec), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
@@ -40,9 +41,11 @@ def policy_of(spec: Spec) -> dict[str, Any]:
     return policy(asyncio.run(ec2.needs_of(spec)))
 
 
-async def _of_provider(case: Case) -> list[Finding]:
-    if case.spec.cluster.provider == "local":
-        return [peak_of(case)[1], *here.local(case)]
-    if case.spec.cluster.provider == "hosts":
-        return [peak_of(case)[1], *await machines.hosts(case)]
-    return await ec2.examine(case)
+async def _of_cluster(case: Case) -> list[Finding]:
+    match case.spec.cluster:
+        case LocalCluster() as cluster:
+            return [peak_of(case)[1], *here.local(case.spec.train, cluster, case.machine)]
+        case HostsCluster() as cluster:
+            return [peak_of(case)[1], *await machines.hosts(case.spec.train, cluster)]
+        case Ec2Cluster() as cluster:
+            return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))

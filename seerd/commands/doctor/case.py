@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from seerd.commands.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.planner.stages import instances_for
-from seerd.planning import machine, plans
-from seerd.planning.facts import Offer
-from seerd.runs import wiring
+from seerd.planning import plans
+from seerd.planning.facts import Machine, Offer
+from seerd.runs import clusters
 from seerd.shell.home import Home
-from seerd.spec.spec import Spec, require_limits
+from seerd.spec.spec import Ec2Cluster, Spec, require_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +27,30 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is examined: a spec that could be read, and the folder of all runs."""
+    """What is examined: a spec that could be read, the folder of all runs, this machine."""
 
     spec: Spec
     home: Home
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Case(Case):
+    """What is examined in AWS: the spec's `cluster` as well, known to be one of EC2."""
+
+    cluster: Ec2Cluster
 
 
 def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Finding]:
     """What the plan wants, and the line about it. `offer`: what the cloud offers, if it was asked."""
-    spec, home = case.spec, case.home
+    spec, kind = case.spec, clusters.of(case.spec)
     try:
         require_limits(spec)
     except UsageError as error:
         return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
-        place = machine.place_of(spec, home)
-        place = plans.Place(place.home, place.machine, place.slots, offer or place.offer)
+        offer = offer or kind.offer(case.machine)
+        place = plans.Place(case.home.path, kind.machine_types(case.machine), offer)
         made = plans.of_spec(spec, place)
     except LimitsError as error:
         return None, Finding("plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False)
@@ -59,7 +67,7 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
 def runnable(spec: Spec) -> Finding:
     """The line about what the spec says."""
     try:
-        wiring.check_runnable(spec)
+        clusters.of(spec).check(spec)
     except SeerdError as error:
         return Finding("spec", "problem", str(error), cloud=False)
     return Finding("spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False)

@@ -10,7 +10,7 @@ import time
 
 from seerd.commands.doctor import network, permissions, renting, store
 from seerd.commands.doctor.asking import Notes
-from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.case import Ec2Case
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
@@ -18,7 +18,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
 from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
-from seerd.spec.spec import Spec
+from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
@@ -26,10 +26,10 @@ CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
 _NOBODY = frozenset({Kind.CREDENTIALS, Kind.UNCLEAR, Kind.THROTTLED})
 
 
-async def examine(case: Case) -> list[Finding]:
+async def examine(case: Ec2Case) -> list[Finding]:
     """All lines about AWS."""
     notes = Notes()
-    async with Cloud(case.spec.cluster.more.get("region")) as cloud:
+    async with Cloud(case.cluster.region) as cloud:
         try:
             region = cloud.region
             lifetime = await cloud.lifetime()
@@ -64,8 +64,8 @@ def clock(ahead_s: float | None) -> list[Finding]:
 
 async def needs_of(spec: Spec) -> Needs:
     """What the policy for this spec permits."""
-    more = spec.cluster.more
-    async with Cloud(more.get("region")) as cloud:
+    cluster = spec.cluster if isinstance(spec.cluster, Ec2Cluster) else Ec2Cluster()
+    async with Cloud(cluster.region) as cloud:
         try:
             region = cloud.region
         except AwsError:
@@ -77,11 +77,11 @@ async def needs_of(spec: Spec) -> Needs:
     return Needs(
         region=region,
         account=(who.account if who else "") or "*",
-        image=more.get("image", "*"),
-        subnets=tuple(more.get("subnets", ())),
-        groups=tuple(more.get("security_groups", ())),
-        key=more.get("key"),
-        spot=more.get("market") == "spot",
+        image=cluster.image or "*",
+        subnets=cluster.subnets,
+        groups=cluster.security_groups,
+        key=cluster.key,
+        spot=cluster.market == "spot",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
     )
@@ -91,7 +91,7 @@ def _rest() -> Finding:
     return Finding("AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials")
 
 
-def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Case) -> None:
+def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case) -> None:
     """Whose the credentials are, and whether they outlast a run that begins now."""
     found = f"{who.arn} (from {source})"
     if ends_at is None:
@@ -108,7 +108,7 @@ def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, c
         notes.ok("credentials", ends)
 
 
-async def _rented(cloud: Cloud, case: Case, owner: str) -> list[Finding]:
+async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
     notes = Notes()
     offer = await renting.look(notes, cloud, case)
     ground = await network.look(notes, cloud, case, offer)
@@ -116,6 +116,6 @@ async def _rented(cloud: Cloud, case: Case, owner: str) -> list[Finding]:
     return notes.lines
 
 
-async def _stored(case: Case, region: str) -> list[Finding]:
+async def _stored(case: Ec2Case, region: str) -> list[Finding]:
     kept = case.spec.cluster.store or ""
     return await store.findings(kept, case.spec.train.data, region) if kept.startswith("s3://") else []

@@ -12,10 +12,10 @@ import subprocess
 import sys
 from importlib import metadata
 
-from seerd.commands.doctor.case import Case
 from seerd.commands.doctor.finding import Finding, Level
-from seerd.planning.machine import this_machine
+from seerd.planning.facts import Machine
 from seerd.shell.home import Home
+from seerd.spec.spec import LocalCluster, Train
 
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
 """Room for journals and best models: a warning, and a problem."""
@@ -47,20 +47,19 @@ def disk(home: Home) -> Finding:
     return Finding("home", "ok", found, cloud=False)
 
 
-def local(case: Case) -> list[Finding]:
+def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding]:
     """What trials get of this machine."""
-    machine = this_machine()
-    wanted = case.spec.cluster.gpus
+    wanted = cluster.gpus
     if machine.cuda_devices:
         level: Level = "problem" if wanted is not None and wanted > machine.cuda_devices else "ok"
         name = f" ({machine.device})" if machine.device else ""
         devices = Finding("GPUs", level, f"{machine.cuda_devices} CUDA devices{name}", cloud=False)
     else:
         found = f"no CUDA device: trials run on {wanted or machine.cores} CPU slots of {machine.cores} cores"
-        devices = Finding("GPUs", "ok" if case.spec.train.launcher == "command" else "warning", found, cloud=False)
-    if case.spec.train.launcher == "command":
+        devices = Finding("GPUs", "ok" if train.launcher == "command" else "warning", found, cloud=False)
+    if train.launcher == "command":
         return [devices]
-    return [devices, _torch(case.spec.train.python or sys.executable, machine.cuda_devices)]
+    return [devices, _torch(train.python or sys.executable, machine.cuda_devices)]
 
 
 def _torch(python: str, devices: int) -> Finding:

@@ -15,11 +15,12 @@ from typing import Any
 import asyncssh
 
 from seerd.commands.doctor import store
-from seerd.commands.doctor.case import Case
 from seerd.commands.doctor.finding import Finding, Level
+from seerd.runs.clusters import hosts_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import Host
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
+from seerd.spec.spec import HostsCluster, Train
 
 AT_ONCE = 16
 ASKING_S = 90.0
@@ -51,11 +52,10 @@ class _Wanted:
     store: str
 
 
-async def hosts(case: Case) -> list[Finding]:
+async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     """A line for each host, and the store's."""
-    kept = case.spec.cluster.store or ""
+    kept = cluster.store or ""
     in_s3 = kept.startswith("s3://")
-    train = case.spec.train
     wanted = _Wanted("" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept)
     few = asyncio.Semaphore(AT_ONCE)
 
@@ -63,9 +63,8 @@ async def hosts(case: Case) -> list[Finding]:
         async with few:
             return await _look(host, wanted)
 
-    listed = [Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in case.spec.cluster.more.get("hosts", ())]
-    found = list(await asyncio.gather(*map(look, listed)))
-    return found + (await store.findings(kept, case.spec.train.data, None) if in_s3 else [])
+    found = list(await asyncio.gather(*map(look, hosts_of(cluster))))
+    return found + (await store.findings(kept, train.data, None) if in_s3 else [])
 
 
 async def _look(host: Host, wanted: _Wanted) -> Finding:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seerd.commands.doctor.asking import Notes
-from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.case import Ec2Case
 from seerd.commands.doctor.finding import Finding
 from seerd.commands.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
@@ -35,20 +35,20 @@ class Ground:
     key: str | None
 
 
-async def look(notes: Notes, cloud: Cloud, case: Case, rented: Rented) -> Ground:
+async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
     """The lines about all that."""
-    more = case.spec.cluster.more
-    named = more.get("subnets", ())
-    places = await notes.ask("subnets", "ec2:DescribeSubnets", subnets.resolve(cloud, named)) or []
+    cluster = case.cluster
+    asked = subnets.resolve(cloud, cluster.subnets)
+    places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
         _subnets(notes, places, rented)
         await _offered(notes, cloud, places, rented)
     groups = await _groups(notes, cloud, case, places)
     if groups:
-        notes.lines.append(access(groups, more.get("address", "private"), _our_address))
+        notes.lines.append(access(groups, cluster.address, _our_address))
     if groups and rented.types and rented.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.largest))
-    return Ground(tuple(places), tuple(groups), await _key(notes, cloud, more.get("key")))
+    return Ground(tuple(places), tuple(groups), await _key(notes, cloud, cluster.key))
 
 
 def _subnets(notes: Notes, places: Sequence[Subnet], rented: Rented) -> None:
@@ -84,8 +84,8 @@ async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented:
         notes.ok("zones", told)
 
 
-async def _groups(notes: Notes, cloud: Cloud, case: Case, places: Sequence[Subnet]) -> list[Group]:
-    named = case.spec.cluster.more.get("security_groups", ())
+async def _groups(notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]) -> list[Group]:
+    named = case.cluster.security_groups
     vpc = places[0].vpc if places else ""
     if not named and not vpc:
         return []

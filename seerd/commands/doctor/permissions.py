@@ -6,13 +6,14 @@ The one rule: a permission that a run cannot do without is a problem, named as I
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seerd.commands.doctor.asking import Notes
-from seerd.commands.doctor.case import Case
+from seerd.commands.doctor.case import Ec2Case
 from seerd.commands.doctor.network import Ground
-from seerd.commands.doctor.renting import Rented, market_of
+from seerd.commands.doctor.renting import Rented
+from seerd.runs.clusters import settings_of
 from seerd.shell.aws import instances, sweeping
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
@@ -34,7 +35,7 @@ class Target:
     ground: Ground
 
 
-async def look(notes: Notes, cloud: Cloud, case: Case, target: Target) -> None:
+async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
     """The lines about all that."""
     wrong = len(notes.lines)
     left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
@@ -59,7 +60,7 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
     return []
 
 
-async def _launch(notes: Notes, cloud: Cloud, case: Case, target: Target) -> None:
+async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
     """Ask for one instance without having it, in one place after the other until one is offered there."""
     places = [Candidate(kind.name, s.subnet, s.zone) for kind in target.rented.types for s in target.ground.subnets]
     image = target.rented.image
@@ -90,25 +91,21 @@ async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> 
         notes.refused("permissions", action, error, "warning" if action == "ec2:DeleteVolume" else "problem")
 
 
-def _settings(case: Case, target: Target) -> Ec2Settings:
-    more = case.spec.cluster.more
-    return Ec2Settings(
+def _settings(case: Ec2Case, target: Target) -> Ec2Settings:
+    settings = settings_of(
+        case.cluster,
         run=RUN_NAME,
         name=case.spec.name,
         owner=target.owner or "doctor",
-        region=more.get("region"),
-        instance_types=tuple(kind.name for kind in target.rented.types),
         gpus=target.rented.types[0].gpus,
-        market=market_of(case),
-        image=more["image"],
-        subnets=tuple(more.get("subnets", ())),
-        security_groups=tuple(group.group for group in target.ground.groups) if more.get("security_groups") else (),
-        key=target.ground.key,
-        address=more.get("address", "private"),
-        volume_gb=more.get("volume_gb"),
-        tags=more.get("tags", {}),
-        max_usd_per_h=more.get("price"),
-        hard_end=0.0,
-        boot_s=0.0,
         keys=Path(),
+        hard_end=0.0,
+    )
+    groups = tuple(group.group for group in target.ground.groups)
+    return replace(
+        settings,
+        instance_types=tuple(kind.name for kind in target.rented.types),
+        security_groups=groups if case.cluster.security_groups else (),
+        key=target.ground.key,
+        max_usd_per_h=case.cluster.price,
     )

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seerd.commands.doctor.asking import Notes
-from seerd.commands.doctor.case import Case, peak_of
+from seerd.commands.doctor.case import Ec2Case, peak_of
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.commands.doctor.store import POLICY
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
-from seerd.planning.facts import Offer, check_sizes, types_of
+from seerd.runs.clusters import offer_of, one_size
+from seerd.runs.quotes import price_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.aws import images, prices, quotas, types
+from seerd.shell.aws import images, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.images import Image
-from seerd.shell.aws.quotas import Market
 from seerd.shell.aws.rights import denied_action
 from seerd.shell.aws.types import InstanceType
 
@@ -37,11 +37,12 @@ class Rented:
     largest: int
 
 
-async def look(notes: Notes, cloud: Cloud, case: Case) -> Rented:
+async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
     """The lines about all that."""
     kinds = await _types(notes, cloud, case)
     price = await _price(notes, cloud, case)
-    offer = Offer(kinds[0].gpus, price, "AWS") if kinds and kinds[0].gpus and price else None
+    gpus = kinds[0].gpus if kinds else 0
+    offer = offer_of(case.cluster, gpus, price, "AWS") if gpus and price else None
     peak, plan = peak_of(case, offer)
     notes.lines.append(plan)
     instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
@@ -50,14 +51,9 @@ async def look(notes: Notes, cloud: Cloud, case: Case) -> Rented:
     return Rented(kinds, image, instances, largest)
 
 
-def market_of(case: Case) -> Market:
-    """As the spec has it."""
-    return "spot" if case.spec.cluster.more.get("market") == "spot" else "on-demand"
-
-
-async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, ...]:
+async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[InstanceType, ...]:
     """Those that exist; a wrong name does not hide the others."""
-    names = types_of(case.spec)
+    names = case.cluster.types
     found: list[InstanceType] = []
     for name in names:
         known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
@@ -66,7 +62,7 @@ async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, 
         return ()
     told = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
-        check_sizes({kind.name: kind.gpus for kind in found})
+        one_size({kind.name: kind.gpus for kind in found})
     except UsageError as error:
         notes.problem("types", str(error))
         return tuple(found)
@@ -78,16 +74,16 @@ async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, 
     return tuple(found)
 
 
-async def _price(notes: Notes, cloud: Cloud, case: Case) -> float | None:
+async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
     """USD for an hour of the most expensive type, with its source."""
-    given = case.spec.cluster.more.get("price")
+    given = case.cluster.price
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
-        return float(given)
+        return given
     found: list[float] = []
-    for name in types_of(case.spec):
+    for name in case.cluster.types:
         try:
-            price = await _asked(cloud, case, name)
+            price = await price_of(case.cluster, name, cloud, case.home.path / "prices")
         except AwsError as error:
             found += _brought_along(notes, case, name, error)
         else:
@@ -96,15 +92,9 @@ async def _price(notes: Notes, cloud: Cloud, case: Case) -> float | None:
     return max(found, default=None)
 
 
-async def _asked(cloud: Cloud, case: Case, name: str) -> prices.Price:
-    if market_of(case) == "spot":
-        return await prices.spot(cloud, name)
-    return await prices.on_demand(cloud, name, case.home.path / "prices")
-
-
-def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list[float]:
+def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
     """AWS says nothing: the table that seerd has."""
-    action = "ec2:DescribeSpotPriceHistory" if market_of(case) == "spot" else "pricing:GetProducts"
+    action = "ec2:DescribeSpotPriceHistory" if case.cluster.market == "spot" else "pricing:GetProducts"
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
@@ -115,10 +105,10 @@ def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list
     return [known.usd_per_h]
 
 
-async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int) -> None:
+async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType], peak: int) -> None:
     """All types together have to be enough: a run takes what it can get of each."""
-    asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
-    together = quotas.together(list(zip(kinds, asked, strict=True)), market_of(case), peak)
+    asked = [await quotas.check(cloud, kind, case.cluster.market, peak) for kind in kinds]
+    together = quotas.together(list(zip(kinds, asked, strict=True)), case.cluster.market, peak)
     some = together.enough is not False
     for quota in dict.fromkeys(asked):
         if quota.enough:
@@ -133,9 +123,9 @@ async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
             notes.warn("quota", quota.text)
 
 
-async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType]) -> Image | None:
-    named = case.spec.cluster.more.get("image")
-    if named is None:
+async def _image(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType]) -> Image | None:
+    named = case.cluster.image
+    if not named:
         return None
     action = "ssm:GetParameter" if named.startswith("ssm:") else "ec2:DescribeImages"
     try:
@@ -145,7 +135,7 @@ async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
         notes.refused("image", asked, error)
         return None
     root_gb = dict(image.disks).get(image.root, 0)
-    wanted_gb = case.spec.cluster.more.get("volume_gb")
+    wanted_gb = case.cluster.volume_gb
     wrong = [kind.name for kind in kinds if image.architecture and image.architecture not in kind.architectures]
     told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
     if wrong:

@@ -81,7 +81,8 @@ class LocalProvider:
         """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)
-        await self._end(instance)
+        if self._there(instance):
+            await self._end(instance)
         return Span()
 
     async def loss(self) -> Loss:

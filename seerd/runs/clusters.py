@@ -1,0 +1,381 @@
+"""What depends on the kind of a cluster: one class for each kind.
+
+The one rule: nobody else asks which kind it is. What takes time to import is imported by the
+methods that need it, since `seerd plan` asks no cloud and opens no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from seerd.errors import CloudError, UsageError
+from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S
+from seerd.planner.model import ClusterFacts
+from seerd.planner.stages import instances_for
+from seerd.planning.facts import Machine, Offer, Slots
+from seerd.planning.machine import this_machine
+from seerd.planning.planned import Planned
+from seerd.planning.plans import Place
+from seerd.shell.home import Home, RunFolder
+from seerd.spec.spec import Cluster, Ec2Cluster, HostsCluster, LocalCluster, Spec
+
+if TYPE_CHECKING:
+    from seerd.runs.wiring import Setup, Site
+    from seerd.shell.providers.ec2_request import Ec2Settings
+    from seerd.shell.providers.hosts import Host
+
+UNBOUNDED = 8
+"""GPUs of an instance where nothing says how many: those of the papers' machines."""
+THE_SPEC = "the spec says so"
+"""Where a price comes from that the person has given."""
+BOOT_S = 420.0
+"""An instance whose agent does not answer so long after it was asked for is given back."""
+
+C = TypeVar("C", bound=Cluster)
+
+
+@dataclass(frozen=True)
+class Kind(ABC, Generic[C]):
+    """A cluster as a spec asks for it, with all that depends on its kind.
+
+    Methods follow each other as a run's beginning does; only `site` is called when it is resumed.
+    """
+
+    cluster: C
+
+    @abstractmethod
+    def check(self, spec: Spec) -> None:
+        """Raise `UsageError` for what the spec may say but cannot be run here."""
+
+    @abstractmethod
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name the machines that trials run on as profiles do, the preferred one first.
+
+        machine  this one
+        """
+
+    @abstractmethod
+    def offer(self, machine: Machine | None) -> Offer:
+        """Say what there is, asking nobody. Raises `UsageError` for what cannot be.
+
+        machine  this one; None: one with as many GPUs as the plan likes
+        """
+
+    def quote(self, machine: Machine, home: Home) -> Offer:
+        """Say what there is after asking whoever has it. Raises `CloudError` if that is refused."""
+        return self.offer(machine)
+
+    def check_quota(self, planned: Planned) -> None:
+        """Raise `CloudError` if the plan's peak is more than the cloud allows."""
+
+    @abstractmethod
+    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+        """Say what a run's folder keeps of this, as keywords of `wiring.setup_of`."""
+
+    @staticmethod
+    @abstractmethod
+    def site(setup: Setup, folder: RunFolder) -> Site:
+        """Connect the daemon with the instances of a run, new or resumed."""
+
+
+class Local(Kind[LocalCluster]):
+    """CUDA devices if there are any, else CPU slots."""
+
+    def check(self, spec: Spec) -> None:
+        """Raise `UsageError`: data is already here, and so are checkpoints."""
+        if spec.train.data:
+            raise UsageError(
+                "train.data is for rented instances; on this machine, name the folder in the script or in train.args"
+            )
+        if (self.cluster.store or "").startswith("s3://"):
+            raise UsageError(f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}")
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name its devices, or how its cores are shared."""
+        if machine.cuda_devices:
+            return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
+        return (f"{self._gpus(machine)} slots on {machine.cores} CPU cores",)
+
+    def offer(self, machine: Machine | None) -> Offer:
+        """Offer as many GPUs as the spec says, or as the machine has."""
+        if machine is None:
+            return Offer(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
+        gpus = self._gpus(machine)
+        return Offer(
+            ClusterFacts(billing="held", gpus_per_instance=gpus, max_instances=1),
+            threads=max(1, machine.cores // gpus),
+            cuda=machine.cuda_devices > 0,
+        )
+
+    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+        """Keep the GPUs that were offered; trials run from the run's folder."""
+        slots = Slots(offer.facts.gpus_per_instance, offer.cuda, offer.threads)
+        source = str(folder.source.resolve())
+        return {"local": slots, "source": source, "python": sys.executable}
+
+    @staticmethod
+    def site(setup: Setup, folder: RunFolder) -> Site:
+        """Start agents in the run's folder."""
+        from seerd.core.rules import RULES
+        from seerd.runs.wiring import GRACE_S, Site
+        from seerd.shell.bundle import agent_for
+        from seerd.shell.providers.local import LocalProvider
+
+        assert setup.local is not None
+        provider = LocalProvider(
+            folder=folder.instances,
+            run=folder.run,
+            bundle=agent_for(folder.agent),
+            gpus=setup.local.gpus,
+            cuda=setup.local.cuda,
+            lease_s=RULES.lease_s,
+            grace_s=GRACE_S,
+        )
+        return Site(provider)
+
+    def _gpus(self, machine: Machine) -> int:
+        there, wanted = machine.cuda_devices, self.cluster.gpus
+        if there and (wanted or 0) > there:
+            raise UsageError(f"cluster.gpus = {wanted}, but this machine has {there} CUDA devices")
+        return wanted or there or machine.cores
+
+
+class Hosts(Kind[HostsCluster]):
+    """All hosts count as if they had the GPUs of the smallest."""
+
+    def check(self, spec: Spec) -> None:
+        """Raise `UsageError`: checkpoints have to be where all hosts reach them."""
+        if self.cluster.store is None:
+            raise UsageError(
+                "hosts need a place for checkpoints that all of them reach: "
+                'add store = "s3://bucket/prefix" to [cluster], or a directory that all '
+                "of them and this machine have mounted under the same path"
+            )
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Take all hosts for the same."""
+        return (self.cluster.provider,)
+
+    def offer(self, machine: Machine | None) -> Offer:
+        """Offer what the spec says of them."""
+        sizes = [host.gpus for host in self.cluster.hosts]
+        if not sizes:
+            raise UsageError(
+                'provider = "hosts" needs machines: hosts = [{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]'
+            )
+        return Offer(ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes)))
+
+    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+        """Keep the hosts; trials run from what is pushed there."""
+        return {"hosts": hosts_of(self.cluster)}
+
+    @staticmethod
+    def site(setup: Setup, folder: RunFolder) -> Site:
+        """Reach the hosts over SSH."""
+        from seerd.runs.wiring import remote_of, site_of
+        from seerd.shell.providers.hosts import HostsProvider
+
+        hosts = setup.hosts
+        gpus, cuda = min(host.gpus for host in hosts), all(host.cuda for host in hosts)
+        remote = remote_of(folder, gpus, cuda=cuda)
+        return site_of(setup, HostsProvider(hosts, remote), remote)
+
+
+class Ec2(Kind[Ec2Cluster]):
+    """All types have the same number of GPUs, and cost as much as the dearest."""
+
+    def check(self, spec: Spec) -> None:
+        """Raise `UsageError`: instances keep nothing, and nobody knows their image."""
+        if not (self.cluster.store or "").startswith("s3://"):
+            raise UsageError('instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]')
+        if not self.cluster.image:
+            raise UsageError(
+                'which image do the instances boot? Add to [cluster] image = "ami-...", '
+                "or a public one with driver and torch, for example\n"
+                '  image = "ssm:/aws/service/deeplearning/ami/x86_64/'
+                'oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id"\n'
+                "`seerd image build` makes one of your own that boots faster."
+            )
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name the instance types; where none is named, EC2."""
+        return self.cluster.instance_type or (self.cluster.provider,)
+
+    def offer(self, machine: Machine | None) -> Offer:
+        """Offer what seerd brought along, at the spec's price if it names one."""
+        return offer_of(self.cluster, *bundled(self.cluster))
+
+    def quote(self, machine: Machine, home: Home) -> Offer:
+        """Ask AWS for types, prices and who we are."""
+        from seerd.runs import quotes
+
+        return asyncio.run(quotes.ask(self.cluster, home.path / "prices"))
+
+    def check_quota(self, planned: Planned) -> None:
+        """Ask AWS how many instances the account may have."""
+        from seerd.runs import quotes
+
+        size = planned.cluster.gpus_per_instance
+        peak = max(instances_for(stage.groups, size) for stage in planned.outline.stages)
+        quota = asyncio.run(quotes.quota(self.cluster, peak))
+        if quota.enough is False:
+            some = (quota.instances or 0) * size
+            fits = f", or run with what it allows: --max-gpus {some}" if some else ""
+            raise CloudError(f"nothing was started: {quota.text}{fits}")
+
+    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+        """Keep what instances are asked for."""
+        settings = settings_of(
+            self.cluster,
+            run=folder.run,
+            name=spec.name,
+            owner=offer.owner,
+            gpus=offer.facts.gpus_per_instance,
+            keys=folder.path / "keys",
+            hard_end=until,
+        )
+        bid = offer.usd_per_h if self.cluster.market == "spot" else None
+        return {"ec2": replace(settings, max_usd_per_h=bid)}
+
+    @staticmethod
+    def site(setup: Setup, folder: RunFolder) -> Site:
+        """Rent instances, and reach them over SSH."""
+        from seerd.runs.wiring import remote_of, site_of
+        from seerd.shell.providers.ec2 import Ec2Provider
+
+        assert setup.ec2 is not None
+        settings = replace(setup.ec2, hard_end=setup.until)
+        spot = settings.market == "spot"
+        remote = remote_of(folder, settings.gpus, cuda=True, rented=True, spot=spot)
+        return site_of(setup, Ec2Provider(settings, remote), remote)
+
+
+KINDS: dict[str, type[Kind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
+"""By what `cluster.provider` says, and by the field of a run's `Setup` that is there."""
+
+
+def of(spec: Spec) -> Kind[Any]:
+    """Give the spec's cluster its behaviour."""
+    return KINDS[spec.cluster.provider](spec.cluster)
+
+
+def site_of(setup: Setup, folder: RunFolder) -> Site:
+    """Connect the daemon with the instances of a run, new or resumed."""
+    return KINDS[setup.kinds[0]].site(setup, folder)
+
+
+def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
+    """Find where a plan is made, without asking a cloud.
+
+    unbounded  as if this machine had as many GPUs as the plan likes
+    """
+    kind, machine = of(spec), this_machine()
+    offer = kind.offer(None if unbounded else machine)
+    return Place(home.path, kind.machine_types(machine), offer)
+
+
+def quoted(spec: Spec, home: Home) -> Place:
+    """Find where a run may begin, as its cloud says now.
+
+    Raises `UsageError` for what cannot be run, `CloudError` for what the cloud refuses.
+    """
+    kind, machine = of(spec), this_machine()
+    kind.check(spec)
+    return Place(home.path, kind.machine_types(machine), kind.quote(machine, home))
+
+
+def offer_of(
+    cluster: Ec2Cluster,
+    gpus: int,
+    usd_per_h: float,
+    source: str,
+    *,
+    threads: int = 0,
+    owner: str = "",
+) -> Offer:
+    """Say what instances of these types offer.
+
+    usd_per_h  USD for an hour of the dearest type, and its `source`, for people
+    threads    CPU threads for each GPU
+    owner      who rents them
+    """
+    facts = ClusterFacts(
+        billing="rented",
+        gpus_per_instance=gpus,
+        usd_per_gpu_h=usd_per_h / gpus,
+        terminate_s=RENTED_TERMINATE_S,
+    )
+    most = "at most" if len(cluster.types) > 1 or cluster.market == "spot" else "at"
+    note = f"{' or '.join(cluster.types)} {most} ${usd_per_h:.4g} an hour ({source})"
+    return Offer(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+
+
+def bundled(cluster: Ec2Cluster) -> tuple[int, float, str]:
+    """Say what is known without asking: GPUs, USD for an hour, where that comes from.
+
+    Raises `UsageError` for types that are not known, or that do not fit together.
+    """
+    for name in cluster.types:
+        if name not in INSTANCE_TYPES:
+            known = ", ".join(INSTANCE_TYPES)
+            raise UsageError(f"cluster.instance_type = {name!r} is not known; known are {known}")
+    kinds = {name: INSTANCE_TYPES[name] for name in cluster.types}
+    gpus = one_size({name: kind.gpus for name, kind in kinds.items()})
+    if cluster.price:
+        return gpus, cluster.price, THE_SPEC
+    source = f"on-demand prices of us-east-1 that seerd brought along, as of {PRICES_AS_OF}"
+    return gpus, max(kind.usd_per_h for kind in kinds.values()), source
+
+
+def one_size(gpus: Mapping[str, int]) -> int:
+    """Tell how many GPUs all types have. Raises `UsageError` if that is not the same number."""
+    if len(set(gpus.values())) > 1:
+        sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
+        raise UsageError(f"the types in cluster.instance_type must have the same number of GPUs, and have: {sizes}")
+    return next(iter(gpus.values()))
+
+
+def settings_of(
+    cluster: Ec2Cluster, *, run: str, name: str, owner: str, gpus: int, keys: Path, hard_end: float
+) -> Ec2Settings:
+    """Say what instances of a run are asked for, without a bid.
+
+    gpus      of one instance
+    keys      a folder of the run's, for its key pairs
+    hard_end  when they end by themselves, wall clock, seconds since 1970
+    """
+    from seerd.shell.providers.ec2_request import Ec2Settings
+
+    return Ec2Settings(
+        run=run,
+        name=name,
+        owner=owner,
+        region=cluster.region,
+        instance_types=cluster.types,
+        gpus=gpus,
+        market=cluster.market,
+        image=cluster.image,
+        subnets=cluster.subnets,
+        security_groups=cluster.security_groups,
+        key=cluster.key,
+        address=cluster.address,
+        volume_gb=cluster.volume_gb,
+        tags=cluster.tags,
+        max_usd_per_h=None,
+        hard_end=hard_end,
+        boot_s=BOOT_S,
+        keys=keys,
+    )
+
+
+def hosts_of(cluster: HostsCluster) -> tuple[Host, ...]:
+    """Name the hosts as their provider takes them."""
+    from seerd.shell.providers.hosts import Host
+
+    return tuple(Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)

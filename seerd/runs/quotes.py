@@ -1,0 +1,74 @@
+"""What EC2 says before anything is rented: prices, GPUs of a type, quota, who asks.
+
+The one rule: it is asked before the plan is made, and a plan that cannot be rented is refused
+before anything starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from seerd.errors import CloudError, UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.planning.facts import Offer
+from seerd.runs.clusters import THE_SPEC, bundled, offer_of, one_size
+from seerd.shell.aws import owner, prices, quotas, types
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
+from seerd.spec.spec import Ec2Cluster
+
+SPOT_MARGIN = 1.2
+"""A spot price may rise so much before AWS takes the instances back: the bid, and what is counted
+with.
+"""
+
+
+async def ask(cluster: Ec2Cluster, cache: Path) -> Offer:
+    """Ask what would be rented; `cache`: a folder for prices.
+
+    Raises `CloudError`: credentials, region, permissions, unknown types; `UsageError` for types
+    that have no GPUs, or do not fit together.
+    """
+    async with Cloud(cluster.region) as cloud:
+        whose, kinds = await asyncio.gather(owner.caller(cloud), types.describe(cloud, cluster.types))
+        without = [kind.name for kind in kinds if kind.gpus == 0]
+        if without:
+            raise UsageError(f"cluster.instance_type: {', '.join(without)} has no GPUs")
+        gpus = one_size({kind.name: kind.gpus for kind in kinds})
+        threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
+        price, source = await _price(cluster, cloud, cache)
+        return offer_of(cluster, gpus, price, source, threads=threads, owner=whose)
+
+
+async def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
+    """Ask whether the account may have so many instances at a time."""
+    async with Cloud(cluster.region) as cloud:
+        kinds = await types.describe(cloud, cluster.types)
+        return await quotas.check_all(cloud, kinds, cluster.market, peak)
+
+
+async def price_of(cluster: Ec2Cluster, kind: str, cloud: Cloud, cache: Path) -> prices.Price:
+    """Ask for the price of this instance type in the spec's market. Raises `AwsError`."""
+    if cluster.market == "spot":
+        return await prices.spot(cloud, kind)
+    return await prices.on_demand(cloud, kind, cache)
+
+
+async def _price(cluster: Ec2Cluster, cloud: Cloud, cache: Path) -> tuple[float, str]:
+    """USD for an hour of the dearest type, and where that comes from."""
+    if cluster.price:
+        return cluster.price, THE_SPEC
+    asked = (price_of(cluster, kind, cloud, cache) for kind in cluster.types)
+    try:
+        found = await asyncio.gather(*asked)
+    except AwsError as error:
+        if any(kind not in INSTANCE_TYPES for kind in cluster.types):
+            raise CloudError(f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].') from error
+        _, price, source = bundled(cluster)
+        return price, f"{source}; AWS did not tell: {error}"
+    dearest = max(found, key=lambda price: price.usd_per_h)
+    if cluster.market == "spot":
+        more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"
+        return dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now; {more}"
+    return dearest.usd_per_h, str(dearest)

@@ -1,0 +1,253 @@
+"""What every kind of cluster promises, from a spec to instances, and again when a run is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from seerd.errors import UsageError
+from seerd.planning import plans
+from seerd.planning.facts import most_gpus
+from seerd.planning.machine import this_machine
+from seerd.runs import clusters, runs, wiring
+from seerd.runs.clusters import Kind
+from seerd.runs.wiring import Setup
+from seerd.shell.home import Home, RunFolder
+from seerd.spec.reader import CLUSTER_KEYS
+from seerd.spec.spec import Spec, load_spec
+from tests.shell.sshd import Sshd, sshds
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = """
+name = "digits"
+metric = {{ name = "accuracy", mode = "max" }}
+[train]
+script = "trainer.py"
+[space]
+lr = {{ low = 0.1, high = 0.9 }}
+[limits]
+deadline = "20m"
+budget = "60gpu-min"
+[cluster]
+provider = "{provider}"
+{keys}
+"""
+UNFIT = {
+    "local": ('store = "s3://bucket/runs"', "in a directory"),
+    "hosts": ('hosts = [{ address = "10.0.0.5", gpus = 8 }]', "that all of them reach"),
+    "ec2": ('store = "s3://bucket/runs"', "which image"),
+}
+"""Keys of each kind that can be read and not be run, and what is said of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A kind of cluster, a spec that asks for it, and what it says that there is."""
+
+    kind: str
+    spec: Spec
+    home: Home
+    gpus: int
+    most: int | None
+
+
+def spec_of(folder: Path, provider: str, keys: str) -> Spec:
+    shutil.copy(ROOT / "tests" / "programs" / "trainer.py", folder / "trainer.py")
+    (folder / "spec.toml").write_text(SPEC.format(provider=provider, keys=keys))
+    return load_spec(folder / "spec.toml")
+
+
+def known(folder: Path, server: Sshd) -> str:
+    """The server in the known_hosts of a user whose key it takes; that host as a spec names it."""
+    ssh = folder / ".ssh"
+    ssh.mkdir(mode=0o700)
+    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {server.host_key}")
+    shutil.copy(server.user_key, ssh / "id_ed25519")
+    user = getpass.getuser()
+    return f'{{ address = "127.0.0.1", user = "{user}", port = {server.port}, slots = 2 }}'
+
+
+@pytest.fixture(params=sorted(clusters.KINDS))
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    folder, home = tmp_path / "project", Home(tmp_path / "runs")
+    folder.mkdir()
+    if request.param == "local":
+        yield Made("local", spec_of(folder, "local", "gpus = 1"), home, 1, 1)
+    elif request.param == "hosts":
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+        with sshds(1) as (server,):
+            hosts = f'hosts = [{known(tmp_path, server)}]\nstore = "{tmp_path / "store"}"'
+            yield Made("hosts", spec_of(folder, "hosts", hosts), home, 2, 2)
+    else:
+        request.getfixturevalue("s3")
+        images = boto3.client("ec2").describe_images(
+            Filters=[{"Name": "name", "Values": ["ubuntu/images/hvm-ssd/ubuntu-trusty*"]}]
+        )
+        image = images["Images"][0]["ImageId"]
+        keys = f'image = "{image}"\ninstance_type = "g4dn.12xlarge"\nprice = "$4"\n'
+        spec = spec_of(folder, "ec2", f'{keys}store = "s3://bucket/runs"')
+        yield Made("ec2", spec, home, 4, None)
+
+
+def begun(made: Made) -> RunFolder:
+    """The folder of a run that `seerd run` would begin now."""
+    place = clusters.quoted(made.spec, made.home)
+    planned = plans.of_spec(made.spec, place)
+    clusters.of(made.spec).check_quota(planned)
+    folder, state = runs.create(made.spec, planned, made.home, 1.8e9, place.offer)
+    assert state.facts.cluster.billing == ("rented" if made.spec.cluster.rented else "held")
+    return folder
+
+
+def test_every_kind_that_a_spec_may_name_is_here() -> None:
+    assert sorted(clusters.KINDS) == sorted(CLUSTER_KEYS)
+
+
+def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
+    unasked, quoted = clusters.place_of(made.spec, made.home), clusters.quoted(made.spec, made.home)
+    assert unasked.offer.facts == quoted.offer.facts
+    assert unasked.machine_types == quoted.machine_types
+    assert len(unasked.machine_types) == 1
+    facts = unasked.offer.facts
+    assert facts.gpus_per_instance == made.gpus
+    assert most_gpus(None, facts) == made.most
+    assert bool(quoted.offer.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
+
+
+def test_a_plan_has_room_there_and_tells_what_it_costs(made: Made) -> None:
+    planned = plans.of_spec(made.spec, clusters.place_of(made.spec, made.home))
+    assert max(stage.gpus for stage in planned.outline.stages) <= (made.most or 1000)
+    assert any("$4 an hour" in note for note in planned.outline.adjusted) == (made.kind == "ec2")
+
+
+@pytest.mark.parametrize("provider", UNFIT)
+def test_what_cannot_be_run_is_refused_in_words(tmp_path: Path, provider: str) -> None:
+    keys, said = UNFIT[provider]
+    spec = spec_of(tmp_path, provider, keys)
+    with pytest.raises(UsageError, match=said):
+        clusters.of(spec).check(spec)
+
+
+def test_what_a_run_keeps_is_read_back_as_it_was(made: Made) -> None:
+    folder = begun(made)
+    setup = wiring.load(folder)
+    wiring.save(setup, folder)
+    assert wiring.load(folder) == setup
+    assert setup.kinds == [made.kind]
+    assert setup.until == 1.8e9 + 1200 + wiring.MARGIN_S
+    later = wiring.prolonged(setup, setup.until + 60)
+    assert (later.until, later.kinds) == (setup.until + 60, setup.kinds)
+
+
+def test_its_instances_can_be_had_and_none_is_left(made: Made) -> None:
+    """As a resumed run finds them: from its folder alone."""
+    folder = begun(made)
+    site = clusters.site_of(wiring.load(folder), folder)
+    assert (site.printed is None) == (site.expected is None) == (made.kind == "local")
+
+    async def live() -> None:
+        try:
+            await site.provider.open()
+            assert await site.provider.adopt([], []) == []
+            assert await site.provider.leftovers() == []
+            await site.provider.terminate("1.0")
+        finally:
+            await site.provider.close()
+
+    asyncio.run(live())
+
+
+def test_this_machine_is_looked_at_once(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver with two devices, which writes down that it was asked."""
+    tools, asked = tmp_path / "tools", tmp_path / "asked"
+    tools.mkdir()
+    device = "GPU 0: NVIDIA T4 (UUID: GPU-1)"
+    (tools / "nvidia-smi").write_text(f'#!/bin/sh\necho >> "{asked}"\necho "{device}"\n')
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    setup = wiring.load(begun(made))
+    assert len(asked.read_text().splitlines()) == 1
+    assert setup.local is None or (setup.local.gpus, setup.local.cuda) == (1, True)
+    asked.unlink()
+    assert this_machine().device == "NVIDIA T4"
+
+
+def test_what_earlier_versions_kept_is_read(tmp_path: Path) -> None:
+    with tarfile.open(ROOT / "tests" / "journals" / "home-format1.tar.gz") as kept:
+        kept.extractall(tmp_path, filter="data")
+    setups = [wiring.load(RunFolder(path.parent)) for path in tmp_path.glob("home/*/setup.json")]
+    assert setups
+    assert {tuple(setup.kinds) for setup in setups} == {("local",)}
+
+
+KEPT = {
+    "hosts": [
+        {"address": "10.0.0.5", "user": "ubuntu", "port": 22, "gpus": 8, "cuda": True},
+        {"address": "10.0.0.6", "user": None, "port": 22, "gpus": 2, "cuda": False},
+    ],
+    "ec2": {
+        "run": "r",
+        "name": "digits",
+        "owner": "arn:me",
+        "region": None,
+        "instance_types": ["p3.8xlarge"],
+        "gpus": 4,
+        "market": "spot",
+        "image": "ami-1",
+        "subnets": ["subnet-1"],
+        "security_groups": [],
+        "key": None,
+        "address": "private",
+        "volume_gb": None,
+        "tags": {"a": "b"},
+        "max_usd_per_h": 14.4,
+        "hard_end": 1.8e9,
+        "boot_s": 420.0,
+        "keys": "/runs/r/keys",
+        "root": False,
+    },
+}
+"""As the first release wrote it."""
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, kind: str) -> None:
+    folder = RunFolder(tmp_path)
+    job = {
+        "source": "source",
+        "script": "train.py",
+        "args": [],
+        "launcher": "torchrun",
+        "python": "python3",
+        "env": {},
+        "setup": [],
+        "store": "",
+        "metric": "a",
+        "mode": "max",
+        "allocations": [1, 2],
+        "threads": 0,
+        "checkpoint_every_s": 10.0,
+    }
+    where = {"local": None, "hosts": [], "ec2": None} | {kind: KEPT[kind]}
+    told = {"job": job, "store": "s3://b/p", "until": 1.8e9, "data": [], **where}
+    folder.setup.write_text(json.dumps(told))
+    setup: Setup = wiring.load(folder)
+    assert setup.kinds == [kind]
+    wiring.save(setup, folder)
+    assert json.loads(folder.setup.read_text()) == told
+
+
+def test_the_protocol_is_all_that_kinds_have_in_common() -> None:
+    public = {name for name in vars(Kind) if not name.startswith("_")}
+    for kind in clusters.KINDS.values():
+        assert {name for name in vars(kind) if not name.startswith("_")} <= public
