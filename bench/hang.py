@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.testbed.agents import Client, Rig
 from seerd.agent.protocol import Exited, Node, Reported, Stalled, Waited
 from seerd.shell.bundle import build_agent
 from seerd.training.marks import REDUCING, WORKING, Mark
 from seerd.training.ranks import Ranks
-from tests.agent.conftest import Client, Rig
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 ADDRESSES = ("127.0.0.4", "127.0.0.30")

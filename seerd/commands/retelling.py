@@ -21,14 +21,9 @@ from seerd.errors import UsageError
 from seerd.planner.names import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
-from seerd.story.chapters import Story
-from seerd.story.historian import Historian
-from seerd.story.layout import wrapped
-from seerd.story.moment import moment_json
-from seerd.story.moment_page import moment_page
-from seerd.story.pages import story_page
-from seerd.story.told import story_json, trial_json
-from seerd.story.trial_page import trial_page
+from seerd.story.pages import moment_page, story_page, trial_page, wrapped
+from seerd.story.timeline import Timeline
+from seerd.story.told import moment_json, story_json, trial_json
 from seerd.story.words import at, count
 from seerd.units import parse_duration
 from seerd.version import VERSION
@@ -44,15 +39,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a story is told: `at_s` seconds since the run began, or until the event with this
-    number.
-    """
+    """Until when a story is told: `at_s` seconds since the run began, or this event."""
 
     at_s: float | None = None
     event: int | None = None
 
     def before(self, entry: Entry) -> bool:
-        """Whether an entry is later."""
+        """Tell whether an entry is later."""
         if self.event is not None:
             return entry.seq > self.event
         return self.at_s is not None and entry.event.at > self.at_s
@@ -67,15 +60,14 @@ class Retold:
 
 
 def moment_of(text: str) -> Moment:
-    """Of `90s`, `12m`, or `@57`: after event number 57. Raises `UsageError`."""
+    """Read `90s`, `12m`, or `@57`: after event number 57. Raises `UsageError`."""
     try:
         if text.startswith("@"):
             return Moment(event=int(text[1:]))
         return Moment(at_s=parse_duration(text))
     except ValueError as error:
-        raise UsageError(
-            f"--at {text}: write how long after the run began, 90s or 12m, or the number of an event, @57"
-        ) from error
+        how = "how long after the run began, 90s or 12m, or the number of an event, @57"
+        raise UsageError(f"--at {text}: write {how}") from error
 
 
 def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Retold:
@@ -83,44 +75,41 @@ def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: 
     `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
-    again = DecidingAgain() if _comparable(journal, state) else None
+    # Since format 2 all that was decided is recorded.
+    comparable = journal.format == FORMAT and state.facts.outline is not None
+    again = DecidingAgain() if comparable else None
     go: Go = follow_one if again is None else again.follow
-    historian = Historian(go)
-    rest = _walk(state, entries, historian, until)
+    timeline = Timeline(go)
+    rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
-    retold = _tell(historian.story, state, trial, moment_s, status_of(state, alive))
+    retold = _tell(timeline, state, trial, moment_s, status_of(state, alive))
     rest += entries if rest else ()
     follow(state, rest, go)
-    events = historian.story.events + len(rest)
-    commands = historian.story.commands + sum(len(entry.commands) for entry in rest)
+    events = timeline.events + len(rest)
+    commands = timeline.commands + sum(len(entry.commands) for entry in rest)
     compared = _compared(again, journal.version, events, commands)
     return Retold({**retold.told, **compared.told}, Group(retold.page, compared.page))
-
-
-def _comparable(journal: Journal, state: State) -> bool:
-    """Whether all that was decided was recorded: so it is since format 2."""
-    return journal.format == FORMAT and state.facts.outline is not None
 
 
 def _walk(
     state: State,
     entries: Iterator[Entry],
-    historian: Historian,
+    timeline: Timeline,
     until: Moment | None,
 ) -> list[Entry]:
-    """Read up to the moment; the first entry behind it, if there is one."""
+    """Read up to the moment; give the first entry behind it, if there is one."""
     for entry in entries:
         if until is not None and until.before(entry):
             if state.clock.seq == 0:
                 first = at(entry.event.at)
                 raise UsageError(f"nothing had happened yet: the first event is at {first}")
             return [entry]
-        follow(state, [entry], historian.read)
+        follow(state, [entry], timeline.read)
     return []
 
 
 def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
-    """The moment that is told of; a journal that ends before it is told of as it ends."""
+    """Find the moment that is told of; a journal that ends before it is told of as it ends."""
     if until is None:
         return None
     if until.event is not None:
@@ -132,23 +121,23 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
 
 
 def _tell(
-    story: Story,
+    timeline: Timeline,
     state: State,
     trial: str | None,
     moment_s: float | None,
     status: str,
 ) -> Retold:
     if trial is not None:
-        told = trial_json(_trial(state, trial), story, state)
-        return Retold(told, trial_page(told, story, state))
+        told = trial_json(_trial(state, trial), timeline, state)
+        return Retold(told, trial_page(told, timeline, state))
     if moment_s is not None:
-        told = moment_json(moment_s, story, state)
+        told = moment_json(moment_s, timeline, state)
         return Retold(told, moment_page(told, state))
-    return Retold(story_json(story, state, status), story_page(story, state))
+    return Retold(story_json(timeline, state, status), story_page(timeline, state))
 
 
 def _trial(state: State, name: str) -> Trial:
-    """By its name, with or without the zeros."""
+    """Find it by its name, with or without the zeros."""
     for trial in state.trials.values():
         if same_trial(trial.id, name):
             return trial
@@ -161,33 +150,25 @@ def _trial(state: State, name: str) -> Trial:
 
 
 def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Retold:
-    """What deciding again has given."""
+    """Tell what deciding again has given."""
     difference = None if again is None else again.difference
-    told: Json = {
-        "events": events,
-        "commands": commands,
-        "same": None if again is None else difference is None,
-        "difference": None if difference is None else _difference_json(difference),
-    }
+    told: Json = {"events": events, "commands": commands, "same": None, "difference": None}
+    read, came = count(events, "event"), count(commands, "command")
     if again is None:
-        page = f"read {count(events, 'event')} and {count(commands, 'command')}; {UNKNOWN}"
+        page = f"read {read} and {came}; {UNKNOWN}"
     elif difference is None:
-        page = f"replayed {count(events, 'event')}: the same {count(commands, 'command')} came out"
+        told["same"] = True
+        page = f"replayed {read}: the same {came} came out"
     else:
-        page = f"replayed {count(events, 'event')}; {_other(difference, version)}"
+        was, now = msgspec.to_builtins((difference.was, difference.would_be))
+        other = {"event": difference.seq, "recorded": was, "now": now}
+        told |= {"same": False, "difference": other}
+        page = f"replayed {read}; {_other(difference, version)}"
     return Retold(told, wrapped(page))
 
 
-def _difference_json(difference: Difference) -> Json:
-    return {
-        "event": difference.seq,
-        "recorded": msgspec.to_builtins(difference.was),
-        "now": msgspec.to_builtins(difference.would_be),
-    }
-
-
 def _other(difference: Difference, version: str) -> str:
-    """The first decision that would be another one now, and by whom."""
+    """Tell the first decision that would be another one now, and by whom."""
     return (
         f"after event {difference.seq} something else would be decided now than then, "
         "and is told as it was then:\n"

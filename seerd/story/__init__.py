@@ -3,8 +3,7 @@ were recorded.
 
 The one rule: nothing is decided or guessed here. What a journal does not say is told as unknown.
 
-`historian` reads a run entry by entry; `facts` and `decisions` say what each entry means, as
-`beats`, and `chapters` and `attempts` keep them. `costs` divides the ledger between chapters;
-`moment` describes the state at one moment. `told` turns all of it into JSON, `words` into
-sentences, `pages`, `trial_page` and `moment_page` into what is printed.
+`timeline` reads a run entry by entry; `reasons` says what each entry means, as `beats`, and
+`attempts` keeps those of trials. `costs` divides the ledger between the chapters of the timeline.
+`told` turns all of it into JSON, `sentences` says it in `words`, `pages` are what is printed.
 """

@@ -1,6 +1,8 @@
-"""A run's story, stage by stage, to be read on a terminal.
+"""A run's story, a trial's life and a moment, to be read on a terminal.
 
-The one rule: nothing is said here that `--json` does not say too; long lists are cut, and say by how much.
+The one rule: nothing is said here that `--json` does not say too; no line is wider than the
+terminal, and nothing is cut without saying by how much. Alike things that happened together are one
+line, and what a table already says is none; nothing that went wrong is left out.
 """
 
 from __future__ import annotations
@@ -17,26 +19,18 @@ from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.planner.ranking import standing
-from seerd.story.beats import AnyBeat, Judged, Planned, Started, Stopped, Verdict
-from seerd.story.chapters import Chapter, Story
+from seerd.story.beats import Beat
 from seerd.story.costs import Cost, costs
-from seerd.story.gathering import lines_of
-from seerd.story.layout import MOST_LINES, grid, wrapped
-from seerd.story.words import at, count, ordinal, sentence, sizes
+from seerd.story.sentences import predicate, sentence, subject
+from seerd.story.timeline import Chapter, Timeline
+from seerd.story.words import at, count, fill, names, ordinal, sizes, value
 from seerd.units import format_duration, format_gpu_time, format_money
-from seerd.view.plain import ENDINGS
+from seerd.view.plain import ENDINGS, config_text, gpus_text
 
+MOST_LINES = 30
 MOST_JUDGED = 16
 MOST_INSTANCES = 8
 
-MANY: dict[Verdict, str] = {
-    "goes-on": "go on",
-    "out": "are out",
-    "paused": "wait",
-    "complete": "complete",
-    "finished": "finished by themselves",
-    "failed": "have failed",
-}
 STOPS: dict[StopCause, str] = {
     "out": "out",
     "resized": "moved to another number of GPUs",
@@ -51,24 +45,74 @@ STOPS: dict[StopCause, str] = {
     "hard": "killed at the end",
     "unknown": "asked to end",
 }
-VERDICTS: dict[Verdict, str] = {
-    "goes-on": "goes on",
-    "out": "out",
-    "paused": "waits",
-    "complete": "complete",
-    "finished": "finished",
-    "failed": "failed",
+"""What is counted of a stage's stops."""
+QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
+"""Causes of stops and ends that the table of who was compared, or the end itself, explains."""
+NEXT = {
+    "deadline": "everything must be asked to stop, to keep the deadline",
+    "budget": "everything must be asked to stop, to keep the budget",
+    "plan": "the stage is over, the policy is asked",
+    "again": "the policy is asked again, since its last answer was of no use",
+    "launch": "instances are asked for again",
+    "closed": "what has not saved by then is given back as it is",
 }
 
+STAGE = ", stage {stage} of {stages} (planned until {stage_end_s:at})"
+MOMENT = "{run} at {at_s:at} (after event {event}): {phase}[" + STAGE + "]"
+SPENT = (
+    "spent {spent_gpu_min:.2f} GPU-min{price}, {committed_gpu_min:.2f} if everything were given "
+    "back now, left {left_gpu_min:.2f} of {budget_gpu_min:.2f}; {gpus_billed:GPU} billed"
+)
+BEST = "best so far: {trial}, {name} {metric:value} after {epoch:report}"
+
 Json = dict[str, Any]
+Parts = Iterator[RenderableType]
+Rows = Sequence[tuple[str, str]]
 
 
-def story_page(story: Story, state: State) -> RenderableType:
-    """The whole run, stage by stage."""
+def wrapped(text: str, style: str = "") -> Table:
+    """Break text between words where the terminal ends."""
+    table = Table.grid()
+    table.add_column()
+    table.add_row(Text(text, style=style))
+    return table
+
+
+def grid(rows: Rows) -> Table:
+    """Show moments and what happened then; the text keeps to its column however narrow the
+    terminal is. Of very many the first and the last ones.
+    """
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column()
+    left_out = len(rows) - MOST_LINES
+    if left_out > 0:
+        note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
+        rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
+    for when, text in rows:
+        table.add_row(Text(when), Text(text))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """Make an empty one; columns whose name begins with `>` are for numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        name, number = column.removeprefix(">"), column.startswith(">")
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+# ------------------------------------------------------------ a run
+
+
+def story_page(timeline: Timeline, state: State) -> RenderableType:
+    """Show the whole run, stage by stage."""
     parts: list[RenderableType] = [_head(state)]
     parts += [wrapped(f"note: {told}") for told in state.outline.adjusted]
-    for chapter, cost in zip(story.chapters, costs(story, state, state.now), strict=True):
-        parts += [Text(), *_chapter(chapter, cost, state)]
+    paid = costs(timeline, state, state.now)
+    for chapter, cost in zip(timeline.chapters, paid, strict=True):
+        parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
     return Group(*parts, Text())
 
 
@@ -76,155 +120,253 @@ def _head(state: State) -> Text:
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
-    how = ENDINGS[state.end.status] if state.end.status and state.phase is RunPhase.OVER else "not over"
+    over = state.end.status if state.phase is RunPhase.OVER else None
+    how = "not over" if over is None else ENDINGS[over]
+    trials = count(len(state.trials), "trial")
     return Text(
-        f"{state.facts.run}: {state.facts.problem.params.name}, {count(len(state.trials), 'trial')}; {how}\n"
+        f"{state.facts.run}: {state.facts.problem.params.name}, {trials}; {how}\n"
         f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
         f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
     )
 
 
-def _chapter(chapter: Chapter, cost: Cost, state: State) -> list[RenderableType]:
-    parts: list[RenderableType] = [_title(chapter, state)]
-    judged = [beat for beat in chapter.beats if isinstance(beat, Judged)]
-    first = next((beat for beat in chapter.beats if isinstance(beat, Planned)), None)
+def _chapter(chapter: Chapter, state: State) -> Parts:
+    yield wrapped(_title(chapter, state), "bold")
+    judged = [beat for beat in chapter.beats if beat.kind == "judged"]
+    first = next((beat for beat in chapter.beats if beat.kind == "planned"), None)
     if first is not None:
-        parts.append(grid([(at(first.at_s), sentence(first, state.facts.metric))]))
-    if judged:
-        parts.append(_judged(judged, state))
-        if _best_get_most(judged, state):
-            parts.append(grid([("", "of those that go on, the best have the most GPUs")]))
-    parts.append(_lines([beat for beat in chapter.beats if beat is not first], state))
-    return [*parts, *_cost(cost, state)]
+        yield grid([(at(first.at_s), sentence(first, state.facts.metric))])
+    if len(judged) > MOST_JUDGED:
+        yield grid([("", line) for line in _cuts(judged, state)])
+    elif judged:
+        yield _judged(judged, state)
+    if _best_get_most(judged, state):
+        yield grid([("", "of those that go on, the best have the most GPUs")])
+    rest = [beat for beat in chapter.beats if beat is not first]
+    yield grid(list(lines_of(rest, state.facts.metric)))
+    yield grid([("", text) for text in [_attempts(rest)] if text])
 
 
-def _title(chapter: Chapter, state: State) -> RenderableType:
+def _title(chapter: Chapter, state: State) -> str:
     until = state.now if chapter.until_s is None else chapter.until_s
     when = f"{at(chapter.start_s)} to {at(until)}"
     if chapter.stage is None:
-        return wrapped(f"the {'end' if chapter.end else 'run'}, {when}", "bold")
-    last = chapter.planned_end_s
+        return f"the {'end' if chapter.end else 'run'}, {when}"
+    last, stages = chapter.planned_end_s, len(state.outline.stages)
     planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
     again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
-    stages = len(state.outline.stages)
     stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
-    return wrapped(f"{stage}: {sizes(chapter.groups) or 'nobody'}", "bold")
+    return f"{stage}: {sizes(chapter.groups)}"
 
 
-def _judged(judged: Sequence[Judged], state: State) -> RenderableType:
-    """Who was compared: each of them, or of many what it took to go on."""
-    if len(judged) > MOST_JUDGED:
-        return grid([("", line) for line in _cuts(judged, state)])
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _judged(judged: Sequence[Beat], state: State) -> Table:
+    """Show each of those that were compared."""
     several = len({beat.bracket for beat in judged}) > 1
-    for column in ("  trial", "", state.facts.metric, "reports", "place", "GPUs", *["bracket"] * several):
-        table.add_column(column, justify="right" if column in (state.facts.metric, "reports") else "left", no_wrap=True)
+    columns = ("  trial", "", f">{state.facts.metric}", ">reports", "place", "GPUs")
+    table = _table(*columns, *["bracket"] * several)
     for beat in judged:
-        metric = "-" if beat.metric is None else f"{beat.metric:.6g}"
+        metric = "-" if beat.metric is None else value(beat.metric)
         place = "" if beat.place is None else f"{ordinal(beat.place)} of {beat.of}"
         best = f", {beat.best} go{'es' * (beat.best == 1)} on" if beat.best and place else ""
-        row = [f"  {beat.trial}", VERDICTS[beat.verdict], metric, str(beat.reports), place + best, _gpus(beat)]
-        table.add_row(*row, *[str(beat.bracket)] * several)
+        moved = f"{beat.gpus_before} -> {beat.gpus}"
+        gpus = str(beat.gpus or "") if beat.gpus_before in (0, beat.gpus) else moved
+        row = (f"  {beat.trial}", beat.verdict.replace("-", " "), metric, str(beat.reports))
+        table.add_row(*row, place + best, gpus if beat.gpus else "", *[str(beat.bracket)] * several)
     return table
 
 
-def _best_get_most(judged: Sequence[Judged], state: State) -> bool:
-    """Whether that explains why some have other numbers of GPUs than before."""
-    on = [beat for beat in judged if beat.verdict == "goes-on" and beat.gpus]
-    gpus = [beat.gpus for beat in _ordered(on, state)]
+def _best_get_most(judged: Sequence[Beat], state: State) -> bool:
+    """Tell whether that explains why some have other numbers of GPUs than before."""
+    on = [beat for beat in _ordered(judged, state) if beat.verdict == "goes-on" and beat.gpus]
+    gpus = [beat.gpus for beat in on]
     moved = any(beat.gpus_before not in (0, beat.gpus) for beat in on)
     return moved and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
 
-def _gpus(beat: Judged) -> str:
-    if not beat.gpus:
-        return ""
-    return str(beat.gpus) if beat.gpus_before in (0, beat.gpus) else f"{beat.gpus_before} -> {beat.gpus}"
-
-
-def _cuts(judged: Sequence[Judged], state: State) -> Iterator[str]:
-    """Of many trials: who just went on and who just did not, or, if they were compared as they came, how many did."""
+def _cuts(judged: Sequence[Beat], state: State) -> Iterator[str]:
+    """Tell of many trials, by bracket, how many went on, and who just did or did not. Those that
+    were compared as they came: by how many reports they had made, each as it was told last.
+    """
     as_they_came = len({beat.event for beat in judged}) > 1
-    rounds: dict[tuple[int, int], list[Judged]] = {}
+    rounds: dict[tuple[int, int], dict[str, Beat]] = {}
     for beat in judged:
-        rounds.setdefault((beat.bracket, beat.reports if as_they_came else 0), []).append(beat)
-    for (bracket, reports), beats in sorted(rounds.items()):
-        if as_they_came:
-            yield f"bracket {bracket}, report {reports}: {_came(beats, state)}"
-        else:
-            yield f"bracket {bracket}: {_cut(beats, state)}"
+        reports = beat.reports if as_they_came else 0
+        rounds.setdefault((beat.bracket, reports), {})[beat.trial] = beat
+    for (bracket, reports), told in sorted(rounds.items()):
+        counts = Counter(beat.verdict.replace("-", " ") for beat in told.values())
+        ordered = _ordered(list(told.values()), state)
+        on = [beat for beat in ordered if beat.verdict == "goes-on"]
+        off = [beat for beat in ordered if beat.verdict != "goes-on"]
+        named = {"best": ordered[:1]}
+        if on and not as_they_came:
+            named |= {"last that goes on": on[-1:], "first that does not": off[:1]}
+        after = f", report {reports}" if reports else ""
+        stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
+        for what, one in named.items():
+            stood += [f"{what}: {beat.trial} with {value(beat.metric)}" for beat in one]
+        yield f"bracket {bracket}{after}: {', '.join(stood)}"
 
 
-def _came(beats: Sequence[Judged], state: State) -> str:
-    on = {beat.trial for beat in beats if beat.verdict == "goes-on"}
-    trials = {beat.trial for beat in beats}
-    last = all(beat.verdict == "complete" for beat in beats)
-    told = f"{count(len(trials), 'trial')} came there" + ("" if last else f", {len(on)} went on")
-    best = _ordered(beats, state)[:1]
-    return told + "".join(f"; best {beat.trial} with {state.facts.metric} {beat.metric:.6g}" for beat in best)
-
-
-def _cut(beats: Sequence[Judged], state: State) -> str:
-    counts = Counter(beat.verdict for beat in beats)
-    told = ", ".join(f"{number} {MANY[verdict]}" for verdict, number in counts.items())
-    ordered, best = _ordered(beats, state), beats[0].best
-    named = [("best", 0), ("last that goes on", best - 1), ("first that does not", best)]
-    cuts = [f"{what} {ordered[i].trial} with {ordered[i].metric:.6g}" for what, i in named if 0 <= i < len(ordered)]
-    return f"{told} of {beats[0].of} by {state.facts.metric}; {', '.join(cuts)}"
-
-
-def _ordered(beats: Sequence[Judged], state: State) -> list[Judged]:
-    """Those with a finite metric, best first."""
-    finite = [beat for beat in beats if beat.metric is not None]
+def _ordered(judged: Sequence[Beat], state: State) -> list[Beat]:
+    """Order those with a finite metric, best first."""
+    finite = [beat for beat in judged if beat.metric is not None]
     return sorted(finite, key=lambda beat: standing(beat.trial, beat.metric, state.facts.mode))
 
 
-def _lines(beats: Sequence[AnyBeat], state: State) -> RenderableType:
-    rows = [(at(seconds), text) for seconds, text in lines_of(beats, state.facts.metric)]
-    if len(rows) > MOST_LINES:
-        left_out = len(rows) - MOST_LINES
-        note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
-        rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
-    trials = _trials(beats)
-    return grid([*rows, *([("", trials)] if trials else [])])
+def lines_of(beats: Sequence[Beat], name: str) -> Iterator[tuple[str, str]]:
+    """Tell when what happened; `name`: what the metric is called."""
+    taken = {(b.event, t) for b in beats if b.kind in ("lost", "noticed") for t in b.trials}
+    groups: dict[tuple[object, ...], list[Beat]] = {}
+    for beat in beats:
+        if _shown(beat, taken):
+            launch = beat.instance.partition(".")[0] if beat.kind == "refused" else round(beat.at_s)
+            groups.setdefault((beat.kind, launch, predicate(beat, name)), []).append(beat)
+    for (_, _, text), together in groups.items():
+        who = names([subject(beat) for beat in together if subject(beat)])
+        times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
+        yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"
 
 
-def _trials(beats: Sequence[AnyBeat]) -> str:
-    """How many attempts were started and stopped, and why."""
-    started = [beat for beat in beats if isinstance(beat, Started)]
+def _shown(beat: Beat, taken: set[tuple[int, str]]) -> bool:
+    """Tell whether a beat is a line of its own; `taken`: what is told with its instance."""
+    if beat.kind == "planned":
+        return bool(beat.dropped or beat.note)
+    if beat.kind == "stopped":
+        return beat.why not in QUIET and not (beat.why == "leaving" and _in(beat, taken))
+    if beat.kind == "ended":
+        with_instance = beat.how == "lost" and beat.then != "failed" and _in(beat, taken)
+        return beat.how not in QUIET and not with_instance
+    return beat.kind not in ("judged", "started")
+
+
+def _in(beat: Beat, taken: set[tuple[int, str]]) -> bool:
+    return (beat.event, beat.trial) in taken
+
+
+def _attempts(beats: Sequence[Beat]) -> str:
+    """Count the attempts that were started and stopped, and why."""
+    started = [beat for beat in beats if beat.kind == "started"]
     first = sum(beat.attempt == 1 for beat in started)
-    stops = Counter(beat.why for beat in beats if isinstance(beat, Stopped))
+    stops = Counter(beat.why for beat in beats if beat.kind == "stopped")
     parts = [f"{count(first, 'trial')} started"] if first else []
     parts += [f"{len(started) - first} started again"] if len(started) > first else []
     parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
     return ", ".join(parts)
 
 
-def _cost(cost: Cost, state: State) -> list[RenderableType]:
-    billed = float(cost.billed)
-    if not billed:
-        return []
+def _cost(cost: Cost, state: State) -> Parts:
+    if not cost.billed:
+        return
     rented = state.facts.cluster.billing == "rented"
-    price = _usd(billed, state)
-    idle = f"{cost.idle / billed:.0%} idle (boot included), " if rented else ""
-    told = f"cost {billed / 60:.2f} GPU-min{price}; {idle}{cost.starting / billed:.0%} starting trials"
-    if len(cost.instances) < 2:
-        return [grid([("", told)])]
-    shown = sorted(cost.instances, key=lambda one: -one.billed)
-    rows = [("", told)]
-    for one in shown[:MOST_INSTANCES]:
-        part = float(one.billed)
-        usd = _usd(part, state)
-        share = f", {one.idle / part:.0%} idle" if rented and part else ""
-        rows.append(("", f"  {one.instance}: {part / 60:.2f} GPU-min{usd}{share}"))
-    rest = shown[MOST_INSTANCES:]
-    if rest:
-        rows.append(
-            ("", f"  {count(len(rest), 'more instance')}: {sum(float(o.billed) for o in rest) / 60:.2f} GPU-min")
-        )
-    return [grid(rows)]
+
+    def share(part: float, of: float) -> str:
+        # Parts are told to a tenth of a cent, so that they add up.
+        usd = f", ${state.ledger.usd(of):.3f}" if state.ledger.usd_per_gpu_h else ""
+        idle = f", {part / of:.0%} idle" if rented and of else ""
+        return f"{of / 60:.2f} GPU-min{usd}{idle}"
+
+    billed = float(cost.billed)
+    boot = " (boot included)" if rented else ""
+    lines = [f"cost {share(cost.idle, billed)}{boot}, {cost.starting / billed:.0%} starting trials"]
+    if len(cost.instances) > 1:
+        shown = sorted(cost.instances, key=lambda one: -one.billed)
+        some, rest = shown[:MOST_INSTANCES], shown[MOST_INSTANCES:]
+        lines += [f"  {one.instance}: {share(one.idle, float(one.billed))}" for one in some]
+        minutes = sum(float(one.billed) for one in rest) / 60
+        lines += [f"  {count(len(rest), 'more instance')}: {minutes:.2f} GPU-min"] if rest else []
+    yield grid([("", line) for line in lines])
 
 
-def _usd(gpu_s: float, state: State) -> str:
-    """Parts are told to a tenth of a cent, so that they add up."""
-    return f", ${state.ledger.usd(gpu_s):.3f}" if state.ledger.usd_per_gpu_h else ""
+# ------------------------------------------------------------ a trial
+
+
+def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
+    """Show the value of `replay --trial --json`."""
+    name = state.facts.metric
+    result = "; its model is the result" if told["handed_back"] else ""
+    parts: list[RenderableType] = [
+        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
+        Text(),
+    ]
+    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
+    beats = [beat for beat in timeline.of_trial(told["trial"]) if beat.kind != "started"]
+    lines = [(at(beat.at_s), predicate(beat, name)) for beat in beats]
+    held = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    parts += _titled(held, rows)
+    parts += _titled("what happened to it, and why", lines)
+    return Group(*parts)
+
+
+def _titled(title: str, rows: Rows) -> list[RenderableType]:
+    return [Text(title, style="bold"), grid(rows), Text()] if rows else []
+
+
+def _attempt(attempt: Json, name: str) -> str:
+    on = " and ".join(f"{o['instance']} GPU {gpus_text(o['gpus'])}" for o in attempt["on"])
+    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
+    told = f"on {on}: never trained"
+    if attempt["training_s"] is not None:
+        after_s = attempt["training_s"] - attempt["start_s"]
+        told = f"on {on}{since}: trained after {at(after_s)}"
+    first, last, best = attempt["first"], attempt["last"], attempt["best"]
+    if first is not None:
+        reports = count(attempt["reports"], "report")
+        told += f", {reports}: {name} {value(first['metric'])} to {value(last['metric'])}"
+    if best is not None and best["report"] not in (first["report"], last["report"]):
+        told += f", best {value(best['metric'])} at report {best['report']}"
+    return told + fill("; [ended at {ended_s:at} ({how})|still there]", attempt)
+
+
+# ------------------------------------------------------------ a moment
+
+
+def moment_page(told: Json, state: State) -> RenderableType:
+    """Show the value of `replay --at --json`."""
+    return Group(*_moment(told, state))
+
+
+def _moment(told: Json, state: State) -> Parts:
+    yield from (wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text())
+    wanted = [f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"]]
+    needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
+    plan = "the plan was not recorded; instances: "
+    if needed is not None:
+        plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
+    yield from (wrapped(plan + live), _where(told), Text())
+    if told["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
+        yield wrapped(f"waiting for GPUs: {waiting}")
+    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
+    yield from _titled("under way", under_way)
+    if told["decided"]:
+        last = told["decided"][0]
+        title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
+        yield from _titled(title, [("", one["text"]) for one in told["decided"]])
+
+
+def _money(told: Json, state: State) -> Parts:
+    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    yield wrapped(fill(SPENT, {**told, "price": price}))
+    if told["best"] is not None:
+        yield wrapped(fill(BEST, {**told["best"], "name": told["metric"]["name"]}))
+    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
+    if due:
+        first = (due[0][0], f"{due[0][1]} (comes first)")
+        yield from (Text("next", style="bold"), grid([first, *due[1:]]))
+
+
+def _where(told: Json) -> RenderableType:
+    table = _table("  instance", "state", "GPUs", "what runs there")
+    table.columns[-1].no_wrap = False
+    for instance in told["instances"]:
+        here = [
+            fill("{trial} ({phase}, {reports:report}) on ", one) + str(len(on["gpus"]))
+            for one in told["running"]
+            for on in one["on"]
+            if on["instance"] == instance["instance"]
+        ]
+        cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
+        row = [fill(cell, instance) for cell in cells]
+        table.add_row(*row, ", ".join(here) or "nothing")
+    return table if told["instances"] else Text("  no instance")

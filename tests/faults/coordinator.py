@@ -183,7 +183,7 @@ class Coordinator:
         else:
             wrong += [f"read with other rules: {what}" for what in differing(ruleless, read)]
         kept = self.state
-        if kept is not None and kept.seq == read.seq:  # else it was killed before it had committed
+        if kept is not None and kept.clock.seq == read.clock.seq:  # else it was killed before it had committed
             wrong += [f"read and kept: {what}" for what in differing(read, kept)]
 
     def _before_step(self) -> None:

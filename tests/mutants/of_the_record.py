@@ -206,6 +206,22 @@ READING = (
         (BESIDE,),
     ),
     Mutant(
+        "what the policy of a resumed run says of its stages is not written down",
+        OLD_RUN,
+        "record._",
+        "event.outline is not None",
+        "state.facts.outline is not None",
+        (f"{FORMAT1}::test_a_run_that_is_taken_up_has_an_outline_again",),
+    ),
+    Mutant(
+        "a resumed run of format 1 does not know its stages",
+        OLD_RUN,
+        "Daemon.resume",
+        "lacking(self.state.facts)",
+        "None",
+        (f"{DAEMON}::test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy",),
+    ),
+    Mutant(
         "reading goes on from what would be decided now",
         "a run is told as it was recorded",
         "_go_on",

@@ -12,14 +12,9 @@ from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
 from seerd.planner.policy import POLICIES
-from seerd.story.beats import Closing, Over
 from seerd.story.costs import costs
-from seerd.story.fates import fate
-from seerd.story.moment import moment_json
-from seerd.story.moment_page import moment_page
-from seerd.story.pages import story_page
-from seerd.story.told import story_json, trial_json
-from seerd.story.trial_page import trial_page
+from seerd.story.pages import moment_page, story_page, trial_page
+from seerd.story.told import fate_of, moment_json, story_json, trial_json
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
 from tests.story.retold import beats_of, printed, retold, story_of
@@ -43,12 +38,12 @@ def test_every_run_can_be_told(seed: int, policy: str) -> None:
         assert one.billed >= 0
         assert one.starting <= one.held + 1e-6
         assert one.held <= float(one.billed) + 1e-6, "no trial holds what is not billed"
-    assert len(beats_of(story, Closing)) == 1 + sum(c.end and c.times > 1 for c in story.chapters)
-    assert beats_of(story, Over)
+    assert len(beats_of(story, "closing")) == 1 + sum(c.end and c.times > 1 for c in story.chapters)
+    assert beats_of(story, "over")
     for trial in state.trials.values():
-        became = fate(trial, story, state)
-        assert became.why
-        assert trial.phase not in ENDS or became.kind == ENDS[trial.phase]
+        became, why = fate_of(trial, story, state)
+        assert why
+        assert trial.phase not in ENDS or became == ENDS[trial.phase]
     for attempt in story.attempts.all:
         assert attempt.ended is not None
         assert attempt.ended_s is not None

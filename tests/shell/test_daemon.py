@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from seerd.agent.protocol import Renew, Start, Started
+from seerd.core.asking import outlined
 from seerd.core.commands import Launch
 from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed
 from seerd.errors import JournalError
@@ -56,6 +58,19 @@ def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) 
         assert found.alive == ("i-1",)
         assert place.provider.adopted == [(["i-1"], [])]
         assert len(place.provider.asked) == 1
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        place.facts = msgspec.structs.replace(place.facts, outline=None)
+        await place.run(lambda daemon: bool(daemon.state.fleet.holding))
+        before = len(place.events())
+        await place.run(lambda daemon: len(place.events()) > before)
+        found = place.events()[before]
+        assert isinstance(found, RunResumed)
+        assert found.outline == outlined(place.facts).outline
 
     play(facts(), tmp_path, scenario)
 

@@ -20,9 +20,8 @@ from seerd.planner.space import Config
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
-from seerd.story.beats import AnyBeat
-from seerd.story.chapters import Story
-from seerd.story.historian import Follow, Historian
+from seerd.story.beats import Beat, Kind
+from seerd.story.timeline import Follow, Timeline
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -31,22 +30,22 @@ def curve(config: Config, epoch: int) -> float | None:
     return float(config["lr"]) * (1 - 0.5**epoch)
 
 
-def story_of(world: World) -> tuple[State, Story]:
+def story_of(world: World) -> tuple[State, Timeline]:
     """Run the world, then read its journal."""
     world.run()
     return retold(world)
 
 
-def retold(world: World, go: Follow = follow) -> tuple[State, Story]:
+def retold(world: World, go: Follow = follow) -> tuple[State, Timeline]:
     """Of a world that has run; `go`: who leads the state from one event to the next."""
-    state, historian = new_state(world.facts), Historian(go)
+    state, timeline = new_state(world.facts), Timeline(go)
     for event, decided in world.journal:
-        historian.read(state, event, decided)
-    return state, historian.story
+        timeline.read(state, event, decided)
+    return state, timeline
 
 
-def beats_of(story: Story, kind: type[AnyBeat]) -> list[AnyBeat]:
-    return [beat for beat in story.beats if isinstance(beat, kind)]
+def beats_of(story: Timeline, kind: Kind) -> list[Beat]:
+    return [beat for beat in story.beats if beat.kind == kind]
 
 
 def printed(page: RenderableType, width: int = 80) -> str:

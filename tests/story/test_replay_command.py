@@ -55,7 +55,7 @@ def test_the_command_tells_the_run_and_nothing_is_wider_than_the_terminal(home: 
     assert done.returncode == 0, done.stderr
     text = re.sub(r"\s+", " ", done.stdout)
     assert "stage 1 of 2, 0.1s to 3m20s: 2 trials x 2 GPUs and 5 trials x 1 GPU" in text
-    moved = "t0003, t0004, t0005, t0006 save and go on elsewhere"
+    moved = "t0003, t0004, t0005, t0006 must save and go on elsewhere"
     assert f"the cloud takes m2.1 away at 3m20s; {moved}" in text
     assert "the model: t0005, accuracy 0.600576 after 43 reports: the best of 7 with a confirmed checkpoint" in text
     assert text.rstrip().endswith("replayed 239 events: the same 45 commands came out")

@@ -26,12 +26,9 @@ from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
-from seerd.story.beats import Declined, Ended, Planned
-from seerd.story.chapters import Story
-from seerd.story.gathering import lines_of
-from seerd.story.historian import Historian
-from seerd.story.pages import story_page
-from seerd.story.words import sentence
+from seerd.story.pages import lines_of, story_page
+from seerd.story.sentences import sentence
+from seerd.story.timeline import Timeline
 from tests.story.retold import MakeFacts, beats_of, printed
 
 FIRST = PlanChange(
@@ -100,22 +97,22 @@ def test_a_run_whose_outline_is_not_known_has_no_stages(facts: MakeFacts) -> Non
     daemon.answer(20.1, WRONG)
     state, story = told(daemon)
     assert [(chapter.stage, chapter.end) for chapter in story.chapters] == [(None, False)]
-    assert beats_of(story, Declined)[0].stands
+    assert beats_of(story, "declined")[0].stands
     assert "None" not in printed(story_page(story, state))
 
 
-def told(daemon: Daemon) -> tuple[State, Story]:
-    state, historian = new_state(daemon.state.facts), Historian()
+def told(daemon: Daemon) -> tuple[State, Timeline]:
+    state, timeline = new_state(daemon.state.facts), Timeline()
     for event, decided in daemon.journal:
-        historian.read(state, event, decided)
-    return state, historian.story
+        timeline.read(state, event, decided)
+    return state, timeline
 
 
 def test_a_plan_is_told_with_its_note_and_why_it_was_asked_for(daemon: Daemon) -> None:
     daemon.train()
     daemon.answer(20.1, PlanChange(ask_at_s=40.0))
     _, story = told(daemon)
-    first, second = beats_of(story, Planned)
+    first, second = beats_of(story, "planned")
     assert (first.because, first.note, first.new) == ("began", "two to begin with", 2)
     assert sentence(first, "m").endswith("2 new configurations; two to begin with")
     assert (second.because, second.trial, second.dropped) == ("clock", None, ())
@@ -126,13 +123,13 @@ def test_trials_that_had_ended_before_the_answer_came_are_told(daemon: Daemon) -
     daemon.end("t0001", 20.05)
     daemon.answer(20.1, PlanChange(put=(Put("t0001", 2, 0, None, 0),), ask_at_s=40.0))
     _, story = told(daemon)
-    late = beats_of(story, Planned)[-1]
+    late = beats_of(story, "planned")[-1]
     assert late.dropped == ("t0001",)
     assert "t0001 had ended meanwhile, left out" in sentence(late, "m")
     lines = [text for _, text in lines_of([late], "m")]
     assert lines == [sentence(late, "m")], "other plans are told by what followed from them"
     daemon.answer(20.2, PlanChange(ask_at_s=40.0))
-    assert beats_of(told(daemon)[1], Planned)[-1].because == "untrue"
+    assert beats_of(told(daemon)[1], "planned")[-1].because == "untrue"
 
 
 def test_an_answer_that_was_of_no_use_is_told_with_its_mistake(daemon: Daemon) -> None:
@@ -141,20 +138,20 @@ def test_an_answer_that_was_of_no_use_is_told_with_its_mistake(daemon: Daemon) -
     daemon.fire(21.2)
     daemon.tell(PolicyFailed(at=21.3, question=daemon.question, why="KeyError: 'lr'"))
     state, story = told(daemon)
-    first, second = beats_of(story, Declined)
+    first, second = beats_of(story, "declined")
     assert (first.detail, first.failures, first.stands) == ("it gives t0001 0 GPUs", 1, True)
     assert (second.failures, second.again_s) == (2, pytest.approx(22.3))
     page = " ".join(printed(story_page(story, state)).split())
     said = "the policy gave no plan that can be used: it gives t0001 0 GPUs; the last plan stands"
     assert said in page
     assert "(2nd time in a row): KeyError: 'lr'" in page
-    assert not beats_of(story, Ended), "whoever was wanted still is"
+    assert not beats_of(story, "ended"), "whoever was wanted still is"
 
 
 def test_before_the_first_plan_there_is_none_that_stands(daemon: Daemon) -> None:
     daemon.answer(0.5, WRONG)
     state, story = told(daemon)
-    (declined,) = beats_of(story, Declined)
+    (declined,) = beats_of(story, "declined")
     assert not declined.stands
     assert "there is no plan yet" in sentence(declined, "m")
     assert [(chapter.stage, chapter.end) for chapter in story.chapters] == [(None, False)]
@@ -172,7 +169,7 @@ def test_reasons_are_those_that_were_recorded_whatever_the_rules_are_now(daemon:
     event, (declined, *others) = daemon.journal[-1]
     other = msgspec.structs.replace(declined, why="as ever", failures=7, again_s=99.0)
     daemon.journal[-1] = event, [other, *others]
-    (beat,) = beats_of(told(daemon)[1], Declined)
+    (beat,) = beats_of(told(daemon)[1], "declined")
     assert (beat.detail, beat.failures, beat.again_s) == ("as ever", 7, 99.0)
 
 

@@ -10,90 +10,75 @@ import pytest
 from seerd.core.events import RunFacts
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
-from seerd.story.beats import (
-    Asked,
-    Chosen,
-    Closing,
-    Ended,
-    GivenBack,
-    HeldBack,
-    Judged,
-    Lost,
-    Noticed,
-    Planned,
-    Refused,
-    Resumed,
-    Started,
-    Stopped,
-    StopWanted,
-)
-from seerd.story.fates import fate
-from seerd.story.words import sentence
+from seerd.story.sentences import sentence
+from seerd.story.told import fate_of
 from tests.scenarios.test_scenarios import SCENARIOS
 from tests.story.retold import MakeFacts, beats_of, curve, policy_world, rented_world, retold, story_of
 
 
 def test_a_trial_is_out_since_others_were_better_and_the_line_is_told(facts: MakeFacts) -> None:
     state, story = story_of(SCENARIOS["rented"](facts))
-    (out,) = (beat for beat in beats_of(story, Judged) if beat.trial == "t0003")
+    (out,) = (beat for beat in beats_of(story, "judged") if beat.trial == "t0003")
     assert (out.verdict, out.place, out.of, out.best, out.cut) == ("out", 3, 4, 2, "t0004")
     assert out.metric == pytest.approx(0.346, abs=0.001)
     text = "accuracy 0.346469 after 3 reports was 3rd of 4; the 2 best go on (the last of them t0004 with 0.510244): it is out"
     assert sentence(out, "accuracy") == f"t0003: {text}"
-    became = fate(state.trials["t0003"], story, state)
-    assert (became.kind, became.why) == ("eliminated", text)
-    (stop,) = (beat for beat in beats_of(story, Stopped) if beat.trial == "t0003")
+    became, why = fate_of(state.trials["t0003"], story, state)
+    assert (became, why) == ("eliminated", text)
+    (stop,) = (beat for beat in beats_of(story, "stopped") if beat.trial == "t0003")
     assert (stop.why, stop.saves) == ("out", False)
 
 
 def test_brackets_are_compared_apart_and_the_best_of_all_get_the_most_gpus(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["spot_notice"](facts))
-    judged = {beat.trial: beat for beat in beats_of(story, Judged)}
+    judged = {beat.trial: beat for beat in beats_of(story, "judged")}
     assert (judged["t0005"].bracket, judged["t0005"].gpus_before, judged["t0005"].gpus) == (1, 1, 2)
     assert (judged["t0002"].bracket, judged["t0002"].place, judged["t0002"].of, judged["t0002"].gpus) == (2, 1, 2, 1)
-    resized = {beat.trial: (beat.gpus_before, beat.gpus) for beat in beats_of(story, Stopped) if beat.why == "resized"}
+    resized = {
+        beat.trial: (beat.gpus_before, beat.gpus) for beat in beats_of(story, "stopped") if beat.why == "resized"
+    }
     assert resized == {"t0002": (2, 1), "t0005": (1, 2)}
 
 
 def test_why_instances_come_and_go(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["rented"](facts))
-    (asked,) = beats_of(story, Asked)
+    (asked,) = beats_of(story, "asked")
     assert (asked.why, asked.needed, asked.had, len(asked.instances)) == ("plan", 2, 0, 2)
     assert [(sized.trials, sized.gpus_per_trial) for sized in asked.wanted] == [(2, 2), (4, 1)]
-    idle, end = beats_of(story, GivenBack)
+    idle, end = beats_of(story, "given-back")
     assert (idle.why, idle.instances, idle.needed, idle.had) == ("idle", ("m2.0",), 1, 2)
     assert (end.why, end.instances) == ("end", ("m2.1",))
-    (moved,) = (beat for beat in beats_of(story, Stopped) if beat.why == "moved")
+    (moved,) = (beat for beat in beats_of(story, "stopped") if beat.why == "moved")
     assert moved.trial == "t0002", "it leaves an instance that is not needed any more"
 
 
 def test_a_spot_notice_moves_trials_and_asks_for_another_instance(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["spot_notice"](facts))
-    (noticed,) = beats_of(story, Noticed)
+    (noticed,) = beats_of(story, "noticed")
     assert (noticed.instance, noticed.sure, noticed.by_s) == ("m2.1", True, 200.0)
     assert noticed.trials == ("t0003", "t0004", "t0005", "t0006")
-    stops = {beat.trial: (beat.why, beat.others) for beat in beats_of(story, Stopped) if beat.event == noticed.event}
+    stops = {beat.trial: (beat.why, beat.others) for beat in beats_of(story, "stopped") if beat.event == noticed.event}
     assert stops["t0003"] == ("leaving", ())
     assert stops["t0007"] == ("displaced", ("t0003",)), "a more valuable trial gets its GPUs"
-    assert [beat.why for beat in beats_of(story, Asked)] == ["plan", "replacement"]
-    (given,) = (beat for beat in beats_of(story, GivenBack) if beat.instances == ("m2.1",))
+    assert [beat.why for beat in beats_of(story, "asked")] == ["plan", "replacement"]
+    (given,) = (beat for beat in beats_of(story, "given-back") if beat.instances == ("m2.1",))
     assert given.why == "leaving"
 
 
 def test_a_lost_instance_takes_its_trials_with_it_and_they_go_on_from_their_checkpoints(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["lost_instance"](facts))
-    (lost,) = beats_of(story, Lost)
+    (lost,) = beats_of(story, "lost")
     assert (lost.instance, lost.detail, len(lost.trials)) == ("m2.0", "power failure", 6)
-    ended = [beat for beat in beats_of(story, Ended) if beat.event == lost.event]
+    ended = [beat for beat in beats_of(story, "ended") if beat.event == lost.event]
     assert {(beat.how, beat.then, beat.kept) for beat in ended} == {("lost", "restarts", 1)}
-    again = [beat for beat in beats_of(story, Started) if beat.attempt == 2]
+    again = [beat for beat in beats_of(story, "started") if beat.attempt == 2]
     assert {beat.after_reports for beat in again} == {1}
-    assert beats_of(story, Asked)[1].why == "replacement"
+    assert beats_of(story, "asked")[1].why == "replacement"
 
 
 def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeFacts) -> None:
     state, story = story_of(SCENARIOS["crash"](facts))
-    crashes = [beat for beat in beats_of(story, Ended) if beat.how == "crashed"]
+    crashes = [beat for beat in beats_of(story, "ended") if beat.how == "crashed"]
     assert [(beat.trial, beat.failures, beat.then) for beat in crashes] == [
         ("t0001", 1, "restarts"),
         ("t0001", 2, "restarts"),
@@ -101,37 +86,37 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
     ]
     text = sentence(crashes[0], "accuracy")
     assert "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 2 are forgiven)" in text
-    became = fate(state.trials["t0001"], story, state)
-    assert became.kind == "failed"
-    assert "crashed: ended with exit status 1" in became.why
+    became, why = fate_of(state.trials["t0001"], story, state)
+    assert became == "failed"
+    assert "crashed: ended with exit status 1" in why
 
 
 def test_a_rank_that_fails_ends_the_attempt_on_its_other_instance(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["crashed_node"](facts))
-    (node,) = (beat for beat in beats_of(story, Stopped) if beat.why == "node")
+    (node,) = (beat for beat in beats_of(story, "stopped") if beat.why == "node")
     assert (node.trial, node.saves) == ("t0001", False)
-    first = beats_of(story, Started)[0]
+    first = beats_of(story, "started")[0]
     assert [on.instance for on in first.on] == ["m2.0", "m2.1"]
 
 
 def test_a_refusal_is_told_with_when_it_is_asked_again(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["little_capacity"](facts))
-    refused = beats_of(story, Refused)
+    refused = beats_of(story, "refused")
     assert refused[0].again_s == pytest.approx(refused[0].at_s + 15.0)
-    assert [beat.why for beat in beats_of(story, Asked)][:3] == ["plan", "again", "again"]
+    assert [beat.why for beat in beats_of(story, "asked")][:3] == ["plan", "again", "again"]
 
 
 def test_a_run_without_an_instance_ends_for_that_reason(facts: MakeFacts) -> None:
     state, story = story_of(SCENARIOS["refused"](facts))
-    (closing,) = beats_of(story, Closing)
+    (closing,) = beats_of(story, "closing")
     assert (closing.status, closing.why) == ("failed", "no-instance")
     assert closing.detail
-    assert {fate(trial, story, state).kind for trial in state.trials.values()} == {"never-started"}
+    assert {fate_of(trial, story, state)[0] for trial in state.trials.values()} == {"never-started"}
 
 
 def test_the_budget_that_ends_a_run_is_told_in_numbers(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["spot_notice"](facts))
-    (closing,) = beats_of(story, Closing)
+    (closing,) = beats_of(story, "closing")
     assert (closing.status, closing.why) == ("budget", "budget")
     assert closing.committed_gpu_min == pytest.approx(closing.budget_gpu_min)
     assert closing.spent_gpu_min < closing.budget_gpu_min
@@ -146,16 +131,16 @@ def test_an_instance_that_the_budget_could_not_pay_is_held_back(facts: MakeFacts
     world = World(msgspec.structs.replace(made, problem=problem), behaviour)
     world.at(560.0, lambda: world.lose("m2.0"))
     _, story = story_of(world)
-    (held,) = beats_of(story, HeldBack)
+    (held,) = beats_of(story, "held-back")
     assert (held.why, held.needed, held.had, held.at_s) == ("budget", 2, 1, 560.0)
 
 
 def test_an_interrupted_run_says_who_asked_for_its_end(facts: MakeFacts) -> None:
     state, story = story_of(SCENARIOS["interrupted"](facts))
-    assert not beats_of(story, StopWanted)[0].hard
-    (closing,) = beats_of(story, Closing)
+    assert not beats_of(story, "stop-wanted")[0].hard
+    (closing,) = beats_of(story, "closing")
     assert closing.why == "person"
-    assert {fate(trial, story, state).kind for trial in state.trials.values()} == {"survived"}
+    assert {fate_of(trial, story, state)[0] for trial in state.trials.values()} == {"survived"}
 
 
 def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts) -> None:
@@ -164,16 +149,16 @@ def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts
     world.resume()
     world.run_on()
     state, story = retold(world)
-    (resumed,) = beats_of(story, Resumed)
+    (resumed,) = beats_of(story, "resumed")
     assert resumed.reopened
     assert [(c.stage, c.times) for c in story.chapters] == [(0, 1), (None, 1), (0, 2), (1, 1), (None, 2)]
-    assert [beat.because for beat in beats_of(story, Planned)] == ["began", "resumed", "clock"]
+    assert [beat.because for beat in beats_of(story, "planned")] == ["began", "resumed", "clock"]
     assert state.result.published is not None
 
 
 def test_a_killed_daemon_is_told_with_how_long_nothing_was_written(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["killed_daemon"](facts))
-    (resumed,) = beats_of(story, Resumed)
+    (resumed,) = beats_of(story, "resumed")
     assert not resumed.reopened
     assert resumed.silent_s == pytest.approx(6.0, abs=1.0)
 
@@ -182,8 +167,8 @@ def test_orders_that_are_given_again_under_their_old_ids_are_told_once(facts: Ma
     world = SCENARIOS["plain"](facts)
     world = World(world.facts, world.fleet.behaviour, kill_after=frozenset({2}))
     _, story = story_of(world)
-    assert beats_of(story, Resumed)
-    starts = [(beat.trial, beat.attempt) for beat in beats_of(story, Started)]
+    assert beats_of(story, "resumed")
+    starts = [(beat.trial, beat.attempt) for beat in beats_of(story, "started")]
     assert len(starts) == len(set(starts))
 
 
@@ -192,12 +177,12 @@ def test_an_agent_alone_ends_its_trials_when_its_lease_is_over(facts: MakeFacts)
     world = World(world.facts, world.fleet.behaviour, kill_after=frozenset({30}))
     world.down_s = 45.0
     _, story = story_of(world)
-    assert {beat.how for beat in beats_of(story, Ended)} >= {"lease"}
+    assert {beat.how for beat in beats_of(story, "ended")} >= {"lease"}
 
 
 def test_the_model_is_told_with_the_next_best(facts: MakeFacts) -> None:
     _, story = story_of(SCENARIOS["rented"](facts))
-    (chosen,) = beats_of(story, Chosen)
+    (chosen,) = beats_of(story, "chosen")
     assert (chosen.trial, chosen.among, chosen.runner_up) == ("t0005", 6, "t0004")
     assert chosen.better_unsaved is None
 
@@ -206,7 +191,7 @@ def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
     """Deaf trials do not save at the end: their last reports are in no checkpoint."""
     world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, deaf=True))
     _, story = story_of(world)
-    (chosen,) = beats_of(story, Chosen)
+    (chosen,) = beats_of(story, "chosen")
     assert chosen.better_unsaved is not None
     assert chosen.better_unsaved_metric > chosen.metric
 
@@ -214,19 +199,19 @@ def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
 def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
     world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5))
     state, story = story_of(world)
-    became = fate(state.trials["t0001"], story, state)
-    assert became.kind == "finished"
-    assert "after 5 reports" in became.why
+    became, why = fate_of(state.trials["t0001"], story, state)
+    assert became == "finished"
+    assert "after 5 reports" in why
 
 
 def test_halving_stops_trials_to_compare_them_and_completes_the_last(facts: MakeFacts) -> None:
     state, story = story_of(policy_world(facts, "sha"))
-    reached = [beat for beat in beats_of(story, Stopped) if beat.why == "reached"]
+    reached = [beat for beat in beats_of(story, "stopped") if beat.why == "reached"]
     assert {beat.until for beat in reached} == {1, 4, 13}
     assert [(c.stage, c.times) for c in story.chapters] == [(0, 1), (1, 1), (2, 1), (3, 1), (None, 1)]
-    last = beats_of(story, Judged)[-1]
+    last = beats_of(story, "judged")[-1]
     assert (last.verdict, last.reports) == ("complete", 27)
-    out = [trial for trial in state.trials.values() if fate(trial, story, state).kind == "eliminated"]
+    out = [trial for trial in state.trials.values() if fate_of(trial, story, state)[0] == "eliminated"]
     assert len(out) == 26
 
 
@@ -238,23 +223,23 @@ def test_the_stages_of_hyperband_come_again_with_each_bracket(facts: MakeFacts) 
 
 def test_asha_tells_how_a_trial_stood_at_its_rung(facts: MakeFacts) -> None:
     state, story = story_of(policy_world(facts, "asha"))
-    judged = beats_of(story, Judged)
+    judged = beats_of(story, "judged")
     assert {beat.reports for beat in judged} == {1, 3, 9, 27}
     for beat in judged:
         assert 1 <= beat.place <= beat.of
         assert beat.verdict != "goes-on" or beat.place <= beat.best, "nobody goes on that is not among the best"
-    kinds = {fate(trial, story, state).kind for trial in state.trials.values()}
+    kinds = {fate_of(trial, story, state)[0] for trial in state.trials.values()}
     assert kinds == {"paused", "survived", "never-started"}
-    paused = next(t for t in state.trials.values() if fate(t, story, state).kind == "paused")
-    assert "when more have come there" in fate(paused, story, state).why
+    paused = next(t for t in state.trials.values() if fate_of(t, story, state)[0] == "paused")
+    assert "when more have come there" in fate_of(paused, story, state)[1]
     assert [chapter.stage for chapter in story.chapters] == [0, None]
 
 
 @pytest.mark.parametrize("name", ["hypersched", "random", "grid", "e-hyperband", "e-grid", "bohb"])
 def test_other_policies_end_with_a_reason_for_every_trial(facts: MakeFacts, name: str) -> None:
     state, story = story_of(policy_world(facts, name))
-    assert all(fate(trial, story, state).why for trial in state.trials.values())
-    assert beats_of(story, Closing)[0].why in ("plan", "last-stage")
+    assert all(fate_of(trial, story, state)[1] for trial in state.trials.values())
+    assert beats_of(story, "closing")[0].why in ("plan", "last-stage")
 
 
 def test_a_failed_launch_of_a_run_that_is_resumed_is_asked_for_again(facts: MakeFacts) -> None:
@@ -263,4 +248,4 @@ def test_a_failed_launch_of_a_run_that_is_resumed_is_asked_for_again(facts: Make
     world = World(made, replace(behaviour), kill_after=frozenset({2}))
     world.down_s = 200.0
     _, story = story_of(world)
-    assert beats_of(story, Resumed)[0].silent_s > 100
+    assert beats_of(story, "resumed")[0].silent_s > 100

@@ -1,4 +1,4 @@
-"""A run's story in chapters: one for each stage, and one for the end.
+"""A run's story in chapters, read entry by entry: one for each stage, and one for the end.
 
 The one rule: a stage begins when the plan says so, the end when the run is closed; what happens is
 in the chapter of its moment.
@@ -6,16 +6,20 @@ in the chapter of its moment.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from seerd.core.aiming import instances_needed
-from seerd.core.commands import AskPolicy, Publish
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent, PolicyAnswered
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
+from seerd.core.step import QUIET, commands_of, follow
 from seerd.story.attempts import Attempts
-from seerd.story.beats import AnyBeat, Closing, Planned, Sized
+from seerd.story.beats import Beat, Sized
+from seerd.story.reasons import Known, Step, beats_of, wanted
+
+Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
+"""Leads a state by one event and what was decided with it."""
 
 
 @dataclass(slots=True)
@@ -35,58 +39,69 @@ class Chapter:
     stage: int | None = None
     planned_end_s: float | None = None
     groups: tuple[Sized, ...] = ()
-    beats: list[AnyBeat] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
     until_s: float | None = None
     times: int = 1
 
 
 @dataclass(slots=True)
-class Story:
+class Timeline:
     """What has happened so far. `events` and `commands` are counted.
 
-    asked_s    when each launch was asked for
-    question   what the policy was asked last; `published`: the model that was last to be handed
-               back
+    go  leads the state from one event to the next: whoever reads the run beside it may decide
+        again, what is told is what was recorded
     """
 
+    go: Follow = follow
     chapters: list[Chapter] = field(default_factory=list)
-    attempts: Attempts = field(default_factory=Attempts)
-    asked_s: dict[str, float] = field(default_factory=dict)
-    question: AskPolicy | None = None
-    published: Publish | None = None
+    known: Known = field(default_factory=Known)
     events: int = 0
     commands: int = 0
 
     @property
-    def beats(self) -> Iterator[AnyBeat]:
-        """All of them, in order."""
+    def attempts(self) -> Attempts:
+        """Give all attempts of the run."""
+        return self.known.attempts
+
+    @property
+    def beats(self) -> Iterator[Beat]:
+        """Give all of them, in order."""
         return (beat for chapter in self.chapters for beat in chapter.beats)
 
-    def of_trial(self, trial: str) -> list[AnyBeat]:
-        """Those that name a trial."""
-        named = (beat for beat in self.beats if getattr(beat, "trial", None) == trial)
-        return [beat for beat in named if not isinstance(beat, Planned)]
+    def of_trial(self, trial: str) -> list[Beat]:
+        """Give what has happened to a trial."""
+        return [beat for beat in self.beats if beat.named(trial)]
 
-    def write(self, beats: Sequence[AnyBeat], new: Sequence[str], state: State) -> None:
-        """Put what one event has brought into its chapter; `new`: trials its plan asked for."""
-        planned = any(isinstance(beat, Planned) for beat in beats)
-        closed = any(isinstance(beat, Closing) for beat in beats)
-        if not self.chapters or closed or self._turns(planned, new, state):
+    def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
+        """Follow the run by one entry, and write down what happened."""
+        self.events += 1
+        self.commands += len(commands_of(decided))
+        quiet = not decided and isinstance(event, QUIET)
+        step = None if quiet else Step.before(event, decided, self.known, state)
+        self.go(state, event, decided)
+        self.attempts.hear(event, state)
+        if step is not None:
+            self._write(list(beats_of(step)), event, state)
+
+    def _write(self, beats: list[Beat], event: AnyEvent, state: State) -> None:
+        kinds = {beat.kind for beat in beats}
+        planned = "planned" in kinds
+        if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
             self._begin(state)
         chapter = self.chapters[-1]
         if planned and chapter.stage is None and not chapter.end and state.outline.stages:
             self._plan(chapter, state)
         chapter.beats += beats
 
-    def _turns(self, planned: bool, new: Sequence[str], state: State) -> bool:
-        """Whether another stage begins, or a run that had ended goes on."""
+    def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
+        """Tell whether another stage begins, or a run that had ended goes on."""
         last = self.chapters[-1]
         if last.end:
             return state.phase is RunPhase.RUNNING
         if not planned or last.stage is None:
             return False
-        several = len(state.outline.stages) > 1
-        fresh = several and bool(new) and state.plan.wanted.keys() <= set(new)
+        new = {one.trial for one in event.plan.new} if isinstance(event, PolicyAnswered) else set()
+        fresh = len(state.outline.stages) > 1 and bool(new) and state.plan.wanted.keys() <= new
         return state.plan.stage != last.stage or fresh
 
     def _begin(self, state: State) -> None:
@@ -98,25 +113,9 @@ class Story:
         self.chapters.append(chapter)
 
     def _plan(self, chapter: Chapter, state: State) -> None:
-        """Its stage is known."""
+        """Note which stage it is."""
         stage = state.plan.stage
         chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
-        chapter.stage = stage
-        chapter.groups = wanted(state)
+        chapter.stage, chapter.groups = stage, wanted(state)
         if chapter.times == 1:
             chapter.planned_end_s = state.outline.stages[stage].end_s
-
-
-def wanted(state: State) -> tuple[Sized, ...]:
-    """How many trials are wanted with each number of GPUs, largest first."""
-    sizes = sorted(_sizes(state).items(), reverse=True)
-    return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in sizes)
-
-
-def needed(state: State) -> int | None:
-    """How many instances the wanted trials need; None where the plan was not recorded."""
-    return instances_needed(_sizes(state), state.facts.cluster) if state.plan.asked else None
-
-
-def _sizes(state: State) -> Mapping[int, int]:
-    return Counter(allocation.gpus for allocation in state.plan.wanted.values())
