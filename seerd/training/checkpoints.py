@@ -49,7 +49,8 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
             load(torch, data)
         except Exception as error:
             print(f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}", file=sys.stderr)
-            path.unlink(missing_ok=True)  # or it would count among the newest, and a good one would be removed for it
+            # It would count among the newest, and a good one would be removed for it.
+            path.unlink(missing_ok=True)
             continue
         return data
     return None

@@ -1,4 +1,7 @@
-"""Global batches, split over the ranks, and samplers: the same samples make the same step on any number of GPUs."""
+"""Global batches, split over the ranks, and samplers.
+
+The one rule: the same samples make the same step on any number of GPUs.
+"""
 
 import math
 import random
@@ -21,7 +24,7 @@ class Batch:
 
 
 def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int]) -> Batch:
-    """Split a batch over `world` ranks, with as few micro-batches as `per_gpu` samples at a time allow.
+    """Split a batch over `world` ranks, in as few micro-batches of at most `per_gpu` as can be.
 
     Raises `ValueError` if `world` or any other `possible` number of GPUs does not divide it.
     """
@@ -55,13 +58,15 @@ class Share:
 
 
 class Sampler:
-    """The indices that this rank reads, for `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
+    """The indices that this rank reads.
 
-    Each pass is one permutation of all samples, made from the trial's seed and the number of the pass.
-    It is cut into global batches of `Trial.batch`; each is split over the ranks. What does not fill a
-    global batch is left out of this pass. Its position is part of every checkpoint, also in the middle
-    of a pass: it counts what was trained on (by the steps of the first tracked optimizer), not what
-    loader workers have fetched in advance.
+    For `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
+
+    Each pass is one permutation of all samples, made from the trial's seed and the number of the
+    pass. It is cut into global batches of `Trial.batch`; each is split over the ranks. What does
+    not fill a global batch is left out of this pass. Its position is part of every checkpoint, also
+    in the middle of a pass: it counts what was trained on (by the steps of the first tracked
+    optimizer), not what loader workers have fetched in advance.
     """
 
     def __init__(
@@ -85,7 +90,8 @@ class Sampler:
             self._start = self._position()
         self._drawn, self._steps_before, self._exhausted = self._start, self._steps.done, False
         if self._resumed:
-            # A DataLoader draws a seed whenever it is iterated anew; the undisturbed run did not do so in the middle of a pass.
+            # A DataLoader draws a seed whenever it is iterated anew; the undisturbed run did not
+            # do so in the middle of a pass.
             self._resumed = False
             self._rewind()
         order = self._order()

@@ -1,10 +1,10 @@
 """How this process ends, and that it ends well although torch's threads may not let it.
 
-A thread of gloo that drops the last reference to a tensor needs the interpreter. If that is being taken
-down already (before Python 3.14), the process aborts: "terminate called without an active exception". It
-happens to bare scripts too, to one rank in several runs on a busy machine, also after
-`destroy_process_group()`; torchrun then calls the whole attempt failed. So ranks with a process group of
-ours leave without taking the interpreter down, and what that would have done is done here.
+A thread of gloo that drops the last reference to a tensor needs the interpreter. If that is being
+taken down already, the process aborts: "terminate called without an active exception". It happens
+to bare scripts too, to one rank in several runs on a busy machine, also after a barrier and
+`destroy_process_group()`; torchrun then calls the whole attempt failed. So ranks with a process
+group of ours leave without taking the interpreter down, and what that would have done is done here.
 """
 
 import atexit
@@ -38,7 +38,7 @@ class End:
 
     def call(self, last: Callable[[], None]) -> None:
         """Have this called when the script has come to its end."""
-        # At exit Python does not say with which status: who must not hide a failure has to see it here.
+        # At exit Python does not say with which status, and a failure must not be hidden.
         self._exit, sys.exit = sys.exit, self._leave  # type: ignore[assignment]
         atexit.register(last)
 
@@ -51,7 +51,7 @@ class End:
 
 
 def leave_at_once(status: int) -> None:
-    """End this process without taking the interpreter down, after what an ordinary end would still do."""
+    """End this process at once, after what an ordinary end would still do."""
     if "multiprocessing.util" in sys.modules:
         sys.modules["multiprocessing.util"]._exit_function()  # ends the workers of loaders
     if "logging" in sys.modules:

@@ -16,10 +16,10 @@ from typing import Optional
 from seerd.training.ranks import Ranks
 
 MARK = struct.Struct("<10q3d")
-"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its Python stack
-(0: none), whether it computes on a GPU, what it does, calls of `running()` begun, passes and steps since,
-spells of work; seconds of the longest spell, of waiting in `running()`, of waiting between a backward pass
-and its step.
+"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its Python
+stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun, passes and
+steps since, spells of work; seconds of the longest spell, of waiting in `running()`, of waiting
+between a backward pass and its step.
 """
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 STACK_SIGNAL = 7
@@ -29,7 +29,7 @@ STACK_SIGNAL = 7
 class Mark:
     """Whether this rank works or waits for the others, and how far it has come.
 
-    It lies in memory that the agent has mapped too, if there are other ranks and an agent (`folder`).
+    It lies in memory that the agent has mapped too, if there are other ranks and a `folder`.
     """
 
     def __init__(self, ranks: Ranks, folder: Optional[Path]) -> None:
@@ -59,7 +59,8 @@ class Mark:
     def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
         """Show what it does from now on.
 
-        Before the first `running()` nothing is counted, and the first spell of work is not among the longest.
+        Before the first `running()` nothing is counted. The first spell of work is not among the
+        longest.
         """
         if self._map is None:
             return
@@ -79,7 +80,7 @@ class Mark:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    """Map a small file whose bytes are there before: a full disk would otherwise end us at the first write."""
+    """Map a small file whose bytes are there: else a full disk would end us at the first write."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "w+b", buffering=0) as file:
         file.write(bytes(MARK.size))
@@ -87,7 +88,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _stack_signal() -> int:
-    """Have a signal write this process's Python stack to its log, whatever it is stuck in; 0: none can."""
+    """Have a signal write the Python stack to the log, whatever it is stuck in; 0: none can."""
     try:
         number = signal.SIGRTMIN + STACK_SIGNAL
         faulthandler.register(number, all_threads=False)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 SAVE_SHARE = 20
-"""A checkpoint is written again at the earliest after so many times what the last one took: at most 5% of
-the time goes into saving.
+"""A checkpoint is written again at the earliest after so many times what the last one took: at most
+5% of the time goes into saving.
 """
 
 

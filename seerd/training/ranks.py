@@ -48,7 +48,7 @@ class Ranks:
             self._join(torch.distributed)
 
     def _join(self, dist: Any) -> None:
-        """Make the process group unless the script has, and one on the CPU for what all must agree on."""
+        """Make the process group unless the script has, and one on the CPU for agreeing."""
         patience = {"timeout": timedelta(seconds=PEERS_S)} if self.many_nodes else {}
         if not dist.is_initialized():
             dist.init_process_group("nccl" if self.on_gpu else "gloo", **patience)
@@ -56,7 +56,7 @@ class Ranks:
         self._group = dist.new_group(backend="gloo", **patience) if self.on_gpu else dist.group.WORLD
 
     def largest(self, *numbers: int) -> List[int]:
-        """Give each number as it is where it is largest: a flag of one rank, the epoch of rank 0."""
+        """Give the largest of each number: a flag of one rank, the epoch of rank 0."""
         if self._group is None:
             return list(numbers)
         votes = self._torch.tensor([int(number) for number in numbers])
@@ -85,7 +85,10 @@ class Ranks:
         return self._own and bool(self._torch.distributed.is_initialized())
 
     def close(self, *, together: bool) -> None:
-        """Leave our own process group: after all have come here, since gloo aborts those whose peer is gone."""
+        """Leave our own process group.
+
+        `together`: after all have come here, since gloo aborts those whose peer is gone.
+        """
         if together:
             self._torch.distributed.barrier(group=self._group)
         self._torch.distributed.destroy_process_group()

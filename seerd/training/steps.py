@@ -1,4 +1,4 @@
-"""Backward passes and steps of the optimizer, counted: for samplers, and for what the agent is shown."""
+"""Backward passes and steps of the optimizer, counted: for samplers, and for the agent."""
 
 from typing import Any
 
@@ -37,6 +37,6 @@ class Steps:
         self._mark.tick(WORKING)
 
     def _pass(self, _: Any) -> None:
-        """Mark a backward pass: from the last one to the step a rank can only wait for the others' gradients."""
+        """Mark a backward pass: after the last before a step a rank waits for others' gradients."""
         self._passes += 1
         self._mark.tick(WORKING if self._passes % self.accumulate else REDUCING)

@@ -20,9 +20,9 @@ from seerd.training.steps import Steps
 def trial(spec: Optional[str] = None) -> "Trial":
     """Give the trial that this process belongs to.
 
-    Started by hand, without seerd: a lone trial with the defaults of the search space in `spec` (or in
-    `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory), which prints its
-    reports and saves nothing.
+    Started by hand, without seerd: a lone trial with the defaults of the search space in `spec` (or
+    in `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory), which prints
+    its reports and saves nothing.
 
     Raises `FileNotFoundError` if there is no such spec.
     """
@@ -88,7 +88,7 @@ class Trial:
                 thing.load_state_dict(_state_of(name, self._restored["state"]))
 
     def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
-        """Split a global batch of `total` samples over the ranks, at most `per_gpu` at a time on each.
+        """Split a global batch of `total` samples over the ranks, at most `per_gpu` at a time.
 
         Raises `ValueError` if some number of GPUs that this trial may get does not divide it.
         """
@@ -97,7 +97,7 @@ class Trial:
         return batch
 
     def sampler(self, samples: int, shuffle: bool = True) -> Sampler:
-        """Give indices for a DataLoader, in the same global order on any number of GPUs; see `Sampler`."""
+        """Give indices for a DataLoader, in the same order on any number of GPUs; see `Sampler`."""
         sampler = Sampler(self._share, self._steps, samples, shuffle, self._rewind_torch)
         states = (self._restored or {}).get("samplers", [])
         if len(states) > len(self._samplers):
@@ -168,13 +168,14 @@ class Trial:
         return self._units, self.epoch
 
     def _at_end(self) -> None:
-        """Save the last state of a script that has come to its end, and leave the other ranks in order."""
+        """Save the last state of a script that has ended, and leave the other ranks in order."""
         self._mark.turn(ENDED)
         crashed = self._end.crashed
         if self.rank == 0 and self._is_unsaved() and not crashed:
             self._write([randomness.states(self._torch)])
         if crashed and self._ranks.many_nodes:
-            leave_at_once(1)  # leaving the process group would wait for an instance that may have vanished
+            # Leaving the process group would wait for an instance that may have vanished.
+            leave_at_once(1)
         if self._ranks.own:
             self._ranks.close(together=not crashed)
             if not crashed and not self._end.failed:
