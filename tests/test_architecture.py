@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
-TRAINING_SIDE = [ROOT / "seerd" / "training.py", ROOT / "seerd" / "__init__.py"]
+TRAINING_SIDE = [ROOT / "seerd" / "__init__.py", *sorted((ROOT / "seerd" / "training").glob("*.py"))]
 
 
 def named(path: Path) -> str:

@@ -208,9 +208,9 @@ class TestCheckpoints:
     def test_only_a_whole_one_is_loaded_and_nothing_is_run(self, tmp_path, damage):
         import torch
 
-        training = importlib.import_module("seerd.training")
+        checkpoints = importlib.import_module("seerd.training.checkpoints")
         payload = {"version": 1, "epoch": 1, "units": 1, "metrics": {}, "state": {}, "rng": [], "samplers": []}
-        training._write_checkpoint(torch, tmp_path, "000001-00000001", payload)
+        checkpoints.write(torch, tmp_path, "000001-00000001", payload)
         good = (tmp_path / "000001-00000001.pt").read_bytes()
         bad = {"bomb": pickle.dumps(Bomb()), "torn": good[:-9], "junk": b"\x80\x05junk", "not ours": b"", "link": good}[
             damage
@@ -220,7 +220,7 @@ class TestCheckpoints:
             "epoch": 2,
             "metrics": {},
             "size": len(bad),
-            "sha256": training._sha256(bad),
+            "sha256": checkpoints.sha256(bad),
         }
         if damage == "torn":
             about["size"] = len(good)
@@ -229,4 +229,4 @@ class TestCheckpoints:
         if damage == "link":
             (tmp_path / "000002-00000001.pt").unlink()
             (tmp_path / "000002-00000001.pt").symlink_to("000002-00000001.pt")
-        assert training._newest_checkpoint(torch, tmp_path) == good
+        assert checkpoints.newest(torch, tmp_path) == good

@@ -130,7 +130,7 @@ KEEPING = (
     Mutant(
         "a checkpoint may run code when it is loaded",
         "loading a checkpoint runs no code",
-        "_load",
+        "checkpoints.load",
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
         'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
         (f"{DAMAGED}[pickle with its checksum]",),
@@ -138,17 +138,17 @@ KEEPING = (
     Mutant(
         "a trial restores what does not have its checksum",
         "a damaged checkpoint is not one",
-        "_newest_checkpoint",
-        'len(data) != manifest["size"] or _sha256(data) != manifest["sha256"]',
+        "checkpoints.newest",
+        'len(data) != manifest["size"] or sha256(data) != manifest["sha256"]',
         'len(data) != manifest["size"]',
         (f"{DAMAGED}[flipped]",),
     ),
     Mutant(
         "a trial names its checkpoint before the bytes are there",
         "a checkpoint exists when all of it does",
-        "_write_checkpoint",
-        'f".{name}.json"',
-        'f"{name}.json"',
+        "_write_whole",
+        'path.with_name(f".{path.name}")',
+        "path",
         ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),
     ),
 )
