@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from seerd.planner.elastic_hyperband import E_HYPERBAND
-from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.hypersched import HYPERSCHED
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.policy import policy_of
-from seerd.planner.seer import Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import schedule
 from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked, FakeTrial, World
 from tests.planner.policy_world import problem as fixed_problem

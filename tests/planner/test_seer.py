@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from seerd.planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
-from seerd.planner.seer import SEER, Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import SEER, schedule
 from seerd.planner.space import Parameter, Space
 from tests.planner.policy_world import Asked
 
