@@ -1,4 +1,4 @@
-"""Honest budgets: what a cloud takes beyond the ideal plan is set aside before a policy plans, so
+"""Budget margin: what a cloud takes beyond the ideal plan is set aside before a policy plans, so
 that what is billed stays within the limits.
 
 The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within
@@ -39,7 +39,9 @@ OutlineOf = Callable[[Problem], Outline | Impossible]
 class Terms:
     """What planning is done for.
 
-    `closing_s`: from the last stage's end until the best model is in the store.
+    cluster    what machines can be had, and how they are paid
+    profile    how long things take
+    closing_s  from the last stage's end until the best model is in the store
     """
 
     cluster: ClusterFacts

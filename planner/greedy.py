@@ -43,7 +43,11 @@ Table = Sequence[Sequence[Option]]
 class Task:
     """What is to be planned.
 
-    `limit` is the deadline in seconds if cost is minimised, else the cost in the units of `terms`.
+    stages         the stages of work, in order
+    terms          who bills what
+    limit          deadline in seconds if cost is minimised, else cost in the units of `terms`
+    minimise_time  whether time is minimised, and not cost
+    max_gpus       most GPUs at one moment; None: any number
     """
 
     stages: tuple[WorkStage, ...]

@@ -54,7 +54,12 @@ ALIVE = ("live", "finished")
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """`trials` trials train until each has made `until` reports in all, on `gpus` GPUs in all."""
+    """A number of reports at which trials are compared.
+
+    trials  how many train until then
+    until   reports that each has made then, in all
+    gpus    GPUs of all of them
+    """
 
     trials: int
     until: int

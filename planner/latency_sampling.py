@@ -44,7 +44,11 @@ def moments(latency: Latency) -> Moments:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """`count` independent times with the same distribution."""
+    """Independent times with the same distribution.
+
+    count  how many
+    time   mean and variance of each
+    """
 
     count: int
     time: Moments

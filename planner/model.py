@@ -28,7 +28,11 @@ out for good.
 class Limits:
     """What the person allowed.
 
-    `max_gpus` is the most GPUs at one moment (quota, politeness, or the machine's slots).
+    deadline_s    seconds from the command's start until the best model is in the store
+    budget_gpu_s  GPU-seconds
+    max_gpus      most GPUs at one moment (quota, politeness, or the machine's slots); None: any
+                  number
+    cost_usd      money; None: any amount
     """
 
     deadline_s: float
@@ -191,7 +195,12 @@ class NewTrial:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The run at one moment. `trials` holds every trial that the policy has asked for, by id."""
+    """The run at one moment.
+
+    now_s   seconds since the run began
+    mode    whether more or less of the metric is better
+    trials  every trial that the policy has asked for, by id
+    """
 
     now_s: float
     mode: Mode
@@ -209,8 +218,12 @@ class View:
 
 
 class Allocation(NamedTuple):
-    """A trial that should be running now, on how many GPUs; `until`: ask again when it has made so
-    many reports.
+    """A trial that should be running now.
+
+    trial    its id
+    gpus     how many GPUs it should have
+    bracket  which one it is in, from 0
+    until    ask again when it has made so many reports; None: do not
     """
 
     trial: str
@@ -274,7 +287,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """`trials` configurations start with `gpus_per_trial` GPUs each, for `budget_gpu_s` in all."""
+    """Configurations that start with equally many GPUs.
+
+    gpus_per_trial  GPUs of each in the first round
+    trials          how many configurations
+    budget_gpu_s    GPU-seconds of all rounds
+    """
 
     gpus_per_trial: int
     trials: int
@@ -283,7 +301,11 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`trials` trials that run side by side on `gpus_per_trial` GPUs each."""
+    """Trials that run side by side.
+
+    gpus_per_trial  GPUs of each
+    trials          how many trials
+    """
 
     gpus_per_trial: int
     trials: int

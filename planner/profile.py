@@ -82,7 +82,12 @@ class CloudProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Both. `source`: where the figures come from, in words."""
+    """What is assumed of a job and of a cloud.
+
+    job     how long a training script takes for what it does
+    cloud   how long a cloud takes for what it does
+    source  where the figures come from, in words
+    """
 
     job: JobProfile = field(default_factory=JobProfile)
     cloud: CloudProfile = field(default_factory=CloudProfile)

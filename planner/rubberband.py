@@ -34,9 +34,11 @@ SAMPLES = 400
 
 @dataclass(frozen=True, slots=True)
 class ElasticPlan:
-    """GPUs in all for each stage, and what to expect.
+    """An allocation, and what to expect of it.
 
-    `exact`: no other allocation is better by expected values.
+    gpus      GPUs in all for each stage
+    forecast  time and cost, sampled
+    exact     no other allocation is better by expected values
     """
 
     gpus: tuple[int, ...]

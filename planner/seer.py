@@ -6,10 +6,16 @@ said where it is settled.
 
 The paper's symbols and their names here (sections 3.1 to 3.3, Algorithms 1 to 3):
 
-T  deadline B budget eta of the trials of a bracket 1 in eta goes on to the next round
-K  rounds R* `r_star` nu from one bracket to the next a trial gets nu times the GPUs
-t1 first_round B0 `unit`, the budget of the smallest bracket P, N GPUs per trial and trials, for
-   each bracket
+T    deadline
+B    budget
+eta  of the trials of a bracket 1 in eta goes on to the next round
+nu   from one bracket to the next a trial gets nu times the GPUs
+K    `rounds`
+R*   `r_star`
+t1   `first_round`
+B0   `unit`, the budget of the smallest bracket
+P    `gpus` per trial, for each bracket
+N    `trials`, for each bracket
 """
 
 from __future__ import annotations
@@ -49,7 +55,16 @@ MOST_ROUNDS = 64
 class Schedule:
     """What Algorithms 2 and 3 compute.
 
-    Seconds and GPU-seconds; `budgets`, `gpus` and `trials` have one entry per bracket.
+    rounds       K
+    first_round  t1, seconds
+    r_star       R*
+    unit         B0, GPU-seconds
+    eta          of the trials of a bracket 1 in eta goes on
+    budgets      B, GPU-seconds, one per bracket
+    gpus         P, GPUs per trial, one per bracket
+    trials       N, one per bracket
+    start        when the first round begins, seconds since the run began
+    adjusted     what had to be changed to respect the limits, one sentence each
     """
 
     rounds: int

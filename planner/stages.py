@@ -37,8 +37,11 @@ class WorkStage:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """`count` lanes with `gpus_per_trial` GPUs each, in which `turns` trials run one
-    after another.
+    """GPUs in lanes, in which trials run one after another.
+
+    count           how many lanes
+    gpus_per_trial  GPUs of each
+    turns           trials in each, one after another
     """
 
     count: int
@@ -48,8 +51,11 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """`instances` instances that are held from the beginning of stage `first` to the end of stage
-    `last`.
+    """Instances that are rented and given back together.
+
+    instances  how many
+    first      stage at whose beginning they are rented, from 0
+    last       stage at whose end they are given back
     """
 
     instances: int

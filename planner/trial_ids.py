@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The ids of a run's trials: `prefix`, then `offset` plus the trial's number in
-    `width` digits.
+    """The ids of a run's trials.
+
+    prefix  what each begins with
+    offset  what is added to a trial's number
+    width   digits of that sum
     """
 
     prefix: str

@@ -38,8 +38,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`trials` trials on `gpus` GPUs each, from `start_s` to `end_s` (seconds since the
-    run began).
+    """Trials that run side by side between two moments.
+
+    start_s  seconds since the run began
+    end_s    seconds since the run began
+    trials   how many trials
+    gpus     GPUs of each
     """
 
     start_s: float
@@ -92,9 +96,10 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Who is in a track, best first, since its round number `round` began.
+    """Who is in a track.
 
-    At first in the order of the ids.
+    round    number of the round that they are in, from 0
+    members  best first when it began; at first in the order of the ids
     """
 
     round: int
