@@ -205,6 +205,16 @@ def test_the_planner_imports_only_what_is_pure(path: Path) -> None:
     assert "optuna" not in imports_on_load(tree_of(path))
 
 
+def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
+    reads = {
+        path.stem
+        for path in PLANNER
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and node.attr == "whole"
+    }
+    assert reads == {"fixed_cluster", "remainder", "seer_capped"}
+
+
 @pytest.mark.parametrize("path", CORE + PLANNER, ids=named)
 def test_pure_code_reads_no_clock_and_no_shared_generator(path: Path) -> None:
     assert impure(tree_of(path)) == []

@@ -18,7 +18,7 @@ from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
-from seerd.planner.names import same_trial
+from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.journal import Entry, Journal
 from seerd.story.pages import moment_page, story_page, trial_page, wrapped

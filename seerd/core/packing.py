@@ -6,34 +6,73 @@ with the fewest moves; with the fewest resized trials away from the instance tha
 The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay
 does, the others come largest first where the least room is left over, and smaller ones are
 displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that finds
-room whenever there is any. What it leaves open in small cases, `packing_search` settles exactly.
+room whenever there is any, with the fewest moves (`bench/packing.py` says what is left to win).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, chain
 
-from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
-
-STEPS = 20_000
-"""Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms.
-"""
 CANDIDATES = 32
 """So many instances on which room could be made are compared."""
 
 
+Home = tuple[str, ...]
+"""Where a trial is: one instance, or several whole ones."""
+
+Cost = tuple[int, int, int]
+"""Instances used (if that counts), trials moved, resized trials away from their files. Less is
+better, the first counts most.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An instance that can take trials."""
+
+    id: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A trial and the number of GPUs that it should have, at least one."""
+
+    trial: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Where trials are. `stay`: those that can be left as they are; `near`: resized ones, and the
+    instance with their files.
+    """
+
+    stay: Mapping[str, Home]
+    near: Mapping[str, str]
+
+    def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
+        """What these homes cost."""
+        steps = [self.step(trial, home) for trial, home in homes.items()]
+        used = len({node for home in homes.values() for node in home}) if pack else 0
+        return used, sum(moved for moved, _ in steps), sum(away for _, away in steps)
+
+    def step(self, trial: str, home: Home) -> tuple[int, int]:
+        """What one trial adds to moves and to resized trials away."""
+        return int(self.stay.get(trial, home) != home), int(self.near.get(trial, home[0]) not in home)
+
+
 def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
-    """Trial -> instances, for as many as fit, the most valuable (first) ones before others."""
-    effort = Effort(STEPS)
-    chosen, known = _most_valuable(demands, nodes, lambda some: _fit(some, before, nodes, effort))
-    if pack:
-        known = min(known, _squeezed(chosen, before, nodes) or known, key=lambda homes: before.cost(homes, pack=True))
-    if before.cost(known, pack=pack) <= _floor(chosen, nodes, pack=pack):
+    """Find instances for as many trials as fit, the most valuable (first) ones before others."""
+    chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
+    if not pack:
         return known
-    return search(chosen, before, nodes, known=known, pack=pack, effort=Effort(STEPS)) or known
+    packed = _squeezed(chosen, before, nodes) or known
+    return min(known, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
 # ---------------------------------------------------------------- who is placed
@@ -75,11 +114,6 @@ def _longest(
         low, high, homes = (low, middle - 1, homes) if found is None else (middle, high, found)
         middle = (low + high + 1) // 2
     return low, homes
-
-
-def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> dict[str, Home] | None:
-    known = _greedy(demands, before, nodes)
-    return search(demands, before, nodes, known=None, pack=False, effort=effort) if known is None else known
 
 
 # ---------------------------------------------------------------- Algorithm 3
@@ -271,10 +305,3 @@ def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | N
         opened[size] += count
         closed[size] -= count
     return +opened
-
-
-def _floor(demands: Sequence[Demand], nodes: Sequence[Node], *, pack: bool) -> Cost:
-    """No placement can cost less: enough GPUs on the largest instances, nobody moved."""
-    need = sum(d.gpus for d in demands)
-    sizes = sorted((node.gpus for node in nodes), reverse=True)
-    return (sum(1 for before in accumulate(sizes, initial=0) if before < need) if pack else 0), 0, 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seerd.errors import UsageError
-from seerd.planner.names import same_trial
+from seerd.planner.trial_ids import same_trial
 from seerd.shell.home import RunFolder
 from seerd.view.plain import printable
 
