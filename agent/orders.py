@@ -24,13 +24,14 @@ from seerd.agent.grants import Granted, Grants, Say
 from seerd.agent.health import Machine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import Journal, Maker, Order
 from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
+from seerd.agent.manifest import is_safe
 from seerd.agent.network import environment
 from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
-from seerd.agent.transfer import Directory, Shelf, is_safe
+from seerd.agent.transfer import Directory, Shelf
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
