@@ -25,7 +25,7 @@ from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
 from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
 from seerd.planner.ranking import rank
 from seerd.planner.recall import items, real, text, whole
 from seerd.planner.rungs import rung_reports
@@ -113,7 +113,7 @@ class Seen:
     """
 
     gpus: int
-    last: ReportView | None = None
+    last: Report | None = None
     first_s: float = 0.0
     reports_s: list[float] = field(default_factory=list)
     counts: bool = False
@@ -157,7 +157,7 @@ class Stopwatch:
         """A run that has ended and does not count."""
         self._seen.pop(run.number, None)
 
-    def _note(self, run: Run, seen: Seen, report: ReportView) -> None:
+    def _note(self, run: Run, seen: Seen, report: Report) -> None:
         if seen.last is None:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
@@ -194,7 +194,7 @@ class Stopwatch:
         return sorted(longest)[-longer]
 
 
-def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
+def _since(trial: TrialView, seen_s: float) -> list[Report]:
     """Reports after a moment, latest first."""
     found = []
     for report in reversed(trial.history):

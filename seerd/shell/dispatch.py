@@ -30,6 +30,7 @@ from seerd.core.commands import (
     Terminate,
 )
 from seerd.core.events import (
+    Checkpoint,
     InstanceLost,
     InstanceReady,
     InstanceTerminated,
@@ -39,7 +40,6 @@ from seerd.core.events import (
     PolicyFailed,
     PublishFailed,
     Remarked,
-    Saved,
     TimerFired,
 )
 from seerd.core.state import PlanInForce
@@ -74,7 +74,7 @@ class Found:
 
     alive: tuple[str, ...]
     ended: dict[str, float]
-    saved: tuple[Saved, ...]
+    saved: tuple[Checkpoint, ...]
 
 
 class Dispatch:
@@ -412,7 +412,7 @@ class Dispatch:
         lost = InstanceLost(at=self._clock.now(), instance=loss.instance, why=loss.why, ended=ended, saved=saved)
         self._core.emit(lost)
 
-    async def _saved_on(self, instance: str) -> list[Saved]:
+    async def _saved_on(self, instance: str) -> list[Checkpoint]:
         """What trials on an instance had put into the store that its agent has not told of: it is
         gone, or does not answer.
         """

@@ -20,7 +20,7 @@ import msgspec
 
 from seerd.core.asking import Asking, PlanFunction, default_plan, why
 from seerd.core.plans import Order, PlanChange
-from seerd.planner.model import TrialStatus, View
+from seerd.planner.model import Report, TrialStatus, View
 from seerd.planner.space import Config
 from seerd.shell.policy_wire import (
     LENGTH,
@@ -30,7 +30,6 @@ from seerd.shell.policy_wire import (
     Opening,
     Question,
     Reply,
-    Reported,
     frame,
 )
 
@@ -45,7 +44,7 @@ class Seen:
     id: str
     config: Config = field(default_factory=dict)
     status: TrialStatus = "live"
-    history: list[Reported] = field(default_factory=list)
+    history: list[Report] = field(default_factory=list)
 
     @property
     def reports(self) -> int:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from seerd.core.asking import Answer
 from seerd.core.plans import Put
-from seerd.planner.model import Mode, Problem, TrialStatus
+from seerd.planner.model import Mode, Problem, Report, TrialStatus
 from seerd.planner.space import Value
 
 LENGTH = 4
@@ -34,14 +34,6 @@ class Opening(Struct, frozen=True):
     plan: str = ""
 
 
-class Reported(Struct, frozen=True, array_like=True, gc=False):
-    """A report, see `seerd.planner.model.ReportView`."""
-
-    at_s: float
-    reports: int
-    metric: float | None
-
-
 class News(Struct, frozen=True, array_like=True):
     """A trial that is new, or not as it was at the question before.
 
@@ -52,7 +44,7 @@ class News(Struct, frozen=True, array_like=True):
     trial: str
     status: TrialStatus
     kept: int
-    reports: list[Reported]
+    reports: list[Report]
     config: dict[str, Value] | None = None
 
 

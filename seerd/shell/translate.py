@@ -26,11 +26,11 @@ from seerd.agent.protocol import (
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     AnyEvent,
+    Checkpoint,
     ExitCause,
     InstanceNoticed,
     Notice,
     OrderRefused,
-    Saved,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -130,9 +130,9 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             return None
 
 
-def saved_of(running: Running, one: Manifest, metric: str) -> Saved:
+def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:
     """A checkpoint in the store as the core knows it, of the attempt that had put it there."""
-    return Saved(
+    return Checkpoint(
         trial=running.trial,
         attempt=running.attempt,
         name=one.name,

@@ -15,7 +15,7 @@ import pytest
 
 from seerd.agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.core.events import Saved
+from seerd.core.events import Checkpoint
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation, Ears
 from seerd.shell.clock import RunClock
@@ -156,4 +156,4 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch:
     assert [(one.trial, one.attempt, one.name, one.reports, one.sha256) for one in got.saved] == [
         ("t1", 1, "000099-00000099", 99, sha256)
     ]
-    assert isinstance(got.saved[0], Saved)
+    assert isinstance(got.saved[0], Checkpoint)
