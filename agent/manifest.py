@@ -112,14 +112,11 @@ def _finite(number: Any) -> Optional[float]:
 
 
 def small_file(path: Path) -> bytes:
-    """The content of a file that is small, and nothing that could block on reading.
+    """The content of a file, as much of it as `parse` needs to know that it is no manifest.
 
     Raises `CheckpointError`.
     """
     try:
-        content = plainfile.read(path, 0, LARGEST_MANIFEST + 1)
+        return plainfile.read(path, 0, LARGEST_MANIFEST + 1)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST_MANIFEST:
-        raise CheckpointError(f"{path} is too large")
-    return content

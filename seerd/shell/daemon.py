@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
@@ -27,7 +27,7 @@ from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
 from seerd.shell.stores.base import slot_name, slot_number
-from seerd.shell.tasks import task_group
+from seerd.shell.tasks import Tasks
 from seerd.shell.world import Running, World
 
 Watcher = Callable[[State, float, list[Entry]], None]
@@ -62,28 +62,29 @@ class Daemon:
         over.
         """
         self._queue.put_nowait(event)
-        async with self._at_work():
-            await self._run()
+        await self._at_work(self._run)
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
+        await self._at_work(self._take_up)
+
+    async def _take_up(self) -> None:
         known = [i.id for i in self.state.fleet.instances.values() if i.phase in THERE and i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
-        async with self._at_work():
-            found = await self._dispatch.reattach(known, launches)
-            backlog = list(self._drain())
-            self._queue.put_nowait(
-                RunResumed(
-                    at=self.clock.now(),
-                    alive=found.alive,
-                    ended=found.ended,
-                    saved=found.saved,
-                    outline=lacking(self.state.facts),
-                )
+        found = await self._dispatch.reattach(known, launches)
+        backlog = list(self._drain())
+        self._queue.put_nowait(
+            RunResumed(
+                at=self.clock.now(),
+                alive=found.alive,
+                ended=found.ended,
+                saved=found.saved,
+                outline=lacking(self.state.facts),
             )
-            for event in backlog:
-                self._queue.put_nowait(event)
-            await self._run()
+        )
+        for event in backlog:
+            self._queue.put_nowait(event)
+        await self._run()
 
     async def _run(self) -> None:
         await self._turn()
@@ -91,15 +92,14 @@ class Daemon:
             await self._turn()
         self.leftovers = await self._dispatch.leftovers()
 
-    @contextlib.asynccontextmanager
-    async def _at_work(self) -> AsyncIterator[None]:
-        """Instances and checkpoints can be had meanwhile."""
+    async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this while instances and checkpoints can be had."""
         with self._signals():
             try:
-                async with task_group() as tasks:
+                async with Tasks() as tasks:
                     self._dispatch = Dispatch(self._world, self, tasks)
                     await self._dispatch.open()
-                    yield
+                    await work()
             finally:
                 await self._dispatch.close()
 

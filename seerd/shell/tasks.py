@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from types import TracebackType
 
 
 class _OverError(Exception):
     """The block has ended by itself."""
 
 
-@contextlib.asynccontextmanager
-async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+class Tasks(asyncio.TaskGroup):
     """Tasks that are cancelled when the block ends, and end it when one of them fails.
 
-    Raises what the first of them has raised, or the block.
+    The block then raises what the first of them has raised; a group of exceptions is never raised.
     """
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            yield tasks
-            raise _OverError
-    except BaseExceptionGroup as failed:
-        first = failed.exceptions[0]
-        if not isinstance(first, _OverError):
-            raise first from None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        over = _OverError()
+        try:
+            await super().__aexit__(kind or _OverError, error or over, trace)
+        except BaseExceptionGroup as failed:
+            first = failed.exceptions[0]
+            if first is not over:
+                raise first from None

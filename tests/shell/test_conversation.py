@@ -23,7 +23,7 @@ from seerd.shell.orders import Orders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Span
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.tasks import task_group
+from seerd.shell.tasks import Tasks
 from seerd.shell.world import World
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
@@ -126,7 +126,7 @@ def play(
             store, policy = DirectoryStore(Path(folder)), PolicyProcess(small_facts().problem)
             world = World(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
             try:
-                async with task_group() as tasks:
+                async with Tasks() as tasks:
                     orders, losses = Orders("i-1", world, core), Losses(world, core, tasks)
                     conversation = Conversation(orders, losses, tasks)
                     with contextlib.suppress(ProviderError):

@@ -25,7 +25,7 @@ from seerd.shell.orders import Orders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Loss, never
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.tasks import task_group
+from seerd.shell.tasks import Tasks
 from seerd.shell.world import Running, World
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
@@ -83,7 +83,7 @@ async def found(folder: Path) -> Found:
     policy = PolicyProcess(small_facts().problem)
     world = World(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
     try:
-        async with task_group() as tasks:
+        async with Tasks() as tasks:
             carrying = Dispatch(world, core, tasks)
             await carrying.open()
             return await carrying.reattach(["local-1"], [])
@@ -124,7 +124,7 @@ async def told_to_end(folder: Path) -> float:
     policy = PolicyProcess(small_facts().problem)
     world = World(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
     core = Core(RunClock(0.0))
-    async with task_group() as tasks:
+    async with Tasks() as tasks:
         orders, losses = Orders("local-1", world, core), Losses(world, core, tasks)
         conversation = Conversation(orders, losses, tasks)
         taking_up = asyncio.create_task(conversation.start())

@@ -24,7 +24,7 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.talks import Talks
-from seerd.shell.tasks import task_group
+from seerd.shell.tasks import Tasks
 from seerd.shell.world import World
 from tests.conftest import small_facts
 from tests.shell.place import Core
@@ -111,7 +111,7 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
             reach: Any = Reach(spoken.path)
             world = World(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
             try:
-                async with task_group() as tasks:
+                async with Tasks() as tasks:
                     talks = Talks(world, core, Losses(world, core, tasks), tasks)
                     await scenario(Place(talks, spoken, core))
             finally:
