@@ -36,7 +36,7 @@ GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
 
 
-class UnreachableError(OSError):
+class StoreUnreachableError(OSError):
     """No checkpoint could be got, and at least one may still be there."""
 
 
@@ -108,7 +108,7 @@ class RemoteStore:
                 keep_only(local, here)
                 return here
         if unreachable:
-            raise UnreachableError(unreachable)
+            raise StoreUnreachableError(unreachable)
         keep_only(local)
         return None
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import accumulate, chain
 
-from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
+from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, SearchNode, search
 
 STEPS = 20_000
 """Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms.
@@ -25,7 +25,7 @@ CANDIDATES = 32
 """So many instances on which room could be made are compared."""
 
 
-def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
+def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode], *, pack: bool) -> dict[str, Home]:
     """Trial -> instances, for as many as fit, the most valuable (first) ones before others."""
     effort = Effort(STEPS)
     chosen, known = _most_valuable(demands, nodes, lambda some: _fit(some, before, nodes, effort))
@@ -43,7 +43,9 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 """Homes for all of these, if there are any."""
 
 
-def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -> tuple[list[Demand], dict[str, Home]]:
+def _most_valuable(
+    demands: Sequence[Demand], nodes: Sequence[SearchNode], fit: Fit
+) -> tuple[list[Demand], dict[str, Home]]:
     """The longest start of the list that fits, and then again of what could still find room beside
     it; and homes for them.
     """
@@ -77,7 +79,9 @@ def _longest(
     return low, homes
 
 
-def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> dict[str, Home] | None:
+def _fit(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode], effort: Effort
+) -> dict[str, Home] | None:
     known = _greedy(demands, before, nodes)
     return search(demands, before, nodes, known=None, pack=False, effort=effort) if known is None else known
 
@@ -85,7 +89,7 @@ def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effor
 # ---------------------------------------------------------------- Algorithm 3
 
 
-def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode]) -> dict[str, Home] | None:
     """The better of two tries: resized trials near their files, or wherever the least room is left
     over.
     """
@@ -98,7 +102,7 @@ def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) ->
 
 
 def _best_fit(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, near_first: bool
+    demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode], *, near_first: bool
 ) -> dict[str, Home] | None:
     rooms = _Rooms(nodes)
     waiting: list[Demand] = []
@@ -136,7 +140,7 @@ def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: b
 class _Rooms:
     """Free GPUs by instance, instances by free GPUs, and who is where."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[SearchNode]) -> None:
         self.largest = max((node.gpus for node in nodes), default=0)
         self.free = {node.id: node.gpus for node in nodes}
         self.homes: dict[str, Home] = {}
@@ -235,7 +239,7 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 # ---------------------------------------------------------------- few instances
 
 
-def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode]) -> dict[str, Home] | None:
     """On as many instances of each size as a fresh start would need, and of each size those that
     trials would leave least.
     """
@@ -273,7 +277,7 @@ def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | N
     return +opened
 
 
-def _floor(demands: Sequence[Demand], nodes: Sequence[Node], *, pack: bool) -> Cost:
+def _floor(demands: Sequence[Demand], nodes: Sequence[SearchNode], *, pack: bool) -> Cost:
     """No placement can cost less: enough GPUs on the largest instances, nobody moved."""
     need = sum(d.gpus for d in demands)
     sizes = sorted((node.gpus for node in nodes), reverse=True)

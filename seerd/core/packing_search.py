@@ -26,7 +26,7 @@ better, the first counts most.
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SearchNode:
     """An instance that can take trials."""
 
     id: str
@@ -71,7 +71,7 @@ class Effort:
 def search(
     demands: Sequence[Demand],
     before: Before,
-    nodes: Sequence[Node],
+    nodes: Sequence[SearchNode],
     *,
     known: dict[str, Home] | None,
     pack: bool,
@@ -86,11 +86,11 @@ def search(
     return found.run(known)
 
 
-def _worth_a_look(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> list[Node]:
+def _worth_a_look(demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode]) -> list[SearchNode]:
     """Instances that trials are on, and of the others as many of each size as could be needed."""
     old = _old_nodes(demands, before)
     seen: Counter[int] = Counter()
-    worth: list[Node] = []
+    worth: list[SearchNode] = []
     for node in nodes:
         seen[node.gpus] += node.id not in old
         if node.id in old or seen[node.gpus] <= sum(-(-d.gpus // node.gpus) for d in demands):
@@ -109,7 +109,7 @@ class _Search:
     """
 
     def __init__(
-        self, demands: Sequence[Demand], before: Before, nodes: Sequence[Node], pack: bool, effort: Effort
+        self, demands: Sequence[Demand], before: Before, nodes: Sequence[SearchNode], pack: bool, effort: Effort
     ) -> None:
         self._demands = sorted(demands, key=lambda d: (-d.gpus, d.trial not in before.stay, d.trial))
         self._remaining = [sum(d.gpus for d in self._demands[i:]) for i in range(len(demands) + 1)]
@@ -169,7 +169,7 @@ class _Search:
         if demand.gpus <= self._largest:
             return self._single(demand)
         own = self._before.stay.get(demand.trial, ())
-        whole = [Node(n, free) for n, free in self._free.items() if free == self._size[n]]
+        whole = [SearchNode(n, free) for n, free in self._free.items() if free == self._size[n]]
         whole.sort(key=lambda node: (node.id not in own, node.id in self._old, node.id))
         return islice(_whole_nodes(demand.gpus, whole), MAX_SETS)
 
@@ -192,7 +192,7 @@ class _Search:
             self._free[node] += sign * min(demand.gpus, self._size[node])
 
 
-def _whole_nodes(gpus: int, nodes: Sequence[Node]) -> Iterator[Home]:
+def _whole_nodes(gpus: int, nodes: Sequence[SearchNode]) -> Iterator[Home]:
     """Every choice of whole instances of one size with so many GPUs together; earlier ones in
     `nodes` are taken first.
     """

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seerd.core.packing import choose
-from seerd.core.packing_search import Before, Demand, Home, Node
+from seerd.core.packing_search import Before, Demand, Home, SearchNode
 
-__all__ = ["Assignment", "Demand", "Node", "Placement", "Slots", "place"]
+__all__ = ["Assignment", "Demand", "Placement", "SearchNode", "Slots", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Placement:
 
 
 def place(
-    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[Node], *, pack: bool = False
+    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[SearchNode], *, pack: bool = False
 ) -> Placement:
     """Place the demands (most valuable first, no trial twice), given where trials are now.
 

@@ -64,7 +64,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class NodeStall:
     """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this
     `position`, or all wait there for others.
     """
@@ -110,7 +110,7 @@ class Trial:
     held: Assignment | None = None
     told: dict[str, None] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
-    stalls: dict[str, Stall] = field(default_factory=dict)
+    stalls: dict[str, NodeStall] = field(default_factory=dict)
     hung: bool = False
     waits: dict[str, dict[int, float]] = field(default_factory=dict)
     slow: dict[int, float] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class MachineSlots:
     """What trials get of this machine: so many CUDA devices, or CPU slots, and CPU threads for each rank."""
 
     gpus: int
@@ -35,14 +35,14 @@ class Slots:
     threads: int
 
 
-def local_slots(wanted: int | None, machine: Machine) -> Slots:
+def local_slots(wanted: int | None, machine: Machine) -> MachineSlots:
     """CUDA devices if there are any, else CPU slots: as many as the spec says, or as the machine has."""
     cuda = machine.cuda_devices > 0
     there = machine.cuda_devices if cuda else machine.cores
     gpus = there if wanted is None else wanted
     if cuda and gpus > there:
         raise UsageError(f"cluster.gpus = {gpus}, but this machine has {there} CUDA devices")
-    return Slots(gpus, cuda, max(1, machine.cores // gpus))
+    return MachineSlots(gpus, cuda, max(1, machine.cores // gpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Rental:
     """What will be rented, and for whom: `owner` is in every tag. `threads`: CPU threads for each GPU."""
 
     offer: Offer
@@ -99,7 +99,7 @@ def price_note(spec: Spec, offer: Offer) -> str:
     return f"{' or '.join(types_of(spec))} {most} ${offer.usd_per_h:.4g} an hour ({offer.source})"
 
 
-def cluster_of(spec: Spec, slots: Slots | None, offer: Offer | None = None) -> ClusterFacts:
+def cluster_of(spec: Spec, slots: MachineSlots | None, offer: Offer | None = None) -> ClusterFacts:
     """What machines the spec's provider has, and what they cost. `slots`: this machine's, for the local provider; `offer`: as the cloud said."""
     if slots is not None:
         return ClusterFacts(billing="held", gpus_per_instance=slots.gpus, max_instances=1)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from seerd.planning.facts import Lease, Machine, local_slots
+from seerd.planning.facts import Machine, RentedOffer, local_slots
 from seerd.planning.plans import Place
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
@@ -29,7 +29,7 @@ def _cuda_devices() -> list[str]:
     return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
 
 
-def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: Lease | None = None) -> Place:
+def place_of(spec: Spec, home: Home, *, unbounded: bool = False, lease: RentedOffer | None = None) -> Place:
     """Where a plan for this spec is made; `unbounded`: as if this machine had as many GPUs as the plan likes; `lease`: what would be rented."""
     machine = this_machine()
     here = spec.cluster.provider == "local" and not unbounded

@@ -10,7 +10,7 @@ from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
-from seerd.planning.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
+from seerd.planning.facts import Machine, MachineSlots, Offer, bundled_offer, cluster_of, price_note, problem_of
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import load_profile
 from seerd.spec.spec import Spec
@@ -29,7 +29,7 @@ class Place:
 
     home: Path
     machine: Machine
-    slots: Slots | None
+    slots: MachineSlots | None
     offer: Offer | None = None
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Lease, Offer, bundled_offer, check_sizes, types_of
+from seerd.planning.facts import Offer, RentedOffer, bundled_offer, check_sizes, types_of
 from seerd.planning.planned import Planned
 from seerd.shell.aws import owner, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
@@ -24,14 +24,14 @@ SPOT_MARGIN = 1.2
 """A spot price may rise so much before AWS takes the instances back: the bid, and what is counted with."""
 
 
-def ask(spec: Spec, home: Home) -> Lease | None:
+def ask(spec: Spec, home: Home) -> RentedOffer | None:
     """What would be rented for this spec; None where nothing is. Raises `CloudError`: credentials, region, permissions, unknown types."""
     if spec.cluster.provider != "ec2":
         return None
     return asyncio.run(_ask(spec, home.path / "prices"))
 
 
-def check_quota(spec: Spec, lease: Lease | None, planned: Planned) -> None:
+def check_quota(spec: Spec, lease: RentedOffer | None, planned: Planned) -> None:
     """Raise `CloudError` if the account's quota is smaller than the plan's peak."""
     if lease is None:
         return
@@ -43,7 +43,7 @@ def check_quota(spec: Spec, lease: Lease | None, planned: Planned) -> None:
         raise CloudError(f"nothing was started: {quota.text}{fits}")
 
 
-async def _ask(spec: Spec, cache: Path) -> Lease:
+async def _ask(spec: Spec, cache: Path) -> RentedOffer:
     async with Cloud(spec.cluster.more.get("region")) as cloud:
         whose, kinds = await asyncio.gather(owner.caller(cloud), types.describe(cloud, types_of(spec)))
         without = [kind.name for kind in kinds if kind.gpus == 0]
@@ -52,7 +52,7 @@ async def _ask(spec: Spec, cache: Path) -> Lease:
         check_sizes({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // kinds[0].gpus)
         price, source = await _price(spec, cloud, cache)
-        return Lease(Offer(kinds[0].gpus, price, source), whose, threads)
+        return RentedOffer(Offer(kinds[0].gpus, price, source), whose, threads)
 
 
 async def _price(spec: Spec, cloud: Cloud, cache: Path) -> tuple[float, str]:

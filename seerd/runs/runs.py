@@ -14,7 +14,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Lease
+from seerd.planning.facts import RentedOffer
 from seerd.planning.planned import Planned
 from seerd.runs import wiring
 from seerd.runs.reading import replay
@@ -23,7 +23,7 @@ from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from seerd.spec.spec import Spec
 
 
@@ -36,7 +36,7 @@ class Ended:
 
 
 def create(
-    spec: Spec, planned: Planned, home: Home, origin: float, lease: Lease | None = None
+    spec: Spec, planned: Planned, home: Home, origin: float, lease: RentedOffer | None = None
 ) -> tuple[RunFolder, State]:
     """A new run's folder, ready to begin; none is left where that cannot be. `worlds.check_runnable` says before whether it can be."""
     folder = home.new(spec.name)
@@ -47,7 +47,7 @@ def create(
         raise
 
 
-def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease: Lease | None) -> State:
+def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, lease: RentedOffer | None) -> State:
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
@@ -97,7 +97,7 @@ def _ended(daemon: Daemon) -> Ended:
     return Ended(daemon.state, daemon.leftovers if rented or daemon.leftovers else None)
 
 
-def _world(folder: RunFolder, state: State) -> World:
+def _world(folder: RunFolder, state: State) -> RunEnvironment:
     return wiring.world_of(wiring.load(folder), folder, state.facts)
 
 

@@ -16,7 +16,7 @@ from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Lease, Slots, local_slots, types_of
+from seerd.planning.facts import MachineSlots, RentedOffer, local_slots, types_of
 from seerd.planning.machine import this_machine
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
@@ -25,13 +25,13 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
-from seerd.shell.providers.hosts import Host, HostsProvider
+from seerd.shell.providers.hosts import HostsProvider, SshHost
 from seerd.shell.providers.local import LocalProvider
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 
@@ -59,8 +59,8 @@ class Setup(msgspec.Struct, frozen=True):
     job: Job
     store: str
     until: float
-    local: Slots | None = None
-    hosts: tuple[Host, ...] = ()
+    local: MachineSlots | None = None
+    hosts: tuple[SshHost, ...] = ()
     ec2: Ec2Settings | None = None
     data: tuple[Data, ...] = ()
 
@@ -89,7 +89,7 @@ def check_runnable(spec: Spec) -> None:
         )
 
 
-def setup_of(spec: Spec, folder: RunFolder, allocations: list[int], lease: Lease | None, until: float) -> Setup:
+def setup_of(spec: Spec, folder: RunFolder, allocations: list[int], lease: RentedOffer | None, until: float) -> Setup:
     """What is kept of a new run beside its journal."""
     cluster = spec.cluster
     store = _store_of(spec, folder)
@@ -100,7 +100,7 @@ def setup_of(spec: Spec, folder: RunFolder, allocations: list[int], lease: Lease
     threads = lease.threads if lease else 0
     job = _job(spec, SOURCE, "" if store.startswith("s3://") else store, allocations, threads)
     if cluster.provider == "hosts":
-        hosts = tuple(Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.more["hosts"])
+        hosts = tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.more["hosts"])
         return Setup(job, store, until, hosts=hosts, data=spec.train.data)
     assert lease is not None
     return Setup(job, store, until, ec2=_ec2_of(spec, folder, lease, until), data=spec.train.data)
@@ -128,12 +128,12 @@ def prolonged(setup: Setup, until: float) -> Setup:
     return msgspec.structs.replace(setup, until=until, ec2=ec2)
 
 
-def world_of(setup: Setup, folder: RunFolder, facts: RunFacts) -> World:
+def world_of(setup: Setup, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """What the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     store = _store(setup, folder.run)
     provider, printed = _provider(setup, folder)
-    return World(
+    return RunEnvironment(
         provider=provider,
         store=store,
         policy=PolicyProcess(facts.problem),
@@ -174,7 +174,7 @@ def _job(spec: Spec, source: str, store: str, allocations: list[int], threads: i
     )
 
 
-def _ec2_of(spec: Spec, folder: RunFolder, lease: Lease, until: float) -> Ec2Settings:
+def _ec2_of(spec: Spec, folder: RunFolder, lease: RentedOffer, until: float) -> Ec2Settings:
     more = spec.cluster.more
     spot = more.get("market") == "spot"
     return Ec2Settings(

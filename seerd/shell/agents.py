@@ -36,8 +36,8 @@ from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
-from seerd.shell.orders import Orders
-from seerd.shell.providers.base import Reader, Writer
+from seerd.shell.orders import InstanceOrders
+from seerd.shell.providers.base import LineReader, Writer
 from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of
 from seerd.shell.world import Running
@@ -84,7 +84,7 @@ class Conversation:
              process began, and is right now, is no fault of the machine
     """
 
-    def __init__(self, orders: Orders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self.orders = orders
         self.instance = orders.instance
         self._world = orders.world
@@ -245,7 +245,7 @@ class Conversation:
                 renewing.cancel()
             writer.close()
 
-    async def _welcome(self, reader: Reader) -> tuple[Welcome, float]:
+    async def _welcome(self, reader: LineReader) -> tuple[Welcome, float]:
         async with asyncio.timeout(ANSWER_S):
             line = await reader.readline()
         if not line:
@@ -261,7 +261,7 @@ class Conversation:
         self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s
 
-    async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:
+    async def _listen(self, reader: LineReader, last: int, ahead_s: float) -> None:
         if self._seen >= last:
             self._caught_up.set()
         while line := await reader.readline():

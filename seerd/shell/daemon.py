@@ -28,7 +28,7 @@ from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import Running, World
+from seerd.shell.world import RunEnvironment, Running
 
 Watcher = Callable[[State, float, list[Entry]], None]
 """Shown the state, the time and what was just committed, at least once a second; must not change
@@ -46,7 +46,7 @@ class Daemon:
     costs something, one line each.
     """
 
-    def __init__(self, state: State, journal: Journal, world: World, watcher: Watcher) -> None:
+    def __init__(self, state: State, journal: Journal, world: RunEnvironment, watcher: Watcher) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
         self.leftovers: list[str] = []

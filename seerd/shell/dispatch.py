@@ -52,7 +52,7 @@ from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.providers.base import Launched, Span
 from seerd.shell.talks import Talks
-from seerd.shell.world import Core, World
+from seerd.shell.world import Core, RunEnvironment
 
 T = TypeVar("T")
 KEEP_S = 20.0
@@ -66,7 +66,7 @@ one that never will.
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Reattached:
     """After a restart: the instances that are there, and when others ended, as far as their cloud
     tells (seconds since the run began). An agent that has not answered yet is tried on, and its
     instance lost later if it never does, as with a connection that breaks.
@@ -80,7 +80,7 @@ class Found:
 class Dispatch:
     """Carries out the commands of one run."""
 
-    def __init__(self, world: World, core: Core, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, world: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
         self._world = world
         self._core = core
         self._clock = core.clock
@@ -105,7 +105,7 @@ class Dispatch:
             looking = self._world.collector.keep_looking(self._talks.instances)
             self._tasks.create_task(looking)
 
-    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
+    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Reattached:
         """Take up the conversations again after a restart, with what agents had kept for us handed
         on. `launches` are under way.
         """
@@ -120,7 +120,7 @@ class Dispatch:
         silent = [instance for instance in alive if not answers[instance].done()]
         saved = [one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)]
         ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
-        return Found(tuple(alive), ends, tuple(saved))
+        return Reattached(tuple(alive), ends, tuple(saved))
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""

@@ -13,13 +13,13 @@ from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.translate import saved_of
-from seerd.shell.world import Core, World
+from seerd.shell.world import Core, RunEnvironment
 
 
 class Losses:
     """Those of one run."""
 
-    def __init__(self, world: World, core: Core, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, world: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
         self._world = world
         self._core = core
         self._tasks = tasks

@@ -18,17 +18,17 @@ from seerd.shell.nodes import start_on
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.stores.data import chunks
 from seerd.shell.translate import order_of
-from seerd.shell.world import Core, Running, World
+from seerd.shell.world import Core, RunEnvironment, Running
 
 AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class InstanceOrders:
     """Of the agent of `instance`."""
 
     instance: str
-    world: World
+    world: RunEnvironment
     core: Core
 
     async def pending(self) -> list[Order]:

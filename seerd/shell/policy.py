@@ -28,10 +28,10 @@ from seerd.shell.policy_wire import (
     MOST_BYTES,
     Anew,
     Failure,
-    News,
     Opening,
     Question,
     Reply,
+    TrialNews,
     frame,
 )
 
@@ -155,7 +155,7 @@ class _Known:
     count: int = 0
     last: Report | None = None
 
-    def news(self, trial: TrialView) -> News | None:
+    def news(self, trial: TrialView) -> TrialNews | None:
         """What it does not know yet, if anything.
 
         Reports are frozen; they are only ever taken back from the end, or put in between. So while
@@ -169,7 +169,7 @@ class _Known:
             return None
         config = dict(trial.config) if self.status is None else None
         self.status, self.count, self.last = status, len(history), history[-1] if history else None
-        return News(trial.id, status, kept, list(history[kept:]), config)
+        return TrialNews(trial.id, status, kept, list(history[kept:]), config)
 
 
 class _Told:
@@ -178,7 +178,7 @@ class _Told:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def news(self, trials: Mapping[str, TrialView], changed: Collection[str] | None) -> list[News]:
+    def news(self, trials: Mapping[str, TrialView], changed: Collection[str] | None) -> list[TrialNews]:
         """What it does not know, of these or of all. New trials come last and in their order, by
         which a policy may go.
         """

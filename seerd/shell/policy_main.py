@@ -26,10 +26,10 @@ from seerd.shell.policy_wire import (
     LENGTH,
     Answered,
     Failure,
-    News,
     Opening,
     Question,
     Reply,
+    TrialNews,
     frame,
 )
 
@@ -38,7 +38,7 @@ SPARE_S = 5.0
 
 
 @dataclass(slots=True)
-class Seen:
+class KnownTrial:
     """A trial as it was when the question was asked: a `seerd.planner.model.TrialView`."""
 
     id: str
@@ -56,7 +56,7 @@ class Seen:
         """That of its last report."""
         return self.history[-1].metric if self.history else None
 
-    def hear(self, news: News) -> None:
+    def hear(self, news: TrialNews) -> None:
         """Bring it up to date."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
@@ -69,7 +69,7 @@ class Answering:
     def __init__(self, opening: Opening) -> None:
         self._problem = opening.problem
         self._plan = _named(opening.plan) if opening.plan else default_plan()
-        self._trials: dict[str, Seen] = {}
+        self._trials: dict[str, KnownTrial] = {}
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)
 
     def reply(self, question: Question) -> Reply:
@@ -88,7 +88,7 @@ class Answering:
             self._asking = Asking(self._problem, question.anew.memory, order, plan=self._plan)
             self._trials = {}
         for news in question.news:
-            self._trials.setdefault(news.trial, Seen(news.trial)).hear(news)
+            self._trials.setdefault(news.trial, KnownTrial(news.trial)).hear(news)
 
 
 def main() -> None:

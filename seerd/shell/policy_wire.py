@@ -34,7 +34,7 @@ class Opening(Struct, frozen=True):
     plan: str = ""
 
 
-class News(Struct, frozen=True, array_like=True):
+class TrialNews(Struct, frozen=True, array_like=True):
     """A trial that is new, or not as it was at the question before.
 
     kept    so many of its reports are as they were; `reports` follow these
@@ -61,7 +61,7 @@ class Question(Struct, frozen=True):
     id: str
     now_s: float
     mode: Mode
-    news: list[News]
+    news: list[TrialNews]
     anew: Anew | None = None
 
 

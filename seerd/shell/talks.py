@@ -15,9 +15,9 @@ from seerd.core.commands import StartTrial, StopTrial
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.losses import Losses
 from seerd.shell.nodes import instances_of
-from seerd.shell.orders import Orders
+from seerd.shell.orders import InstanceOrders
 from seerd.shell.providers.base import Launched
-from seerd.shell.world import Core, World
+from seerd.shell.world import Core, RunEnvironment
 
 GRANT_S = 600.0
 """Grants are renewed this often: temporary credentials end, and URLs that were signed with them."""
@@ -26,7 +26,7 @@ GRANT_S = 600.0
 class Talks:
     """The conversations of one run, in tasks that end with their group."""
 
-    def __init__(self, world: World, core: Core, losses: Losses, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, world: RunEnvironment, core: Core, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self._world = world
         self._core = core
         self._losses = losses
@@ -99,7 +99,7 @@ class Talks:
             await conversation.drop(why)
 
     def _begin(self, instance: str) -> Conversation:
-        orders = Orders(instance, self._world, self._core)
+        orders = InstanceOrders(instance, self._world, self._core)
         conversation = Conversation(orders, self._losses, self._tasks)
         self._conversations[instance] = conversation
         return conversation

@@ -52,7 +52,7 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RunEnvironment:
     """What a run acts on: where instances and checkpoints are, what is trained, where the result
     goes.
 

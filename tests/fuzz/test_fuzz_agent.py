@@ -22,7 +22,7 @@ from seerd.agent.health import gpu_problem
 from seerd.agent.manifest import CheckpointError, Manifest
 from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Exited, Prepare, Prepared, Started
-from seerd.agent.receive import Entry, PushError, checked
+from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
 from seerd.agent.transfer import Directory, fetch, store
 from seerd.agent.web import WebError, Wires
@@ -129,7 +129,7 @@ def test_whatever_nvidia_smi_lists_the_answer_is_a_short_sentence(listing, expec
     assert len(gpu_problem(listing, expected)) < 500
 
 
-@given(st.lists(st.builds(Entry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()), max_size=4))
+@given(st.lists(st.builds(FileEntry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()), max_size=4))
 @fuzzed(60)
 def test_no_file_is_received_outside_of_its_folder(entries):
     try:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from seerd.errors import ProviderError, StoreError, UsageError
 from seerd.planning.facts import Machine
-from seerd.planning.profiles import Kept, Point, Times, keep, load_profile, path_of, target_of
+from seerd.planning.profiles import KeptProfile, Point, Times, keep, load_profile, path_of, target_of
 from seerd.shell.aws import prices
 from seerd.shell.ssh.pushing import _checked
 from seerd.shell.stores.base import slot_number, stored
@@ -89,7 +89,7 @@ def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
 TIMES = Times(1.0, 2.0, 3)
 
 
-def profile(key: str = "k") -> Kept:
+def profile(key: str = "k") -> KeptProfile:
     point = Point(gpus=1, measured=True, report_s=1.0, samples=1, speed=1.0, efficiency=1.0)
     from seerd.planner.fitting import fit
 
@@ -106,7 +106,7 @@ def profile(key: str = "k") -> Kept:
         "args": (),
         "provider": "local",
     }
-    return Kept(
+    return KeptProfile(
         **about, instance_type="x", points=(point,), law=law, fit_error=0.0, checkpoint_bytes=1, notes=(), **times
     )
 

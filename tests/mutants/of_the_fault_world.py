@@ -31,7 +31,7 @@ ENDURING = (
     Mutant(
         "a launch of unknown outcome is not looked for without credentials",
         "the ledger is the cloud's own account",
-        "Fleet.hunt",
+        "Ec2Fleet.hunt",
         "error.kind not in AGAIN and not mended",
         "error.kind not in AGAIN",
         (f"{WORLD}::test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again",),

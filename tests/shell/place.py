@@ -44,7 +44,7 @@ from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import Running, World
+from seerd.shell.world import RunEnvironment, Running
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1, 2], 1, 10.0)
 REFUSAL = "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), '\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
@@ -204,7 +204,7 @@ class Place:
             state = new_state(self.facts) if self.first else replay(journal)
             policy = PolicyProcess(self.facts.problem, plan=self.policy)
             best = self.journal.parent / "best"
-            world = World(self.provider, self.store, policy, JOB, "small", "accuracy", best)
+            world = RunEnvironment(self.provider, self.store, policy, JOB, "small", "accuracy", best)
             daemon = Daemon(state, journal, world, self._watch)
             work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
             self.first = False

@@ -19,12 +19,12 @@ from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation
 from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
-from seerd.shell.orders import Orders
+from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Span
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 
@@ -124,10 +124,10 @@ def play(
             core = Core(RunClock(time.time()), seen, list(pending))
             ways: Any = Ways(agent, path, becomes)
             store, policy = DirectoryStore(Path(folder)), PolicyProcess(small_facts().problem)
-            world = World(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
+            world = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
             try:
                 async with Tasks() as tasks:
-                    orders, losses = Orders("i-1", world, core), Losses(world, core, tasks)
+                    orders, losses = InstanceOrders("i-1", world, core), Losses(world, core, tasks)
                     conversation = Conversation(orders, losses, tasks)
                     with contextlib.suppress(ProviderError):
                         await conversation.start()

@@ -19,14 +19,14 @@ from seerd.core.events import Checkpoint
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
 from seerd.shell.clock import RunClock
-from seerd.shell.dispatch import Dispatch, Found
+from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
-from seerd.shell.orders import Orders
+from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Loss, never
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import Running, World
+from seerd.shell.world import RunEnvironment, Running
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 
@@ -76,12 +76,12 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def found(folder: Path) -> Found:
+async def found(folder: Path) -> Reattached:
     server = await asyncio.start_unix_server(silence, str(folder / "s"))
     core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)
-    world = World(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
+    world = RunEnvironment(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
     try:
         async with Tasks() as tasks:
             carrying = Dispatch(world, core, tasks)
@@ -122,10 +122,10 @@ async def told_to_end(folder: Path) -> float:
 
     server = await asyncio.start_unix_server(agent, str(folder / "s"))
     policy = PolicyProcess(small_facts().problem)
-    world = World(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
+    world = RunEnvironment(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
     core = Core(RunClock(0.0))
     async with Tasks() as tasks:
-        orders, losses = Orders("local-1", world, core), Losses(world, core, tasks)
+        orders, losses = InstanceOrders("local-1", world, core), Losses(world, core, tasks)
         conversation = Conversation(orders, losses, tasks)
         taking_up = asyncio.create_task(conversation.start())
         await asyncio.sleep(0)

@@ -25,7 +25,7 @@ from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.talks import Talks
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from tests.conftest import small_facts
 from tests.shell.place import Core
 
@@ -109,7 +109,7 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
             core = Core(RunClock(time.time()))
             policy = PolicyProcess(small_facts().problem)
             reach: Any = Reach(spoken.path)
-            world = World(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
+            world = RunEnvironment(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
             try:
                 async with Tasks() as tasks:
                     talks = Talks(world, core, Losses(world, core, tasks), tasks)

@@ -18,7 +18,7 @@ from seerd.commands.doctor import store
 from seerd.commands.doctor.case import Case
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.providers.hosts import Host
+from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
 
 AT_ONCE = 16
@@ -59,16 +59,16 @@ async def hosts(case: Case) -> list[Finding]:
     wanted = _Wanted("" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept)
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def look(host: Host) -> Finding:
+    async def look(host: SshHost) -> Finding:
         async with few:
             return await _look(host, wanted)
 
-    listed = [Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in case.spec.cluster.more.get("hosts", ())]
+    listed = [SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in case.spec.cluster.more.get("hosts", ())]
     found = list(await asyncio.gather(*map(look, listed)))
     return found + (await store.findings(kept, case.spec.train.data, None) if in_s3 else [])
 
 
-async def _look(host: Host, wanted: _Wanted) -> Finding:
+async def _look(host: SshHost, wanted: _Wanted) -> Finding:
     check = f"host {host.name}"
     try:
         connection = await open_connection(host.machine)
@@ -91,7 +91,7 @@ async def _look(host: Host, wanted: _Wanted) -> Finding:
         connection.abort()
 
 
-def _judged(check: str, host: Host, wanted: _Wanted, said: dict[str, Any], before: float) -> Finding:
+def _judged(check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float) -> Finding:
     """All that is wrong with this host in one line, the worst level counts."""
     wrong: list[tuple[Level, str]] = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
     python = ".".join(map(str, said["python"]))
@@ -112,7 +112,7 @@ def _judged(check: str, host: Host, wanted: _Wanted, said: dict[str, Any], befor
     return Finding(check, "ok", f"lets us in; {gpus}, Python {python}{torch}, {said['free'] / 2**30:.0f} GiB free")
 
 
-def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
+def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[tuple[Level, str]]:
     if not host.cuda:
         return []
     code, text = said["smi"]
@@ -122,7 +122,7 @@ def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
     return [("problem", f"{count} GPUs; the spec says {host.gpus}")] if count < host.gpus else []
 
 
-def _of_torch(host: Host, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
+def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
     if said["torch"] is None:
         return []
     code, text = said["torch"]
