@@ -55,7 +55,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rental:
+class RentedOffer:
     """What will be rented, and for whom: `owner` is in every tag. `threads`: CPU threads for each GPU."""
 
     offer: Offer
