@@ -183,6 +183,11 @@ class Daemon:
         now = self.clock.now()
         return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
 
+    def spare(self) -> float:
+        """How long the end may still wait for a machine, seconds."""
+        last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
+        return max(0.0, last - self.clock.now())
+
     # ------------------------------------------------------------ signals
 
     @contextlib.contextmanager

@@ -31,7 +31,6 @@ from seerd.core.commands import (
 )
 from seerd.core.events import (
     Checkpoint,
-    InstanceLost,
     InstanceReady,
     InstanceTerminated,
     LaunchRefused,
@@ -50,7 +49,7 @@ from seerd.planner.model import View
 from seerd.shell.agents import Readiness
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
-from seerd.shell.providers.base import Launched, Span
+from seerd.shell.providers.base import Launched, Loss, Span
 from seerd.shell.talks import Talks
 from seerd.shell.world import Core, RunEnvironment
 
@@ -290,7 +289,7 @@ class Dispatch:
             )
             since, ended = self._of_span(span)
         except ProviderError as error:
-            self._core.emit(InstanceLost(at=self._clock.now(), instance=command.instance, why=str(error)))
+            await self._losses.tell(Loss(command.instance, str(error), Span()))
             return
         now = self._clock.now()
         self._core.emit(
@@ -307,7 +306,9 @@ class Dispatch:
         if self._world.rented:
             await self._talks.drop(name, "it is given back")
             return await self._world.provider.terminate(name)
-        _, span = await asyncio.gather(self._talks.shut_down(name, token), self._world.provider.terminate(name))
+        spare_s = self._core.spare()
+        shut_down = self._talks.shut_down(name, token, spare_s)
+        _, span = await asyncio.gather(shut_down, self._world.provider.terminate(name, spare_s))
         return span
 
     async def _publish(self, command: Publish) -> None:

@@ -112,3 +112,8 @@ class Core(Protocol):
         """How long agents may go on without us, how long trials may take to save, and how long
         storing that may take after the lease has ended: seconds.
         """
+
+    def spare(self) -> float:
+        """How long the end may still wait for a machine so that the model is there by the deadline,
+        seconds.
+        """

@@ -15,7 +15,7 @@ from seerd.shell.aws.userdata import ALONE_S, LOOK_S
 from seerd.shell.providers.base import Connection
 from seerd.shell.ssh.connecting import RemoteMachine as Address
 from tests.faults import ec2
-from tests.faults.agents import Agent, RemoteMachine
+from tests.faults.agents import Agent, Machine
 from tests.faults.timeline import EPOCH, Loop
 from tests.faults.training import Run, Shared
 from tests.faults.wires import Wire
@@ -87,9 +87,7 @@ class Host:
         if self.agent is None or not self.agent.alive:
             self._clear_processes()
             boot = f"{self.instance.id} boot {self.boots}"
-            machine = RemoteMachine(
-                self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off
-            )
+            machine = Machine(self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off)
             self.agent = Agent(machine, self._shared)
             now = self._shared.timeline.now
             if self.orphaned_at is not None and self.worked_since is not None:

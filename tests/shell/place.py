@@ -133,6 +133,9 @@ class Core:
     def lease(self) -> tuple[float, float, float]:
         return 60.0, 4.0, 120.0
 
+    def spare(self) -> float:
+        return 60.0
+
 
 @dataclass
 class Provider:
@@ -160,7 +163,7 @@ class Provider:
     def address(self, instance: str) -> str:
         return "10.0.0.1"
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = 0.0) -> Span:
         return Span()
 
     async def loss(self) -> Loss:
