@@ -37,7 +37,7 @@ from seerd.planner.model import (
     View,
 )
 from seerd.planner.protocol import Policy
-from seerd.planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
+from seerd.planner.rungs import PAUSED, Arrival, Ladders, Place, RungJob, read_place, rung_reports
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import Names, names, names_after
 
@@ -229,7 +229,7 @@ class Search:
         self._changes: dict[str, Json] = {"version": VERSION}
 
     @property
-    def running(self) -> dict[str, Job]:
+    def running(self) -> dict[str, RungJob]:
         """Who is on the way to a rung."""
         return self._ladders.running
 

@@ -30,7 +30,7 @@ from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
 from seerd.planner.memory import Json, integer, items, real, text
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
 from seerd.planner.scaling import Scaling
@@ -117,7 +117,7 @@ class Seen:
     """
 
     gpus: int
-    last: ReportView | None = None
+    last: Report | None = None
     first_s: float = 0.0
     reports_s: list[float] = field(default_factory=list)
     counts: bool = False
@@ -164,7 +164,7 @@ class Stopwatch:
         """Forget a run that has ended and does not count."""
         self._seen.pop(run.number, None)
 
-    def _note(self, run: Run, seen: Seen, report: ReportView) -> None:
+    def _note(self, run: Run, seen: Seen, report: Report) -> None:
         if seen.last is None:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
@@ -203,7 +203,7 @@ class Stopwatch:
         return sorted(longest)[-longer]
 
 
-def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
+def _since(trial: TrialView, seen_s: float) -> list[Report]:
     """Yield reports after a moment, latest first."""
     found = []
     for report in reversed(trial.history):

@@ -24,7 +24,7 @@ from seerd.planner.model import (
     Outline,
     Plan,
     Problem,
-    ReportView,
+    Report,
     Stage,
     View,
 )
@@ -153,7 +153,7 @@ def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
     return view.trials[now.trial].reports + missing, None if late else now.ends_s
 
 
-def _made(now: Progress, view: View) -> list[ReportView]:
+def _made(now: Progress, view: View) -> list[Report]:
     """Count the reports of this step.
 
     Their numbers would not tell: after a crash a trial counts again from its last checkpoint.

@@ -132,20 +132,17 @@ class Problem:
         return self.limits if self.within is None else self.within
 
 
-class ReportView(Protocol):
-    """One report as a policy sees it."""
+class Report(NamedTuple):
+    """One report of a trial, as the run's state keeps it and as policies see it.
 
-    @property
-    def at_s(self) -> float:
-        """When it was made, seconds since the run began."""
+    at_s     when it was made, seconds since the run began
+    reports  how many reports the trial had made with it
+    metric   None if it was NaN or infinite
+    """
 
-    @property
-    def reports(self) -> int:
-        """How many reports the trial had made with it."""
-
-    @property
-    def metric(self) -> float | None:
-        """None if it was NaN or infinite."""
+    at_s: float
+    reports: int
+    metric: float | None
 
 
 class TrialView(Protocol):
@@ -174,7 +171,7 @@ class TrialView(Protocol):
         """
 
     @property
-    def history(self) -> Sequence[ReportView]:
+    def history(self) -> Sequence[Report]:
         """Its reports, oldest first; their numbers need not be without gaps."""
 
 
@@ -190,7 +187,7 @@ class NewTrial:
     status: TrialStatus = "live"
     reports: int = 0
     metric: float | None = None
-    history: tuple[ReportView, ...] = ()
+    history: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RungJob:
     """A trial on its way to a rung of its bracket, where it will have made `until` reports.
 
     number      later jobs have larger ones
@@ -154,7 +154,7 @@ class Job:
 class Arrival:
     """A trial has come to a rung with this metric."""
 
-    job: Job
+    job: RungJob
     metric: float | None
 
 
@@ -168,7 +168,7 @@ class Ladders:
     """
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
-        self.running: dict[str, Job] = {}
+        self.running: dict[str, RungJob] = {}
         self.places: dict[str, Place] = {}
         self._idle: list[str] = []
         self._eta = Fraction(params.eta)
@@ -302,13 +302,13 @@ class Ladders:
         for name, metric in metrics.items():
             self._arrivals.append(Arrival(self._job(name, bracket, number, PAUSED), metric))
 
-    def _job(self, name: str, bracket: int, rung: int, number: int) -> Job:
+    def _job(self, name: str, bracket: int, rung: int, number: int) -> RungJob:
         until = self._brackets[bracket][rung].reports
-        return Job(
+        return RungJob(
             name, bracket, rung, until, number, Allocation(name, self._p_min, bracket, until)
         )
 
-    def _start(self, name: str, bracket: int, rung: int) -> Job:
+    def _start(self, name: str, bracket: int, rung: int) -> RungJob:
         latest = next(reversed(self.running.values()), None)
         job = self._job(name, bracket, rung, 1 if latest is None else latest.number + 1)
         self.running[name] = job
@@ -323,7 +323,7 @@ class Ladders:
         if trial.reports >= job.until:
             self._settle(job, trial, view.mode)
 
-    def _settle(self, job: Job, trial: TrialView, mode: Mode) -> None:
+    def _settle(self, job: RungJob, trial: TrialView, mode: Mode) -> None:
         del self.running[job.trial]
         if trial.status in ("failed", "eliminated"):
             self._lost.append(job.trial)

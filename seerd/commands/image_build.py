@@ -154,7 +154,7 @@ class _Build:
             raise await _to_its_end(self._undone(error)) from error
         return await _to_its_end(self._done(made))
 
-    async def _made(self) -> imaging.Made:
+    async def _made(self) -> imaging.MadeImage:
         await self._launch()
         began = time.monotonic()
         await self._send_source()
@@ -304,7 +304,7 @@ class _Build:
         price = "" if usd is None else f", about {format_money(usd)}"
         return f"{self.instance or 'the instance'} ran for {format_duration(round(seconds))}{price}, and was terminated"
 
-    async def _done(self, made: imaging.Made) -> Built:
+    async def _done(self, made: imaging.MadeImage) -> Built:
         """The instance given back, and nothing left but the image."""
         planned = self.planned
         try:

@@ -44,7 +44,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SweepVerdict:
     """Whether it is dead, and why, or why it is kept."""
 
     dead: bool
@@ -56,7 +56,7 @@ class Found:
     """Something that costs, what became of it, and `trouble` if it could not be ended."""
 
     left: Left
-    verdict: Verdict
+    verdict: SweepVerdict
     ended: bool = False
     trouble: str = ""
 
@@ -71,29 +71,29 @@ class Swept:
     found: tuple[Found, ...]
 
 
-def decide(left: Left, known: Known | None, now: float, older_than_s: float | None = None) -> Verdict:
+def decide(left: Left, known: Known | None, now: float, older_than_s: float | None = None) -> SweepVerdict:
     """What is to become of this. `known`: None if this home has no such run; `now`: wall clock, seconds since 1970."""
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
-        return Verdict(True, f"its hard end, {left.hard_end}, has passed")
+        return SweepVerdict(True, f"its hard end, {left.hard_end}, has passed")
     if known is not None and known.process is not None:
-        return Verdict(False, f"process {known.process} runs it; to end it: seerd stop {left.run}")
+        return SweepVerdict(False, f"process {known.process} runs it; to end it: seerd stop {left.run}")
     if known is not None and known.over:
-        return Verdict(True, "its run is over")
+        return SweepVerdict(True, "its run is over")
     if known is not None and known.quiet_s >= QUIET_S:
-        return Verdict(
+        return SweepVerdict(
             True, f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}"
         )
     if older_than_s is not None and left.age_s > older_than_s:
-        return Verdict(True, f"it is older than {format_duration(older_than_s)}")
+        return SweepVerdict(True, f"it is older than {format_duration(older_than_s)}")
     if known is not None:
         silent = format_duration(max(0, round(known.quiet_s)))
-        return Verdict(
+        return SweepVerdict(
             False,
             f"its process ended no more than {silent} ago, and its agents may still save; seerd resume {left.run} goes on",
         )
     until = f"and ends at {left.hard_end} at the latest" if hard_end is not None else "and it has no hard end"
-    return Verdict(False, f"its run is not of this machine, {until}; by age: --older-than")
+    return SweepVerdict(False, f"its run is not of this machine, {until}; by age: --older-than")
 
 
 def hard_end_of(left: Left) -> float | None:
@@ -233,7 +233,7 @@ async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
                 if run in folders:
                     stack.enter_context(folders[run].locked())
             except BusyError as error:
-                after |= {one.left.id: Found(one.left, Verdict(False, str(error))) for one in dead}
+                after |= {one.left.id: Found(one.left, SweepVerdict(False, str(error))) for one in dead}
                 dead = [one for one in dead if _overdue(one.left)]
             after |= {one.left.id: one for one in await asyncio.gather(*(_remove(cloud, one) for one in dead))}
     return list(after.values())

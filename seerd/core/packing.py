@@ -31,7 +31,7 @@ better, the first counts most.
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PackingNode:
     """An instance that can take trials."""
 
     id: str
@@ -66,7 +66,7 @@ class Before:
         return int(self.stay.get(trial, home) != home), int(self.near.get(trial, home[0]) not in home)
 
 
-def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
+def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool) -> dict[str, Home]:
     """Find instances for as many trials as fit, the most valuable (first) ones before others."""
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
     if not pack:
@@ -82,7 +82,9 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 """Homes for all of these, if there are any."""
 
 
-def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -> tuple[list[Demand], dict[str, Home]]:
+def _most_valuable(
+    demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
+) -> tuple[list[Demand], dict[str, Home]]:
     """The longest start of the list that fits, and then again of what could still find room beside
     it; and homes for them.
     """
@@ -119,7 +121,7 @@ def _longest(
 # ---------------------------------------------------------------- Algorithm 3
 
 
-def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
     """The better of two tries: resized trials near their files, or wherever the least room is left
     over.
     """
@@ -132,7 +134,7 @@ def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) ->
 
 
 def _best_fit(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, near_first: bool
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, near_first: bool
 ) -> dict[str, Home] | None:
     rooms = _Rooms(nodes)
     waiting: list[Demand] = []
@@ -170,7 +172,7 @@ def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: b
 class _Rooms:
     """Free GPUs by instance, instances by free GPUs, and who is where."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.largest = max((node.gpus for node in nodes), default=0)
         self.free = {node.id: node.gpus for node in nodes}
         self.homes: dict[str, Home] = {}
@@ -269,7 +271,7 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 # ---------------------------------------------------------------- few instances
 
 
-def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
     """On as many instances of each size as a fresh start would need, and of each size those that
     trials would leave least.
     """

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from seerd.core.packing import Before, Demand, Home, Node, choose
+from seerd.core.packing import Before, Demand, Home, PackingNode, choose
 
-__all__ = ["Assignment", "Demand", "Node", "Placement", "Slots", "place"]
+__all__ = ["Assignment", "Demand", "PackingNode", "Placement", "Slots", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Placement:
 
 
 def place(
-    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[Node], *, pack: bool = False
+    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[PackingNode], *, pack: bool = False
 ) -> Placement:
     """Place the demands (most valuable first, no trial twice), given where trials are now.
 

@@ -62,7 +62,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A profile as it is kept, and as `seerd profile --json` prints it."""
 
     version: int
@@ -103,10 +103,10 @@ def target_of(spec: Spec, instance_type: str) -> Target:
     )
 
 
-def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> Kept:
+def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> KeptProfile:
     """All figures in one. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
-    return Kept(
+    return KeptProfile(
         version=VERSION,
         **msgspec.structs.asdict(target),
         run=run,
@@ -172,7 +172,7 @@ def _gpus(numbers: Sequence[int]) -> str:
     return f"{' and '.join(map(str, numbers))} GPU{'s' * (numbers[-1] > 1)}"
 
 
-def profile_of(kept: Kept) -> Profile:
+def profile_of(kept: KeptProfile) -> Profile:
     """The profile as planning and simulation use it."""
     job = JobProfile(
         report=_latency(kept.report_s),
@@ -193,7 +193,7 @@ def path_of(home: Path, key: str) -> Path:
     return home / "profiles" / f"{key}.json"
 
 
-def keep(home: Path, kept: Kept) -> Path:
+def keep(home: Path, kept: KeptProfile) -> Path:
     """Write it, whole or not at all, in the place of an older one. Where it is now."""
     path = path_of(home, kept.key)
     part = path.with_name(f".{kept.key}.{secrets.token_hex(4)}")
@@ -218,13 +218,13 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
         with contextlib.suppress(
             OSError, ValueError, ArithmeticError, RecursionError
         ):  # msgspec's errors are ValueErrors
-            kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+            kept = msgspec.json.decode(path.read_bytes(), type=KeptProfile)
             if kept.version == VERSION and _is_possible(kept):
                 return profile_of(kept)
     return None
 
 
-def _is_possible(kept: Kept) -> bool:
+def _is_possible(kept: KeptProfile) -> bool:
     """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
     times = (
         kept.report_s,

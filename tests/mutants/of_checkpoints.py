@@ -67,7 +67,7 @@ KEEPING = (
         "a store out of reach is an empty one",
         "a trial does not begin anew because the network is down",
         "RemoteStore.fetch",
-        "if unreachable:\n    raise UnreachableError(unreachable)",
+        "if unreachable:\n    raise StoreUnreachableError(unreachable)",
         "",
         (f"{REMOTE}::test_a_store_that_cannot_be_reached_is_not_an_empty_one",),
     ),

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.core.placement import Assignment, Demand, Node, Placement, Slots, place
+from seerd.core.placement import Assignment, Demand, PackingNode, Placement, Slots, place
 
-Case = tuple[list[Demand], dict[str, Assignment], list[Node]]
+Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]
 Home = tuple[str, ...]
 
 SMALL = settings(max_examples=300, deadline=None)
@@ -26,7 +26,7 @@ def cases(draw: st.DrawFn, *, dividing: bool = False) -> Case:
     mixed = st.one_of(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3]))
     alike = st.builds(lambda size, count: [size] * count, st.sampled_from([1, 2, 4]), st.integers(1, 3))
     sizes = draw(alike if dividing else mixed)
-    nodes = [Node(f"n{i}", size) for i, size in enumerate(sizes)]
+    nodes = [PackingNode(f"n{i}", size) for i, size in enumerate(sizes)]
     any_size = st.one_of(st.integers(1, max(sizes)), st.integers(1, 8))
     gpus = st.sampled_from([1, 1, 2, 4, 8]) if dividing else any_size
     first = [Demand(f"t{i}", draw(gpus)) for i in range(draw(st.integers(0, 4)))]
@@ -41,7 +41,7 @@ def cases(draw: st.DrawFn, *, dividing: bool = False) -> Case:
 @st.composite
 def large_cases(draw: st.DrawFn) -> Case:
     """A stage boundary of dozens of trials on instances of eight GPUs, sizes powers of two."""
-    nodes = [Node(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
+    nodes = [PackingNode(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
     gpus = st.sampled_from([1, 1, 2, 4, 8, 16])
     first = [Demand(f"t{i:02}", draw(gpus)) for i in range(draw(st.integers(10, 60)))]
     current = dict(place(first, {}, nodes).assignments)
@@ -49,7 +49,7 @@ def large_cases(draw: st.DrawFn) -> Case:
     return [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept], current, nodes
 
 
-def homes_for(demand: Demand, nodes: list[Node]) -> list[Home]:
+def homes_for(demand: Demand, nodes: list[PackingNode]) -> list[Home]:
     """Every place where the rule allows the demand when all is free."""
     if demand.gpus <= max(n.gpus for n in nodes):
         return [(n.id,) for n in nodes if n.gpus >= demand.gpus]
@@ -62,7 +62,7 @@ def is_whole(demand: Demand, sizes: list[int]) -> bool:
     return len(set(sizes)) == 1 and sum(sizes) == demand.gpus
 
 
-def all_homes(demands: list[Demand], nodes: list[Node]) -> Iterator[dict[str, Home]]:
+def all_homes(demands: list[Demand], nodes: list[PackingNode]) -> Iterator[dict[str, Home]]:
     """Every way to place every demand."""
     sizes = {n.id: n.gpus for n in nodes}
     for choice in itertools.product(*(homes_for(d, nodes) for d in demands)):
@@ -191,7 +191,7 @@ claims = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), m
 @given(claims, st.lists(st.integers(1, 4), min_size=5, max_size=5))
 @SMALL
 def test_contradictory_claims_on_a_gpu_are_settled(claimed: list[tuple[str, set[int]]], gpus: list[int]) -> None:
-    nodes = [Node("a", 4), Node("b", 2)]
+    nodes = [PackingNode("a", 4), PackingNode("b", 2)]
     current: dict[str, Assignment] = {
         f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)
     }

@@ -18,7 +18,7 @@ from seerd.commands.doctor import store
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.clusters import hosts_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.providers.hosts import Host
+from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
 from seerd.spec.spec import HostsCluster, Train
 
@@ -59,7 +59,7 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     wanted = _Wanted("" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept)
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def look(host: Host) -> Finding:
+    async def look(host: SshHost) -> Finding:
         async with few:
             return await _look(host, wanted)
 
@@ -67,7 +67,7 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     return found + (await store.findings(kept, train.data, None) if in_s3 else [])
 
 
-async def _look(host: Host, wanted: _Wanted) -> Finding:
+async def _look(host: SshHost, wanted: _Wanted) -> Finding:
     check = f"host {host.name}"
     try:
         connection = await open_connection(host.machine)
@@ -90,7 +90,7 @@ async def _look(host: Host, wanted: _Wanted) -> Finding:
         connection.abort()
 
 
-def _judged(check: str, host: Host, wanted: _Wanted, said: dict[str, Any], before: float) -> Finding:
+def _judged(check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float) -> Finding:
     """All that is wrong with this host in one line, the worst level counts."""
     wrong: list[tuple[Level, str]] = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
     python = ".".join(map(str, said["python"]))
@@ -111,7 +111,7 @@ def _judged(check: str, host: Host, wanted: _Wanted, said: dict[str, Any], befor
     return Finding(check, "ok", f"lets us in; {gpus}, Python {python}{torch}, {said['free'] / 2**30:.0f} GiB free")
 
 
-def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
+def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[tuple[Level, str]]:
     if not host.cuda:
         return []
     code, text = said["smi"]
@@ -121,7 +121,7 @@ def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
     return [("problem", f"{count} GPUs; the spec says {host.gpus}")] if count < host.gpus else []
 
 
-def _of_torch(host: Host, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
+def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
     if said["torch"] is None:
         return []
     code, text = said["torch"]

@@ -17,7 +17,7 @@ from seerd.commands.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.network import Group
+from seerd.shell.aws.network import SecurityGroup
 from seerd.shell.aws.subnets import Subnet
 
 SSH = 22
@@ -31,7 +31,7 @@ class Ground:
     """What there is of what the spec names. `key`: None if none is named, or there is no such pair."""
 
     subnets: tuple[Subnet, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SecurityGroup, ...]
     key: str | None
 
 
@@ -84,7 +84,7 @@ async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented:
         notes.ok("zones", told)
 
 
-async def _groups(notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]) -> list[Group]:
+async def _groups(notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]) -> list[SecurityGroup]:
     named = case.cluster.security_groups
     vpc = places[0].vpc if places else ""
     if not named and not vpc:
@@ -99,7 +99,7 @@ async def _groups(notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Su
     return groups or []
 
 
-def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str]) -> Finding:
+def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
     """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to another, "" if there is no way; what the
     world sees of it is not known.
     """
@@ -129,7 +129,7 @@ def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str])
     return Finding("SSH", "warning", f"{told}, and this machine is {ours or 'without an address'}", todo)
 
 
-def among(groups: Sequence[Group], largest: int) -> Finding:
+def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
     """Whether instances of these groups may talk to each other on all ports."""
     names = {group.group for group in groups}
     if any(rule.everything and names & set(rule.groups) for group in groups for rule in group.rules):

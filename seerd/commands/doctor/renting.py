@@ -22,7 +22,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.rights import denied_action
-from seerd.shell.aws.types import InstanceType
+from seerd.shell.aws.types import Ec2Type
 
 QUOTA = "servicequotas:GetServiceQuota"
 
@@ -31,7 +31,7 @@ QUOTA = "servicequotas:GetServiceQuota"
 class Rented:
     """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one instance if there is no plan."""
 
-    types: tuple[InstanceType, ...]
+    types: tuple[Ec2Type, ...]
     image: Image | None
     instances: int
     largest: int
@@ -51,10 +51,10 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
     return Rented(kinds, image, instances, largest)
 
 
-async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[InstanceType, ...]:
+async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
     """Those that exist; a wrong name does not hide the others."""
     names = case.cluster.types
-    found: list[InstanceType] = []
+    found: list[Ec2Type] = []
     for name in names:
         known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
         found += known or []
@@ -105,7 +105,7 @@ def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> l
     return [known.usd_per_h]
 
 
-async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType], peak: int) -> None:
+async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int) -> None:
     """All types together have to be enough: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, case.cluster.market, peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), case.cluster.market, peak)
@@ -123,7 +123,7 @@ async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Inst
             notes.warn("quota", quota.text)
 
 
-async def _image(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType]) -> Image | None:
+async def _image(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type]) -> Image | None:
     named = case.cluster.image
     if not named:
         return None
