@@ -19,7 +19,8 @@ PAGE = Path(__file__).with_name("lifecycle.md")
 OPENING = """# Phases
 
 Every phase that a run, a trial or an instance can be in, and every way from one to another.
-Anything else is a bug of the core and stops it. Drawn by `make docs` from `seerd/core/lifecycle.py`.
+Anything else is a bug of the core and stops it. `make docs` draws this page from
+`seerd/core/lifecycle.py`.
 """
 
 
