@@ -89,7 +89,7 @@ def has_address(line: str) -> bool:
     return any(len(word) > 60 and "/" in word for word in line.split())
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "change.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "change.md", "rules.md"])
 def test_files_that_are_named_are_there(name: str) -> None:
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     rooms = "seerd|planner|agent|ami|bench|docs|examples|tests"
