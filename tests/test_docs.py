@@ -57,7 +57,7 @@ def test_every_key_of_the_spec_is_in_its_reference() -> None:
 
 def documents() -> list[Path]:
     """Find every page of the project, but what tools have put there."""
-    folders = ("", "docs/", "ami/", "examples/*/", "tests/*/", ".github/")
+    folders = ("", "docs/", "ami/", "examples/*/", "tests/*/", "bench/testbed/*/", ".github/")
     return sorted(page for folder in folders for page in ROOT.glob(f"{folder}*.md"))
 
 
