@@ -23,6 +23,7 @@ from seerd.planning.machine import this_machine
 from seerd.planning.planned import Planned
 from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
+from seerd.shell.providers.hosts import SshHost
 from seerd.spec.spec import Cluster, Ec2Cluster, HostsCluster, LocalCluster, Spec
 
 if TYPE_CHECKING:

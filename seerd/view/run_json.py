@@ -22,7 +22,7 @@ EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
 def exit_code(state: State) -> int:
-    """As DESIGN 2.2 lists them, for a run that is over."""
+    """Tell the exit status of a run that is over, as docs/json.md lists them."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:

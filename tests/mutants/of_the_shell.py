@@ -114,7 +114,7 @@ CARRYING = (
         (CONVERSATION,),
     ),
     Mutant(
-        "orders whose outcome is unknown are not said again on a new connection",
+        "orders of unknown outcome are not said again on a new connection",
         "an order reaches its agent, however often the connection breaks",
         "Conversation._talk",
         "await self._speak(self._pending)",
