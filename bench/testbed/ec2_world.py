@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from bench.testbed.rig import Rig, RigInstance
 from bench.testbed.rig.guest import client
-from seerd import profiles
+from seerd.planning import profiles
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
 from seerd.runs.clusters import of
