@@ -261,7 +261,21 @@ def test_nothing_imports_the_command_line_and_every_file_says_what_it_is_for(pat
     assert ast.get_docstring(tree)
 
 
+def asks_for_the_provider(tree: ast.AST) -> bool:
+    """Whether anything is compared with what `cluster.provider` says."""
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    sides = [side for node in compared for side in (node.left, *node.comparators)]
+    return any(isinstance(side, ast.Attribute) and side.attr == "provider" for side in sides)
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=named)
+def test_nobody_asks_for_the_kind_of_a_cluster_by_its_name(path: Path) -> None:
+    """What depends on it is a method of `seerd.runs.clusters.Kind`."""
+    assert not asks_for_the_provider(tree_of(path))
+
+
 def test_every_planted_violation_is_found() -> None:
+    assert asks_for_the_provider(ast.parse('if spec.cluster.provider == "ec2": pass'))
     assert foreign(ast.parse("def f():\n    import time"), ("seerd.planner",)) == ["time"]
     assert foreign(ast.parse("from seerd.shell import journal"), ("seerd.core", "seerd.planner")) == ["seerd.shell"]
     assert foreign(ast.parse("from . import x"), ("seerd.planner",)) == ["."]

@@ -6,7 +6,6 @@ methods that need it, since `seerd plan` asks no cloud and opens no connection.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -215,7 +214,7 @@ class Ec2(Kind[Ec2Cluster]):
         """Ask AWS for types, prices and who we are."""
         from seerd.runs import quotes
 
-        return asyncio.run(quotes.ask(self.cluster, home.path / "prices"))
+        return quotes.ask(self.cluster, home.path / "prices")
 
     def check_quota(self, planned: Planned) -> None:
         """Ask AWS how many instances the account may have."""
@@ -223,7 +222,7 @@ class Ec2(Kind[Ec2Cluster]):
 
         size = planned.cluster.gpus_per_instance
         peak = max(instances_for(stage.groups, size) for stage in planned.outline.stages)
-        quota = asyncio.run(quotes.quota(self.cluster, peak))
+        quota = quotes.quota(self.cluster, peak)
         if quota.enough is False:
             some = (quota.instances or 0) * size
             fits = f", or run with what it allows: --max-gpus {some}" if some else ""

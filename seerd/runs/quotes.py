@@ -24,12 +24,21 @@ with.
 """
 
 
-async def ask(cluster: Ec2Cluster, cache: Path) -> Offer:
+def ask(cluster: Ec2Cluster, cache: Path) -> Offer:
     """Ask what would be rented; `cache`: a folder for prices.
 
     Raises `CloudError`: credentials, region, permissions, unknown types; `UsageError` for types
     that have no GPUs, or do not fit together.
     """
+    return asyncio.run(_ask(cluster, cache))
+
+
+def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
+    """Ask whether the account may have so many instances at a time."""
+    return asyncio.run(_quota(cluster, peak))
+
+
+async def _ask(cluster: Ec2Cluster, cache: Path) -> Offer:
     async with Cloud(cluster.region) as cloud:
         whose, kinds = await asyncio.gather(owner.caller(cloud), types.describe(cloud, cluster.types))
         without = [kind.name for kind in kinds if kind.gpus == 0]
@@ -41,8 +50,7 @@ async def ask(cluster: Ec2Cluster, cache: Path) -> Offer:
         return offer_of(cluster, gpus, price, source, threads=threads, owner=whose)
 
 
-async def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
-    """Ask whether the account may have so many instances at a time."""
+async def _quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
     async with Cloud(cluster.region) as cloud:
         kinds = await types.describe(cloud, cluster.types)
         return await quotas.check_all(cloud, kinds, cluster.market, peak)
