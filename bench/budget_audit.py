@@ -19,7 +19,7 @@ from typing import Any
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Limits
 from seerd.planner.policy import POLICIES
-from seerd.planning.planned import plan_for
+from seerd.planning.plans import plan_for
 from seerd.sim.account import CAUSES, Account, audited
 from seerd.sim.drawn import Drawn, draw
 from seerd.sim.setting import problem_of

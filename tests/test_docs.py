@@ -22,7 +22,7 @@ from seerd.commands.study import Study, row_json, rows
 from seerd.planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
 from seerd.planner.policy import POLICIES
 from seerd.planning.facts import Machine
-from seerd.planning.planned import others, plan_for
+from seerd.planning.plans import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.spec.reader import CLUSTER_KEYS, SECTIONS

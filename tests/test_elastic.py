@@ -16,7 +16,7 @@ from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
-from seerd.planning.planned import Planned
+from seerd.planning.plans import Planned
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World

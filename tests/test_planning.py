@@ -17,7 +17,7 @@ from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Polic
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
-from seerd.planning.planned import others, plan_for
+from seerd.planning.plans import others, plan_for
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view
 

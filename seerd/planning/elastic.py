@@ -1,7 +1,9 @@
-"""`--minimize`: successive halving with the GPUs for each stage that cost least within the deadline, or end first within the cost (RubberBand).
+"""`--minimize`: successive halving with the GPUs for each stage that cost least within the
+deadline, or end first within the cost (RubberBand).
 
-The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in the mean; the run gets as its limits what was
-asked for, and for what is minimised what the plan should take, and a little more.
+The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in
+the mean; the run gets as its limits what was asked for, and for what is minimised what the plan
+should take, and a little more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes
-from seerd.planning.planned import Planned, closing_of, warnings
+from seerd.planning.plans import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
 
@@ -43,7 +45,9 @@ class _Task:
 
 
 def elastic_plan(spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize) -> Planned:
-    """The plan. Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the limits."""
+    """The plan. Raises `UsageError` for what cannot be planned so, and `LimitsError` if no
+    allocation keeps the limits.
+    """
     if spec.policy.name != "sha":
         raise UsageError(f"--minimize plans the stages of --policy sha, and the policy is {spec.policy.name}")
     if spec.policy.p_min > 1:
@@ -143,7 +147,9 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """The plan whose 95th percentile keeps the limit: planned with less where the mean is not enough."""
+    """The plan whose 95th percentile keeps the limit: planned with less where the mean is not
+    enough.
+    """
     planned_with = limit
     for _ in range(ATTEMPTS):
         made = plan(planned_with)

@@ -1,6 +1,8 @@
-"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and boots took.
+"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and
+boots took.
 
-The one rule: a pure function of events and commands; it works on the journal of any run, that of `seerd profile` shows the most.
+The one rule: a pure function of events and commands; it works on the journal of any run, that of
+`seerd profile` shows the most.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ class Measured:
     """Samples in seconds, as they came.
 
     report_s         seconds from report to report, by number of GPUs
-    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them were seen
-    start_s          from the order to start until the training loop, without a checkpoint; `restore_s`: the same with one
+    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them
+                     were seen
+    start_s          from the order to start until the training loop, without a checkpoint;
+                     `restore_s`: the same with one
     stop_s           from being asked to save and exit until no process is left
-    save_s           from the first byte of a checkpoint until it is in the store; `checkpoint_bytes`: the largest one
-    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they are gone
+    save_s           from the first byte of a checkpoint until it is in the store;
+                     `checkpoint_bytes`: the largest one
+    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they
+                                   are gone
     """
 
     report_s: dict[int, list[float]] = field(default_factory=dict)
@@ -50,7 +56,9 @@ class Measured:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which reports) and asked to stop."""
+    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which
+    reports) and asked to stop.
+    """
 
     gpus: int
     ordered_s: float

@@ -1,17 +1,25 @@
-"""The plan for a spec: its cluster, what was measured of its script, and the policy's plan for both."""
+"""The plan for a spec: its cluster, what was measured of its script, the policy's plan for both.
+
+The one rule: a plan whose bill does not fit is adjusted here, before anything else sees it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from seerd.errors import UsageError
+from seerd.core.closing import closing_s
+from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.model import ClusterFacts, Impossible
+from seerd.planner.forecast import Forecast, Spread, forecast_outline
+from seerd.planner.honest import SAMPLES, Terms, honest
+from seerd.planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
+from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import Profile
+from seerd.planner.stages import instances_for
 from seerd.planning.facts import Machine, Offer, Slots, bundled_offer, cluster_of, price_note, problem_of
-from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import load_profile
 from seerd.spec.spec import Spec
 
@@ -48,7 +56,7 @@ def of_spec(
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
-    """What the same limits give under each other policy."""
+    """Plan with the same limits under each other policy."""
     cluster, profile = _setting(spec, place)
     return others(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 
@@ -67,3 +75,194 @@ def _notes(spec: Spec, place: Place) -> tuple[str, ...]:
     if spec.cluster.provider != "ec2":
         return ()
     return (price_note(spec, place.offer or bundled_offer(spec)),)
+
+
+# ------------------------------------------------------------ a problem's plan
+
+BOOT_SHARE = 0.1
+"""A larger share of the budget is worth a warning."""
+TRIES = 40
+MORE = 1.1
+"""So often are minima raised until they do, and by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what it is expected to take. `warnings`: one sentence each, the most important
+    first.
+    """
+
+    problem: Problem
+    outline: Outline
+    cluster: ClusterFacts
+    forecast: Forecast
+    warnings: tuple[str, ...] = ()
+
+
+def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> Planned:
+    """The plan of a problem's policy; `ideal`: as published, whatever it is billed.
+
+    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances
+    have room for.
+    """
+    if cluster.max_instances != 1:
+        _check_size(problem.params.p_min, cluster.gpus_per_instance)
+    planned = _planned(problem, cluster, profile, ideal=ideal)
+    if isinstance(planned, Impossible):
+        least = planned if ideal else _that_do(problem, cluster, profile, planned)
+        advice = (
+            "No deadline and no budget would help; allow more with --max-gpus."
+            if _too_few_gpus(problem, cluster)
+            else ""
+        )
+        raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s, advice)
+    return replace(planned, warnings=tuple(warnings(planned, profile)))
+
+
+def _check_size(p_min: int, size: int) -> None:
+    if p_min > size and p_min % size:
+        less, more = p_min // size * size, -(-p_min // size) * size
+        raise UsageError(
+            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole ones; "
+            f"{less} or {more} can be had"
+        )
+
+
+def others(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
+) -> dict[str, Planned | Impossible]:
+    """Plan a problem with each other policy."""
+    names = [name for name in POLICIES if name != problem.params.name]
+    problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
+    return {p.params.name: _other(p, cluster, profile, ideal=ideal) for p in problems}
+
+
+def _other(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+    try:
+        return _planned(problem, cluster, profile, ideal=ideal)
+    except UsageError as error:
+        return Impossible(str(error), 0.0, 0.0)
+
+
+def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+    if not ideal:
+        terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
+        adjusted = honest(problem, terms, _outline)
+        if isinstance(adjusted, Impossible):
+            return adjusted
+        problem = adjusted
+    outline = _outline(problem)
+    if isinstance(outline, Impossible):
+        return outline
+    forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
+    early_s = 0.0 if ideal else _early_s(outline, problem.limits.deadline_s, cluster, profile)
+    return Planned(problem, outline, cluster, _closed(forecast, early_s, outline, problem.limits))
+
+
+def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible) -> Impossible:
+    """Minima that were tried: what is billed, and what is set aside for the end, is known only of a
+    plan.
+    """
+    least = estimate
+    for _ in range(0 if _too_few_gpus(problem, cluster) else TRIES):
+        again = _refused(problem, cluster, profile, least)
+        if again is None:
+            break
+        longer = again.min_deadline_s > least.min_deadline_s
+        more = 1.0 if longer else MORE
+        least = Impossible(
+            estimate.reason,
+            max(least.min_deadline_s, again.min_deadline_s) * more,
+            max(least.min_budget_gpu_s, again.min_budget_gpu_s) * more,
+        )
+    return least
+
+
+def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible) -> Impossible | None:
+    """Why both minima, or each with the other limit as it is, would not do; None if they would.
+    Money as much as that costs.
+    """
+    limits = problem.limits
+    larger = max(limits.deadline_s, least.min_deadline_s), max(limits.budget_gpu_s, least.min_budget_gpu_s)
+    for deadline_s, budget_gpu_s in ((least.min_deadline_s, least.min_budget_gpu_s), larger):
+        enough = replace(problem, limits=Limits(deadline_s, budget_gpu_s, limits.max_gpus))
+        planned = _planned(enough, cluster, profile, ideal=False)
+        if isinstance(planned, Impossible):
+            return planned
+    return None
+
+
+def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
+    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would
+    help.
+    """
+    size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
+    most = problem.limits.max_gpus
+    return most is not None and most // size * size < problem.params.p_min
+
+
+def _outline(problem: Problem) -> Outline | Impossible:
+    try:
+        return outline_of(problem)
+    except NeedsPackageError as error:
+        raise UsageError(str(error)) from error
+
+
+def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
+    """What the core will set aside for the end, given how long a report and a checkpoint take."""
+    slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
+    return closing_s(deadline_s, slowest_s, cluster)
+
+
+def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
+    """How long before its wall the core ends the last stage, so that everything is saved and given
+    back by the deadline.
+    """
+    return max(0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile)))
+
+
+def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
+    """The forecast of a plan whose last stage is ended so early, and never after the deadline."""
+
+    def less(spread: Spread, by: float) -> Spread:
+        return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
+
+    time_s = less(forecast.time_s, early_s)
+    capped = Spread(*(min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean)))
+    gpu_s = less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
+    return Forecast(capped, gpu_s, forecast.usd)
+
+
+def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
+    """What may surprise a person who pays for this plan."""
+    cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
+    first = outline.stages[0]
+    if cluster.billing == "rented":
+        instances = instances_for(first.groups, cluster.gpus_per_instance)
+        boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
+        if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
+            share = boot_gpu_s / limits.budget_gpu_s
+            some = f"{instances} instance{'s' * (instances > 1)}"
+            yield (
+                f"booting {some} takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
+            )
+    if limits.max_gpus is not None and len(outline.adjusted) > len(planned.problem.adjusted):
+        gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)}"
+        yield (f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has")
+        if planned.problem.params.name == "seer" and len(outline.stages) == 1:
+            yield (
+                f"seer begins with all trials at once, so it compares only {outline.trials} and "
+                "eliminates none; with so few GPUs `--policy hyperband` tries more, one after "
+                "another"
+            )
+    if profile.source == "assumed":
+        yield ("nothing was measured for this script yet: times are assumed; `seerd profile` measures them")
+        return
+    smallest = min(group.gpus_per_trial for group in first.groups)
+    report_s = profile.job.start.p50_s + profile.job.report.p50_s / profile.job.scaling.speed(smallest)
+    if first.end_s - first.start_s < report_s:
+        yield (
+            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report "
+            f"comes after about {report_s:.0f}s: trials would be judged without one; "
+            "raise policy.t_min"
+        )

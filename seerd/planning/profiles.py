@@ -1,7 +1,9 @@
-"""Profiles of training scripts: what is kept of them, where, and how it is found again for later plans.
+"""Profiles of training scripts: what is kept of them, where, and how it is found again for later
+plans.
 
-The one rule: a profile is found again only by what it was measured with: the script's name, content and arguments, the provider, and the kind of
-machine. A file that cannot be read, or is of another version, counts as none: measuring again replaces it.
+The one rule: a profile is found again only by what it was measured with: the script's name, content
+and arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
+version, counts as none: measuring again replaces it.
 
 Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
 """
@@ -35,7 +37,7 @@ DOUBTFUL = 0.1
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measures, kept in its folder: everything that decides where its profile belongs."""
+    """What a run measures, kept in its folder: all that decides where its profile belongs."""
 
     key: str
     script: str
@@ -53,7 +55,9 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0 for fitted ones."""
+    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0
+    for fitted ones.
+    """
 
     gpus: int
     measured: bool
@@ -223,7 +227,7 @@ def keep(home: Path, kept: Kept) -> Path:
 
 
 def load_profile(home: Path, spec: Spec, machine: Machine) -> Profile | None:
-    """What was measured of this script on the machines that the spec asks for; None if nothing was."""
+    """Find what was measured of this script on the machines that the spec asks for, if it was."""
     for instance_type in instance_types(spec, machine):
         path = path_of(home, target_of(spec, instance_type).key)
         with contextlib.suppress(
@@ -236,7 +240,7 @@ def load_profile(home: Path, spec: Spec, machine: Machine) -> Profile | None:
 
 
 def _is_possible(kept: Kept) -> bool:
-    """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
+    """Tell whether plans can be made with it: a file with a digit turned counts as none."""
     times = (
         kept.report_s,
         kept.start_s,

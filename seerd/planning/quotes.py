@@ -13,7 +13,7 @@ from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planner.stages import instances_for
 from seerd.planning.facts import Lease, Offer, bundled_offer, check_sizes, types_of
-from seerd.planning.planned import Planned
+from seerd.planning.plans import Planned
 from seerd.shell.aws import owner, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError

@@ -15,7 +15,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Lease
-from seerd.planning.planned import Planned
+from seerd.planning.plans import Planned
 from seerd.runs import wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source

@@ -1,5 +1,5 @@
-"""The text of a spec and what the command line overrides in it: every key's value, read strictly, and all mistakes, each named as the person
-has written it.
+"""The text of a spec and what the command line overrides in it: every key's value, read strictly,
+and all mistakes, each named as the person has written it.
 
 The one rule: a mistake ends nothing; it is collected, and reading goes on.
 """
@@ -72,7 +72,9 @@ REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec that the command line gives another value, and how it was `said`, for whoever has said it wrong."""
+    """A key of the spec that the command line gives another value, and how it was `said`, for
+    whoever has said it wrong.
+    """
 
     key: str
     value: str
@@ -110,7 +112,9 @@ class Reader:
         self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """What on the command line is about this key, or a part of it; nothing if the file says so alone."""
+        """What on the command line is about this key, or a part of it; nothing if the file says so
+        alone.
+        """
         for override in reversed(self._overrides):
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
                 return f"--set {override.key}" if override.said == "--set" else override.said
@@ -181,7 +185,7 @@ class Reader:
                 self.wrong(path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near)
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
-        """The keys of the chosen provider; those of the others are told apart from typing mistakes."""
+        """Find the chosen provider's keys; those of others are told apart from typing mistakes."""
         provider = cluster.get("provider", "local")
         for other, keys in CLUSTER_KEYS.items():
             for key in set(keys) & set(cluster):

@@ -1,6 +1,8 @@
-"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to what seerd works with.
+"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to
+what seerd works with.
 
-The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with a sentence that says what is allowed.
+The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with
+a sentence that says what is allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]
 LARGEST = 2**53
-"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64 bits."""
+"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64
+bits.
+"""
 MOST_TAGS = 40
 """EC2 takes 50 on one resource."""
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
@@ -111,7 +115,9 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def tags(value: Any) -> dict[str, str]:
-    """Tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html); by those of seerd it knows what it may end."""
+    """Tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html); by
+    those of seerd it knows what it may end.
+    """
     found = texts(value)
     for name, content in found.items():
         if name.lower().startswith(("aws:", "seerd:")):
@@ -125,16 +131,11 @@ def tags(value: Any) -> dict[str, str]:
     return found
 
 
-def table(value: Any) -> dict[str, Any]:
-    """Any table, kept as it is."""
-    if not isinstance(value, dict):
-        raise ValueError("a table in { } is needed")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA devices (`cuda`) or CPU slots."""
+    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA
+    devices (`cuda`) or CPU slots.
+    """
 
     address: str
     user: str | None
@@ -168,7 +169,9 @@ def host(value: Any) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the folder `to` of the source."""
+    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the
+    folder `to` of the source.
+    """
 
     source: str
     to: str

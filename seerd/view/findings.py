@@ -33,6 +33,8 @@ def _verdict(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "all is well"
     parts = [
-        f"{count} {name}{'s' * (count != 1)}" for count, name in ((problems, "problem"), (warnings, "warning")) if count
+        f"{count} {name}{'s' * (count != 1)}"
+        for count, name in ((problems, "problem"), (warnings, "warning"))
+        if count
     ]
     return " and ".join(parts) + ("" if problems else "; a run can begin")

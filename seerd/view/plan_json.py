@@ -1,4 +1,5 @@
-"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and only ever added to.
+"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and
+only ever added to.
 
 The one rule: nothing of a run is needed for it, so that `seerd plan` need not load the core.
 """
@@ -13,13 +14,15 @@ from seerd.planner.stages import instances_for
 
 if TYPE_CHECKING:
     from seerd.planner.forecast import Forecast
-    from seerd.planning.planned import Planned
+    from seerd.planning.plans import Planned
 
 Json = dict[str, Any]
 
 
 def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
-    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be billed."""
+    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be
+    billed.
+    """
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
         "policy": problem.params.name,
@@ -30,7 +33,11 @@ def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> J
         "first_round_s": outline.first_round_s,
         "r_star": outline.r_star,
         "brackets": [
-            {"gpus_per_trial": b.gpus_per_trial, "trials": b.trials, "budget_gpu_min": b.budget_gpu_s / 60}
+            {
+                "gpus_per_trial": b.gpus_per_trial,
+                "trials": b.trials,
+                "budget_gpu_min": b.budget_gpu_s / 60,
+            }
             for b in outline.brackets
         ],
         "stages": [stage_row(stage, size) for stage in outline.stages],

@@ -6,17 +6,13 @@ The one rule: pure functions of the state; numbers in the units that their keys 
 
 from __future__ import annotations
 
-from typing import Any
-
 from seerd.core.incumbent import incumbent
 from seerd.core.launching import refused
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.state import Incumbent, State, Trial
-from seerd.view.plan_json import stage_row
-
-Json = dict[str, Any]
+from seerd.view.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
@@ -61,14 +57,26 @@ def result(state: State, status: str) -> Json:
 def unreadable(run: str, why: str) -> Json:
     """A run in the list whose journal cannot be read: what is not known is null."""
     known = dict.fromkeys(
-        ("best", "elapsed_s", "deadline_s", "gpu_min", "budget_gpu_min", "usd", "trials", "instances", "stages")
+        (
+            "best",
+            "elapsed_s",
+            "deadline_s",
+            "gpu_min",
+            "budget_gpu_min",
+            "usd",
+            "trials",
+            "instances",
+            "stages",
+        )
     )
     return {"run": run, "status": "unreadable", **known, "why": why}
 
 
 def best(state: State) -> Json | None:
     """The model that was handed back or, before the end, would be now."""
-    chosen: Incumbent | None = state.result.published.incumbent if state.result.published else incumbent(state)
+    chosen: Incumbent | None = (
+        state.result.published.incumbent if state.result.published else incumbent(state)
+    )
     if chosen is None:
         return None
     return {
@@ -104,7 +112,10 @@ def details(state: State, status: str) -> Json:
             }
             for i in state.fleet.instances.values()
         ],
-        "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
+        "all_stages": [
+            stage_row(stage, state.facts.cluster.gpus_per_instance)
+            for stage in state.outline.stages
+        ],
         "adjusted": list(state.outline.adjusted),
         "notes": list(state.result.notes),
     }
@@ -146,7 +157,9 @@ def ledger(state: State, now_s: float) -> Json:
         "cost_usd": limits.cost_usd,
         "release_s": wait_s,
         "grace_s": grace_s(state),
-        "charges": [_charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()],
+        "charges": [
+            _charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()
+        ],
     }
 
 

@@ -1,4 +1,5 @@
-"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from another terminal through the journal.
+"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from
+another terminal through the journal.
 
 The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
 """
@@ -49,7 +50,11 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     with LiveView() as view:
 
         def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
-            recent.extend(line for entry in entries if (line := line_of(entry.event, state, entry.decided)) is not None)
+            recent.extend(
+                line
+                for entry in entries
+                if (line := line_of(entry.event, state, entry.decided)) is not None
+            )
             view.update(state, now_s, recent)
 
         yield watcher
@@ -57,7 +62,11 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
 
 def watch_run(folder: RunFolder) -> None:
     """Follow a run's journal until it is over or nobody runs it."""
-    context = live_watcher(folder) if sys.stdout.isatty() else contextlib.nullcontext(lines_to(folder, sys.stdout))
+    context = (
+        live_watcher(folder)
+        if sys.stdout.isatty()
+        else contextlib.nullcontext(lines_to(folder, sys.stdout))
+    )
     with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
         state = replay(journal)
         clock = RunClock(journal.origin)

@@ -15,7 +15,7 @@ from seerd.planner.clouds import RENTED_TERMINATE_S
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
-from seerd.planning.planned import plan_for
+from seerd.planning.plans import plan_for
 from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script
 from tests.faults.versions import NAMES, Version, some_versions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seerd.planner.model import Limits
-from seerd.planning.planned import plan_for
+from seerd.planning.plans import plan_for
 from seerd.sim.account import CAUSES, allowed_gpu_s, audited, usable_gpu_s
 from seerd.sim.drawn import PLENTY, Drawn, Phases, draw
 from seerd.sim.setting import problem_of

@@ -5,7 +5,7 @@ The one rule: a spec whose limits fit no plan is examined all the same, for one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seerd.commands.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
@@ -34,7 +34,7 @@ class Case:
 
 
 def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Finding]:
-    """What the plan wants, and the line about it. `offer`: what the cloud offers, if it was asked."""
+    """Say what the plan wants; `offer`: what the cloud offers, if it was asked."""
     spec, home = case.spec, case.home
     try:
         require_limits(spec)
@@ -42,24 +42,32 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
         return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
         place = machine.place_of(spec, home)
-        place = plans.Place(place.home, place.machine, place.slots, offer or place.offer)
-        made = plans.of_spec(spec, place)
+        made = plans.of_spec(spec, replace(place, offer=offer or place.offer))
     except LimitsError as error:
-        return None, Finding("plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False)
+        return None, Finding(
+            "plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False
+        )
     except SeerdError as error:
         return None, Finding("plan", "problem", f"there is no plan: {error}", cloud=False)
     size, stages = made.cluster.gpus_per_instance, made.outline.stages
-    peak = Peak(max(instances_for(stage.groups, size) for stage in stages), max(made.outline.allocations))
-    found = f"at its peak {peak.instances} instances of {size} GPUs; the largest trial takes {peak.largest}"
+    peak = Peak(
+        max(instances_for(stage.groups, size) for stage in stages), max(made.outline.allocations)
+    )
+    found = (
+        f"at its peak {peak.instances} instances of {size} GPUs; "
+        f"the largest trial takes {peak.largest}"
+    )
     if made.warnings:
         return peak, Finding("plan", "warning", f"{found}; {'; '.join(made.warnings)}", cloud=False)
     return peak, Finding("plan", "ok", found, cloud=False)
 
 
 def runnable(spec: Spec) -> Finding:
-    """The line about what the spec says."""
+    """Say whether what the spec asks for can be run."""
     try:
         wiring.check_runnable(spec)
     except SeerdError as error:
         return Finding("spec", "problem", str(error), cloud=False)
-    return Finding("spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False)
+    return Finding(
+        "spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False
+    )

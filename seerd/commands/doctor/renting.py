@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Case, peak_of
-from seerd.commands.doctor.finding import Finding, Level
-from seerd.commands.doctor.store import POLICY
+from seerd.commands.doctor.finding import POLICY, Finding, Level, Notes
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.planning.facts import Offer, check_sizes, types_of
@@ -29,7 +27,9 @@ QUOTA = "servicequotas:GetServiceQuota"
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one instance if there is no plan."""
+    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one
+    instance if there is no plan.
+    """
 
     types: tuple[InstanceType, ...]
     image: Image | None
@@ -38,7 +38,7 @@ class Rented:
 
 
 async def look(notes: Notes, cloud: Cloud, case: Case) -> Rented:
-    """The lines about all that."""
+    """Look at all that; what is found goes to `notes`."""
     kinds = await _types(notes, cloud, case)
     price = await _price(notes, cloud, case)
     offer = Offer(kinds[0].gpus, price, "AWS") if kinds and kinds[0].gpus and price else None
@@ -51,12 +51,12 @@ async def look(notes: Notes, cloud: Cloud, case: Case) -> Rented:
 
 
 def market_of(case: Case) -> Market:
-    """As the spec has it."""
+    """Find the market in the spec."""
     return "spot" if case.spec.cluster.more.get("market") == "spot" else "on-demand"
 
 
 async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, ...]:
-    """Those that exist; a wrong name does not hide the others."""
+    """Find the types that exist; a wrong name does not hide the others."""
     names = types_of(case.spec)
     found: list[InstanceType] = []
     for name in names:
@@ -72,14 +72,16 @@ async def _types(notes: Notes, cloud: Cloud, case: Case) -> tuple[InstanceType, 
         return tuple(found)
     bare = [kind.name for kind in found if not kind.gpus]
     if bare:
-        notes.problem("types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type")
+        notes.problem(
+            "types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type"
+        )
     else:
         notes.ok("types", told)
     return tuple(found)
 
 
 async def _price(notes: Notes, cloud: Cloud, case: Case) -> float | None:
-    """USD for an hour of the most expensive type, with its source."""
+    """Find the USD for an hour of the most expensive type; None if nobody knows them."""
     given = case.spec.cluster.more.get("price")
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
@@ -103,20 +105,28 @@ async def _asked(cloud: Cloud, case: Case, name: str) -> prices.Price:
 
 
 def _brought_along(notes: Notes, case: Case, name: str, error: AwsError) -> list[float]:
-    """AWS says nothing: the table that seerd has."""
+    """Take the price from the table that seerd has, since AWS says nothing."""
     action = "ec2:DescribeSpotPriceHistory" if market_of(case) == "spot" else "pricing:GetProducts"
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
     if known is None:
-        notes.problem("price", f"nobody knows what {name} costs", 'give the price of an hour: [cluster] price = "$4"')
+        notes.problem(
+            "price",
+            f"nobody knows what {name} costs",
+            'give the price of an hour: [cluster] price = "$4"',
+        )
         return []
-    notes.warn("price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})")
+    notes.warn(
+        "price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})"
+    )
     return [known.usd_per_h]
 
 
-async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int) -> None:
-    """All types together have to be enough: a run takes what it can get of each."""
+async def _quota(
+    notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType], peak: int
+) -> None:
+    """Judge the types together: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, market_of(case), peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), market_of(case), peak)
     some = together.enough is not False
@@ -133,7 +143,9 @@ async def _quota(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
             notes.warn("quota", quota.text)
 
 
-async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType]) -> Image | None:
+async def _image(
+    notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[InstanceType]
+) -> Image | None:
     named = case.spec.cluster.more.get("image")
     if named is None:
         return None
@@ -146,14 +158,29 @@ async def _image(notes: Notes, cloud: Cloud, case: Case, kinds: Sequence[Instanc
         return None
     root_gb = dict(image.disks).get(image.root, 0)
     wanted_gb = case.spec.cluster.more.get("volume_gb")
-    wrong = [kind.name for kind in kinds if image.architecture and image.architecture not in kind.architectures]
-    told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
+    wrong = [
+        kind.name
+        for kind in kinds
+        if image.architecture and image.architecture not in kind.architectures
+    ]
+    named = " ".join(filter(None, (image.image, image.name, image.architecture)))
+    told = f"{named}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
     if wrong:
-        notes.problem("image", f"{told} does not run on {', '.join(wrong)}", "choose an image of their architecture")
+        notes.problem(
+            "image",
+            f"{told} does not run on {', '.join(wrong)}",
+            "choose an image of their architecture",
+        )
     elif wanted_gb is not None and wanted_gb < root_gb:
-        notes.warn("image", f"{told}: volume_gb = {wanted_gb} is less than the image has, so the image's size is taken")
+        notes.warn(
+            "image",
+            f"{told}: volume_gb = {wanted_gb} is less than the image has, "
+            "so the image's size is taken",
+        )
     elif 0 < max(root_gb, wanted_gb or 0) * 2**30 <= FREE_BYTES:
-        notes.problem("image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb")
+        notes.problem(
+            "image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb"
+        )
     else:
         notes.ok("image", told)
     return image
