@@ -125,9 +125,7 @@ def build(planned: Plan, tell: Tell) -> Built:
 
 
 async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Built:
-    """Ctrl-C and the like cancel the work once; what gives the instance back is not disturbed
-    again.
-    """
+    """Cancel the work at the first Ctrl-C; what gives the instance back is not disturbed again."""
     loop, interrupted = asyncio.get_running_loop(), False
     task = asyncio.ensure_future(work())
 
@@ -169,7 +167,7 @@ async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
 
 
 async def _looked_up(cloud: Cloud, planned: Plan) -> int:
-    """GPUs of the instance, and whether the name is free, before anything is started."""
+    """Find the instance's GPUs before anything is started. Raises `UsageError` for a taken name."""
     kind = (await types.describe(cloud, [planned.instance_type]))[0]
     if not kind.gpus:
         raise UsageError(
@@ -291,9 +289,7 @@ class _Build:
             )
 
     async def _data(self) -> None:
-        """By URLs that the instance is given, with the agent's own downloads: it has no
-        credentials.
-        """
+        """Fetch the data by URLs with the agent's own downloads: the instance has no credentials."""
         data, region = self.planned.spec.train.data, self.planned.spec.cluster.more.get("region")
         store = S3Store(data[0].source, self.planned.run, wall() + HARD_END_S, region)
         try:
@@ -382,7 +378,7 @@ class _Build:
     # ------------------------------------------------------------ the end
 
     async def _undone(self, error: BaseException) -> SeerdError:
-        """Nothing of the build any more, and what to tell."""
+        """Remove all of the build, and make the error that tells of it."""
         said: list[str] = []
         try:
             span = await self._given_back(error)
@@ -419,7 +415,7 @@ class _Build:
         )
 
     async def _done(self, made: imaging.Made) -> Built:
-        """The instance given back, and nothing left but the image."""
+        """Give the instance back, and leave nothing but the image."""
         planned = self.planned
         try:
             span = await self.provider.terminate(LAUNCH)
@@ -450,7 +446,7 @@ class _Build:
 
 
 async def _to_its_end(work: Awaitable[_T]) -> _T:
-    """What gives things back is not interrupted by anything."""
+    """Finish what gives things back, whatever interrupts."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -465,7 +461,7 @@ def _why(error: BaseException) -> str:
 
 
 def _cost(planned: Plan, span: Span) -> tuple[float, float | None]:
-    """Seconds that are billed, and USD if the price is known."""
+    """Find the seconds that are billed, and USD if the price is known."""
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
 

@@ -34,8 +34,8 @@ LONGEST_NAME = 64
 
 
 def profiling_spec(spec: Spec, machine: Machine, *, budget_given: bool) -> Spec:
-    """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot
-    use up, unless one was given.
+    """Make the spec of the run that measures: a policy of its own, and a budget that its deadline
+    cannot use up, unless one was given.
     """
     limits = spec.limits
     if not budget_given and spec.cluster.provider == "local":

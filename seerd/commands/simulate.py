@@ -115,7 +115,7 @@ def faults_of(stragglers: float, drops: float, spot: str | None) -> Faults:
 
 
 def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
-    """The study. Raises `UsageError` that says what is missing or wrong."""
+    """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
     if not math.isfinite(asked.faults.straggling):

@@ -56,8 +56,9 @@ class Row:
 
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
-    """All of them, in the order of the limits and then of the policies. `tick` is called after
-    every run.
+    """Run all, in the order of the limits and then of the policies.
+
+    tick  called after every run
     """
     cells = [_cell(study, limits, params) for limits in study.limits for params in study.policies]
     tasks = [
@@ -80,7 +81,7 @@ def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
 
 
 def runs(study: Study) -> int:
-    """How many runs that takes at most."""
+    """Count how many runs that takes at most."""
     return len(study.limits) * len(study.policies) * study.seeds
 
 
@@ -119,7 +120,7 @@ def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system can tell."""
+    """Count the cores that this process may use, where the system can tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -128,8 +129,8 @@ _setting: list[Setting] = []
 
 
 def _begin(setting: Setting) -> None:
-    """Ctrl-C reaches every process of the terminal's foreground, but is the command's to handle;
-    its workers end when it does.
+    """Set a worker up: Ctrl-C, which reaches all of the terminal's processes, is the command's to
+    handle; workers end when it does.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
@@ -151,7 +152,7 @@ def _run(cell: Cell, seed: int) -> Outcome:
 
 
 def row_json(row: Row) -> Json:
-    """One row of `simulate --json`."""
+    """Make one row of `simulate --json`."""
     outcomes = row.outcomes
     best = [outcome.metric for outcome in outcomes]
     found = [metric for metric in best if metric is not None]
@@ -181,7 +182,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _stderr(values: Sequence[float]) -> float | None:
-    """Of the mean; 0 for one value, of which nothing is known."""
+    """Find the standard error of the mean; 0 for one value, of which nothing is known."""
     if not values:
         return None
     mean = math.fsum(values) / len(values)

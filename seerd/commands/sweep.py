@@ -80,8 +80,11 @@ class Swept:
 def decide(
     left: Left, known: Known | None, now: float, older_than_s: float | None = None
 ) -> Verdict:
-    """What is to become of this. `known`: None if this home has no such run; `now`: wall clock,
-    seconds since 1970.
+    """Decide what is to become of this.
+
+    known         None if this home has no such run
+    now           wall clock, seconds since 1970
+    older_than_s  what is older is dead, unless a process runs it
     """
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
@@ -114,7 +117,7 @@ def decide(
 
 
 def hard_end_of(left: Left) -> float | None:
-    """When its own timer ends it, seconds since 1970; None if its tag does not say."""
+    """Read when its own timer ends it, seconds since 1970; None if its tag does not say."""
     try:
         return datetime.strptime(left.hard_end, _HARD_END).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -190,7 +193,7 @@ async def at_start(home: Home, region: str | None, owner: str | None = None) -> 
 
 
 def judged(home: Home, left: Sequence[Left], older_than_s: float | None = None) -> list[Found]:
-    """What is to become of each of these."""
+    """Decide what is to become of each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
     known = {
@@ -200,7 +203,7 @@ def judged(home: Home, left: Sequence[Left], older_than_s: float | None = None) 
 
 
 def known_run(folder: RunFolder, now: float) -> Known:
-    """How it is with this run."""
+    """Find out how it is with this run."""
     process = folder.owner()
     quiet_s = now - _written_at(folder)
     if process is not None or quiet_s >= QUIET_S:
@@ -213,7 +216,7 @@ def known_run(folder: RunFolder, now: float) -> Known:
 
 
 def line_of(one: Found) -> str:
-    """For people."""
+    """Write the line about this for people."""
     cost = usd_per_h(one.left)
     price = f", about ${cost:.3g}/h" if cost is not None else ""
     if one.trouble:
@@ -223,7 +226,7 @@ def line_of(one: Found) -> str:
 
 
 def sweep_json(swept: Swept) -> dict[str, Any]:
-    """What `seerd sweep --json` prints."""
+    """Make what `seerd sweep --json` prints."""
     return {
         "region": swept.region,
         "owner": swept.owner,
@@ -233,7 +236,7 @@ def sweep_json(swept: Swept) -> dict[str, Any]:
 
 
 def sweep_lines(swept: Swept) -> list[str]:
-    """What `seerd sweep` prints."""
+    """Write what `seerd sweep` prints."""
     lines = [line_of(one) for one in swept.found]
     if not lines:
         return [f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes"]
@@ -265,7 +268,7 @@ def _row(one: Found) -> dict[str, Any]:
 
 
 async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
-    """The same, ended if dead: run by run, and nobody takes a run up meanwhile."""
+    """End what is dead, run by run, and let nobody take a run up meanwhile."""
     folders = {folder.run: folder for folder in home.runs()} if found else {}
     after: dict[str, Found] = {one.left.id: one for one in found}
     for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
@@ -298,6 +301,6 @@ async def _remove(cloud: Cloud, one: Found) -> Found:
 
 
 def _written_at(folder: RunFolder) -> float:
-    """When the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
+    """Find when the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
     beside = folder.journal.with_name(f"{folder.journal.name}-wal")
     return max(path.stat().st_mtime for path in (folder.journal, beside) if path.exists())

@@ -68,18 +68,18 @@ class _Attempt:
     asked_s: float | None = None
 
     def clean_s(self) -> list[float]:
-        """From report to report, where no checkpoint was written in between."""
+        """List seconds from report to report, where no checkpoint was written in between."""
         return [at - before for (reports, before), (_, at) in pairwise(self.reports) if reports not in self.saved]
 
     def rough_s(self) -> list[float]:
-        """From report to report in any case; of a single report, from the beginning of training."""
+        """List seconds from report to report; of a single report, from the beginning of training."""
         if len(self.reports) == 1 and self.training_s is not None:
             return [self.reports[0][1] - self.training_s]
         return [at - before for (_, before), (_, at) in pairwise(self.reports)]
 
 
 def measured(entries: Entries) -> Measured:
-    """What these entries show."""
+    """Collect what these entries show."""
     found = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
@@ -105,7 +105,7 @@ def _gpus(command: StartTrial) -> int:
 
 
 def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:
-    """One that is killed shows nothing of how long saving takes."""
+    """Note when it was asked; one that is killed shows nothing of how long saving takes."""
     if attempt is not None:
         attempt.asked_s = at if command.checkpoint and attempt.training_s is not None else None
 
@@ -135,7 +135,7 @@ def _see_attempt(
 
 
 def _reports(attempts: list[_Attempt], found: Measured) -> None:
-    """Clean intervals where there are any for a number of GPUs, rough ones where there are not."""
+    """Take clean intervals where there are any for a number of GPUs, else rough ones."""
     for gpus in sorted({attempt.gpus for attempt in attempts}):
         same = [attempt for attempt in attempts if attempt.gpus == gpus]
         clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]

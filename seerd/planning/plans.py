@@ -100,7 +100,9 @@ class Planned:
 
 
 def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> Planned:
-    """The plan of a problem's policy; `ideal`: as published, whatever it is billed.
+    """Plan a problem with its policy.
+
+    ideal  as published, whatever it is billed
 
     Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances
     have room for.
@@ -179,8 +181,8 @@ def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate
 
 
 def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible) -> Impossible | None:
-    """Why both minima, or each with the other limit as it is, would not do; None if they would.
-    Money as much as that costs.
+    """Say why both minima, or each with the other limit as it is, would not do; None if they would.
+    Money is as much as that costs.
     """
     limits = problem.limits
     larger = max(limits.deadline_s, least.min_deadline_s), max(limits.budget_gpu_s, least.min_budget_gpu_s)
@@ -193,9 +195,7 @@ def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: I
 
 
 def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
-    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would
-    help.
-    """
+    """Tell whether there may be fewer GPUs than one trial takes, so that no limits would help."""
     size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
     most = problem.limits.max_gpus
     return most is not None and most // size * size < problem.params.p_min
@@ -209,20 +209,20 @@ def _outline(problem: Problem) -> Outline | Impossible:
 
 
 def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """What the core will set aside for the end, given how long a report and a checkpoint take."""
+    """Find the seconds that the core will set aside for the end, by how long reports and saves
+    take.
+    """
     slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
     return closing_s(deadline_s, slowest_s, cluster)
 
 
 def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """How long before its wall the core ends the last stage, so that everything is saved and given
-    back by the deadline.
-    """
+    """Find how long before its wall the core ends the last stage, to save and give back in time."""
     return max(0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile)))
 
 
 def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
-    """The forecast of a plan whose last stage is ended so early, and never after the deadline."""
+    """Forecast a plan whose last stage is ended so early, and never after the deadline."""
 
     def less(spread: Spread, by: float) -> Spread:
         return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
@@ -234,7 +234,7 @@ def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits
 
 
 def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
-    """What may surprise a person who pays for this plan."""
+    """Say what may surprise a person who pays for this plan, the most important first."""
     cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
     first = outline.stages[0]
     if cluster.billing == "rented":

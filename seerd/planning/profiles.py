@@ -94,7 +94,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:
-    """What is measured when this spec is profiled on this kind of machine."""
+    """Say what is measured when this spec is profiled on this kind of machine."""
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -109,7 +109,7 @@ def target_of(spec: Spec, instance_type: str) -> Target:
 
 
 def instance_types(spec: Spec, machine: Machine) -> tuple[str, ...]:
-    """The kinds of machine that the spec runs on, the preferred one first."""
+    """List the kinds of machine that the spec runs on, the preferred one first."""
     if spec.cluster.provider == "local":
         if machine.cuda_devices:
             return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
@@ -119,7 +119,7 @@ def instance_types(spec: Spec, machine: Machine) -> tuple[str, ...]:
 
 
 def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> Kept:
-    """All figures in one. Raises `ValueError` if there was no report."""
+    """Put all figures together. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
     return Kept(
         version=VERSION,
@@ -169,7 +169,7 @@ def _times(samples: Sequence[float]) -> Times | None:
 
 
 def _doubts(made: Fit, found: Measured) -> Iterator[str]:
-    """What the figures do not tell by themselves."""
+    """Say what the figures do not tell by themselves."""
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
@@ -188,7 +188,7 @@ def _gpus(numbers: Sequence[int]) -> str:
 
 
 def profile_of(kept: Kept) -> Profile:
-    """The profile as planning and simulation use it."""
+    """Make the profile that planning and simulation use."""
     job = JobProfile(
         report=_latency(kept.report_s),
         scaling=Scaling(tuple((point.gpus, point.speed) for point in kept.points)),
@@ -204,7 +204,7 @@ def _latency(times: Times | None) -> Latency:
 
 
 def path_of(home: Path, key: str) -> Path:
-    """Where a profile is kept."""
+    """Say where a profile is kept."""
     return home / "profiles" / f"{key}.json"
 
 

@@ -72,7 +72,7 @@ def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
 
 
 def _read(journal: Journal) -> Iterator[Entry]:
-    """All entries; where one cannot be read, it is said which one."""
+    """Read all entries. Raises `JournalError` that says which one cannot be read."""
     read = 0
     try:
         for entry in journal.entries():

@@ -82,7 +82,7 @@ class Override(NamedTuple):
 
 
 def text_of(path: Path) -> str:
-    """What the file says. Raises `SpecError` if it is no text."""
+    """Read the file. Raises `SpecError` if it is no text."""
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
@@ -112,8 +112,8 @@ class Reader:
         self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """What on the command line is about this key, or a part of it; nothing if the file says so
-        alone.
+        """Find what the command line says of this key, or a part of it; nothing if the file alone
+        does.
         """
         for override in reversed(self._overrides):
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
@@ -121,7 +121,7 @@ class Reader:
         return ""
 
     def document(self, overrides: list[Override]) -> dict[str, Any]:
-        """The TOML with the overrides in it."""
+        """Read the TOML, with the overrides in it. Raises `SpecError`."""
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
@@ -132,7 +132,7 @@ class Reader:
         return document
 
     def sections(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Every value by its key's path, read; problems for all that is wrong or unknown."""
+        """Read every value by its key's path; note what is wrong or unknown."""
         values: dict[str, Any] = {}
         tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
         del tops[""]
@@ -154,7 +154,7 @@ class Reader:
         return values
 
     def space(self, content: Any) -> Space:
-        """The `[space]` table."""
+        """Read the `[space]` table."""
         if not isinstance(content, dict) or not content:
             self.wrong("space", content, "a table [space] with at least one parameter is needed")
             return Space()
@@ -216,7 +216,7 @@ def _toml_or_text(value: str) -> Any:
 
 
 def _lines(text: str) -> Iterable[tuple[str, int]]:
-    """Where each key stands, near enough for a message: (path, line number from 1)."""
+    """Find where each key stands, near enough for a message: (path, line number from 1)."""
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[([\w.-]+)\]", line):

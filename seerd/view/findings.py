@@ -13,7 +13,7 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor_view(told: dict[str, Any], spec: str) -> Text:
-    """The whole answer to `seerd doctor SPEC`."""
+    """Draw the whole answer to `seerd doctor SPEC`."""
     text = Text()
     for check in told["checks"]:
         head, *more = check["found"].splitlines() or [""]

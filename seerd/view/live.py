@@ -89,8 +89,9 @@ class LiveView:
 def view(
     state: State, now_s: float, recent: Sequence[str], size: tuple[int, int]
 ) -> RenderableType:
-    """The whole screen of `size` (columns, rows). Trials get the rows that the rest leaves, the
-    last events those that trials leave.
+    """Draw the whole screen of `size` (columns, rows).
+
+    Trials get the rows that the rest leaves, the last events those that trials leave.
     """
     width, height = size
     roomy = height >= 20
@@ -162,7 +163,7 @@ def _gauges(state: State, now_s: float, width: int) -> list[Text]:
 
 
 def _bar(gauge: _Gauge, room: int) -> Text:
-    """Full for what is used, shaded for what is committed beyond it."""
+    """Draw a gauge: full for what is used, shaded for what is committed beyond it."""
     used = min(room, round(room * min(1.0, gauge.used)))
     more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
     text = Text(f"{gauge.name:<{LABEL}}")
@@ -179,7 +180,7 @@ def _stage_told(state: State, now_s: float) -> str:
 
 
 def _timeline(state: State, now_s: float, room: int) -> Text:
-    """The stages under the bar of the deadline: heavy what is past, light what is to come."""
+    """Draw the stages under the deadline's bar: heavy what is past, light what is to come."""
     deadline_s = state.facts.problem.limits.deadline_s
     past = round(room * now_s / deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
@@ -196,7 +197,7 @@ def _timeline(state: State, now_s: float, room: int) -> Text:
 
 
 def _groups(state: State) -> Text:
-    """Who runs in the present stage, and who in those to come."""
+    """Say who runs in the present stage, and who in those to come."""
 
     def told(stage: Stage) -> str:
         return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
@@ -224,9 +225,7 @@ def _best(state: State) -> Text:
 
 
 def _trials(state: State, width: int, rows: int) -> list[Text]:
-    """Best first, those that are out behind the others: one line each, at most `rows` with the
-    head.
-    """
+    """List trials, best first, those that are out last: at most `rows` lines with the head."""
     ordered = [state.trials[v.id] for v in rank(state.trials.values(), state.facts.mode)]
     ordered.sort(key=lambda trial: trial.out or trial.phase is TrialPhase.FAILED)
     shown = ordered if len(ordered) < rows else ordered[: rows - 2]
@@ -313,7 +312,7 @@ def _word(trial: Trial) -> str:
 
 
 def _row(row: Sequence[str], wide: Sequence[int]) -> Text:
-    """Reports and metric to the right, the others to the left."""
+    """Write reports and metric to the right, the others to the left."""
     padded = [
         cell[:size].rjust(size) if column in (3, 4) else cell[:size].ljust(size)
         for column, (cell, size) in enumerate(zip(row, wide, strict=True))
@@ -329,7 +328,7 @@ def _rest(trials: Sequence[Trial]) -> str:
 
 
 def _instances(state: State, width: int, rows: int) -> list[Text]:
-    """Which trial each GPU of each instance works for; `.` is an idle one."""
+    """Say which trial each GPU of each instance works for; `.` is an idle one."""
     live = [i for i in state.fleet.instances.values() if i.phase in THERE]
     coming = sum(i.phase is InstancePhase.REQUESTED for i in state.fleet.instances.values())
     last = [f"{coming} more on the way"] if coming else []

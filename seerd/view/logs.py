@@ -21,8 +21,9 @@ PIECE = 1 << 16
 
 
 def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
-    """Log files of one trial, or of all, by trial, attempt and rank. Raises `UsageError` if the
-    trial has none.
+    """List log files of one trial, or of all, by trial, attempt and rank.
+
+    Raises `UsageError` if the trial has none.
     """
     trials = [
         path
@@ -45,8 +46,8 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """What is in a log, a bounded piece at a time: without what a terminal would obey, a progress
-    bar's steps as lines.
+    """Read a log, a bounded piece at a time, without what a terminal would obey; a progress bar's
+    steps become lines.
     """
     with path.open(encoding="utf-8", errors="replace") as log:
         while piece := log.read(PIECE):
@@ -56,7 +57,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def _is_ours(path: Path, folder: RunFolder) -> bool:
-    """A trial may have put a link, a pipe or a device where a log would be."""
+    """Tell a log from a link, a pipe or a device that a trial may have put there."""
     with contextlib.suppress(OSError):
         inside = path.resolve().is_relative_to(folder.instances.resolve())
         return inside and not path.is_symlink() and path.is_file() and path.stat().st_size > 0
@@ -64,7 +65,7 @@ def _is_ours(path: Path, folder: RunFolder) -> bool:
 
 
 def _elsewhere(folder: RunFolder) -> bool:
-    """Whether trials ran on other machines: such a run's setup names them."""
+    """Tell whether trials ran on other machines: such a run's setup names them."""
     try:
         setup = json.loads(folder.setup.read_bytes())
     except (OSError, ValueError, RecursionError):

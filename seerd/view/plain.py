@@ -58,8 +58,9 @@ busy.
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """The line for an event and what was decided; `state` is what was after it. Of a trial that
-    there is not, whatever an agent says, nothing is told.
+    """Write the line for an event and what was decided; `state` is what was after it.
+
+    Of a trial that there is not, whatever an agent says, nothing is told.
     """
     if (
         isinstance(event, TrialTraining | TrialReported | TrialExited)
@@ -71,7 +72,7 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
 
 
 def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
-    """What was decided without somebody having asked for it."""
+    """Say what was decided without somebody having asked for it."""
     if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
         return None
     for decision in decided:
@@ -90,13 +91,13 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
 
 
 def _begins(event: AnyEvent, state: State) -> bool:
-    """Whether a stage behind the first one begins now."""
+    """Tell whether a stage behind the first one begins now."""
     stage, stages = state.plan.stage, state.outline.stages
     return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
 
 
 def stage_text(state: State) -> str:
-    """Which stage it is, and who runs in it; empty where that was not recorded."""
+    """Say which stage it is, and who runs in it; empty where that was not recorded."""
     if not state.outline.stages:
         return ""
     stage = state.outline.stages[state.plan.stage]
@@ -110,17 +111,17 @@ def stage_text(state: State) -> str:
 
 
 def config_text(config: Config) -> str:
-    """A configuration on one line."""
+    """Write a configuration on one line."""
     return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
 
 
 def value_text(value: Value) -> str:
-    """One value of a configuration."""
+    """Write one value of a configuration."""
     return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def gpus_text(gpus: Sequence[int]) -> str:
-    """GPUs by their numbers, neighbours as a range: 0-3,6."""
+    """Write GPUs by their numbers, neighbours as a range: 0-3,6."""
     runs = [
         [gpu for _, gpu in run]
         for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
@@ -213,7 +214,7 @@ def _(event: TrialTraining, state: State) -> str:
 
 
 def _where(trial: Trial, state: State) -> str:
-    """Names the instances only if there are several."""
+    """Name the instances only if there are several."""
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
     parts = [
         f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
@@ -229,8 +230,9 @@ def _(event: TrialReported, state: State) -> str:
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
-    """Whether no other report of the run is as good. Last ones first: most reports fail there, and
-    all are many.
+    """Tell whether no other report of the run is as good.
+
+    Last ones first: most reports fail there, and all are many.
     """
     if event.metric is None:
         return False
@@ -271,7 +273,7 @@ def _(event: TrialExited, state: State) -> str:
 
 
 def _then(trial: Trial) -> str:
-    """What follows; nothing does while the run is being closed."""
+    """Say what follows; nothing does while the run is being closed."""
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""

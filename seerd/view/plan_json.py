@@ -20,8 +20,9 @@ Json = dict[str, Any]
 
 
 def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
-    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be
-    billed.
+    """Make the object of `plan --json`.
+
+    `gpu_min` and `usd` are the ideal use, `forecast` what will be billed.
     """
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
@@ -73,7 +74,7 @@ def _other(name: str, other: Planned | Impossible) -> Json:
 
 
 def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
-    """One stage of a plan."""
+    """Make one stage of a plan."""
     return {
         "start_s": stage.start_s,
         "end_s": stage.end_s,

@@ -130,7 +130,7 @@ def picture(stages: list[Json]) -> str:
 
 
 def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """What runs at this moment at this height: the GPUs per trial of that group, a dot while
+    """Find what runs at this moment at this height: the GPUs per trial of that group, a dot while
     instances boot.
     """
     stage = next(stage for stage in stages if at_s < stage["end_s"])

@@ -18,7 +18,7 @@ EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
 def exit_code(state: State) -> int:
-    """As DESIGN 2.2 lists them, for a run that is over."""
+    """Find the exit code of a run that is over."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:
@@ -27,16 +27,14 @@ def exit_code(state: State) -> int:
 
 
 def status_of(state: State, alive: bool) -> str:
-    """One word: how the run ended, "running", or "stopped" when its daemon is gone and it can be
-    resumed.
-    """
+    """Say in one word how the run ended, "running", or "stopped" if it can be resumed."""
     if state.phase is RunPhase.OVER:
         return state.end.status or "failed"
     return "running" if alive else "stopped"
 
 
 def result(state: State, status: str) -> Json:
-    """The object that `run --json` ends with."""
+    """Make the object that `run --json` ends with."""
     limits = state.facts.problem.limits
     spent = state.ledger.spent_gpu_s(state.now)
     return {
@@ -55,7 +53,7 @@ def result(state: State, status: str) -> Json:
 
 
 def unreadable(run: str, why: str) -> Json:
-    """A run in the list whose journal cannot be read: what is not known is null."""
+    """Make the row of a run whose journal cannot be read: what is not known is null."""
     known = dict.fromkeys(
         (
             "best",
@@ -73,7 +71,7 @@ def unreadable(run: str, why: str) -> Json:
 
 
 def best(state: State) -> Json | None:
-    """The model that was handed back or, before the end, would be now."""
+    """Find the model that was handed back or, before the end, would be now."""
     chosen: Incumbent | None = (
         state.result.published.incumbent if state.result.published else incumbent(state)
     )
@@ -89,12 +87,12 @@ def best(state: State) -> Json | None:
 
 
 def _known(state: State, figure: int) -> int | None:
-    """None where it was not recorded, as in format 1 of journals."""
+    """Hide what was not recorded, as in format 1 of journals."""
     return None if state.facts.outline is None else figure
 
 
 def details(state: State, status: str) -> Json:
-    """The object of `show --json`: the result, and every trial, instance and stage."""
+    """Make the object of `show --json`: the result, and every trial, instance and stage."""
     return {
         **result(state, status),
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
@@ -122,7 +120,7 @@ def details(state: State, status: str) -> Json:
 
 
 def trial_row(state: State, trial: Trial) -> Json:
-    """One trial."""
+    """Make the row of one trial."""
     return {
         "trial": trial.id,
         "config": dict(trial.config),
@@ -141,7 +139,7 @@ def trial_row(state: State, trial: Trial) -> Json:
 
 
 def ledger(state: State, now_s: float) -> Json:
-    """The object of `ledger --json`."""
+    """Make the object of `ledger --json`."""
     limits = state.facts.problem.limits
     book = state.ledger
     now_s = state.now if state.phase is RunPhase.OVER else max(now_s, state.now)

@@ -74,9 +74,7 @@ def _table(told: Sequence[Json], mode: str) -> Table:
 
 
 def _style(means: Sequence[float]) -> str:
-    """How metrics are written: the largest with so many digits, and all with the same number of
-    decimals.
-    """
+    """Choose how metrics are written: the largest with so many digits, all with as many decimals."""
     largest = max((abs(mean) for mean in means), default=0.0)
     if not 1e-3 <= largest < 1e6:
         return f".{DIGITS - 1}g"
@@ -114,8 +112,9 @@ def _cells(row: Json, most: float, style: str) -> list[str]:
 
 
 def check_plot(path: Path) -> None:
-    """Before long work is done for it. Raises `UsageError` without matplotlib, or for a file that
-    cannot be written.
+    """Check the plot's file before long work is done for it.
+
+    Raises `UsageError` without matplotlib, or for a file that cannot be written.
     """
     formats = _figure()().canvas.get_supported_filetypes()
     if path.suffix.lstrip(".").lower() not in formats:
@@ -136,10 +135,11 @@ def _figure() -> Any:
 
 
 def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """The picture, in the format that the file's name ends with. Raises `UsageError` if it cannot
-    be written.
+    """Draw the picture, in the format that the file's name ends with.
 
     Above, panels with the metric against the deadline, below against the budget, all on one scale.
+
+    Raises `UsageError` if it cannot be written.
     """
     rows = _panels(told)
     columns = max(len(row) for row in rows)
@@ -181,9 +181,7 @@ class _Panel:
 
 
 def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
-    """One for each value of a limit while the other varies; against the deadline if there is only
-    one pair of limits.
-    """
+    """Make one for each value of a limit while the other varies, or one against the deadline."""
     deadlines, budgets = (
         sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
     )
@@ -194,9 +192,7 @@ def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
 
 
 def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
-    """What the metric's axis shows. Points that are far behind the others do not stretch it: they
-    are off it.
-    """
+    """Choose what the metric's axis shows; points far behind the others do not stretch it."""
     found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
     shown = found[: max(2, round(SHOWN * len(found)))]
     if not shown:

@@ -38,9 +38,7 @@ def summary(state: State) -> RenderableType:
 
 
 def leftover_lines(leftovers: list[str] | None) -> list[str]:
-    """The proof that nothing of the run is left that costs, or what is; no line where nothing is
-    rented.
-    """
+    """Prove that nothing of the run is left that costs, or say what is; nothing if not rented."""
     if leftovers is None:
         return []
     if not leftovers:

@@ -26,7 +26,7 @@ POLL_S = 0.5
 
 
 def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
-    """One line per event that people need to know."""
+    """Write one line per event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
@@ -43,7 +43,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
-    """The live view on this terminal, for as long as the context lasts."""
+    """Show the live view on this terminal, for as long as the context lasts."""
     from seerd.view.live import LiveView  # rich.live costs more to import than plain lines need
 
     recent: deque[str] = deque(maxlen=RECENT)

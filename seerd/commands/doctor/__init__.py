@@ -43,9 +43,7 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
-    """All that can be found out about this spec with these options. Raises nothing that it is
-    about.
-    """
+    """Find out all about this spec with these options. Raises nothing that it is about."""
     findings = [here.versions(), here.disk(home)]
     try:
         spec = load_spec(path, options)
@@ -60,8 +58,9 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
-    """The least that the coordinator must be allowed for this spec. The account is in it if AWS
-    says which that is.
+    """List the least that the coordinator must be allowed for this spec, as an IAM policy.
+
+    The account is in it if AWS says which that is. Raises `AwsError`.
     """
     return policy(asyncio.run(ec2.needs_of(spec)))
 

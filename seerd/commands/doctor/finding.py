@@ -68,8 +68,9 @@ class Notes:
     async def ask(
         self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"
     ) -> T | None:
-        """What AWS answers; None, and a line, if it does not. `denied`: how bad it is if that is
-        not permitted.
+        """Ask AWS; None, and a line, if it does not answer.
+
+        denied  how bad it is if that is not permitted
         """
         try:
             return await work

@@ -156,7 +156,7 @@ def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str])
 
 
 def among(groups: Sequence[Group], largest: int) -> Finding:
-    """Whether instances of these groups may talk to each other on all ports."""
+    """Judge whether instances of these groups may talk to each other on all ports."""
     names = {group.group for group in groups}
     if any(
         rule.everything and names & set(rule.groups) for group in groups for rule in group.rules

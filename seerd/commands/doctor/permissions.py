@@ -102,7 +102,7 @@ async def _launch(notes: Notes, cloud: Cloud, case: Case, target: Target) -> Non
 
 
 async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:
-    """Only `seerd sweep` deletes volumes; ending instances is what everything rests on."""
+    """Note a refusal; volumes are deleted by `seerd sweep` alone, all rests on ending instances."""
     try:
         error = await asked
     except AwsError as failed:
