@@ -4,17 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
+FAULTS ?= 300
 LAUNCHES ?= 200
 SECONDS ?= 300
 KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test check format bench soak fuzz mutants rig violence docs man \
+.PHONY: help setup demo test test-fast test-system check format bench soak fuzz mutants rig violence docs man \
 	coverage wheel workflows clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## the environment in .venv, with everything that the demo and the tests need
 
@@ -29,11 +30,18 @@ demo: setup  ## the main job on this machine: tunes a network on handwritten dig
 	@$(BIN)/seerd run examples/digits/spec.toml $(if $(filter-out 0,$(GPUS)),--set cluster.gpus=$(GPUS))
 	@rm -rf build/demo && $(BIN)/seerd best last --to build/demo >/dev/null && cd examples/digits && ../../$(BIN)/python evaluate.py ../../build/demo
 
-test: setup  ## every test: the daemon among simulated faults, 600 runs, then all others
+test: setup  ## every test that this machine can run; what it cannot is listed at the end
 	@mkdir -p build
-	@echo "the daemon among simulated faults, 600 runs: a minute and a half (build/faults.json)"
-	@$(BIN)/python -m tests.faults --seeds 600 >build/faults.json
+	@echo "the daemon among simulated faults, $(FAULTS) runs (build/faults.json)"
+	@$(BIN)/python -m tests.faults --seeds $(FAULTS) >build/faults.json
 	$(BIN)/python -m pytest
+
+test-fast: setup  ## the tests to run while working: a minute and a half, no root, any system
+	$(BIN)/python -m pytest -m fast
+
+test-system:  ## the tests that need root, network namespaces or sshd: sudo make test-system
+	@test -e $(STAMP) || { echo "run make setup before, without sudo"; exit 1; }
+	SEERD_CI=1 PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -m system -p no:cacheprovider
 
 check: setup  ## lint, format, types, import directions
 	$(BIN)/ruff check .

@@ -59,7 +59,7 @@ def main() -> None:
         command = [
             sys.executable,
             "-c",
-            "import cli; cli.main()",
+            "from seerd import cli; cli.main()",
             "run",
             f"{project}/spec.toml",
             "--home",

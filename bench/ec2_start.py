@@ -18,8 +18,8 @@ from pathlib import Path
 
 from eight import INSTANCES, events, running, trainings
 
+from bench.testbed.ec2_world import PROGRAMS, Coordinator
 from seerd.core.events import InstanceReady, TrialStarted
-from tests.ec2_world import PROGRAMS, Coordinator
 
 AGENTS = ".cache/seerd/agents"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.testbed.ec2_world import Coordinator, Job
+from bench.testbed.rig import Rig
 from seerd.core.events import AnyEvent, TrialTraining
 from seerd.shell.journal import Journal
-from tests.ec2_world import Coordinator, Job
-from tests.rig import Rig
 
 INSTANCES = int(os.environ.get("INSTANCES", "8"))
 GPUS = 4

@@ -19,10 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from seerd.trial import REDUCING, WORKING, Trial, _Mark
+
+from bench.testbed.agents import Client, Rig
 from seerd.agent.protocol import Exited, Node, Reported, Stalled, Waited
 from seerd.shell.bundle import build_agent
-from seerd.training import REDUCING, WORKING, Trial, _Mark
-from tests.agent.conftest import Client, Rig
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 ADDRESSES = ("127.0.0.4", "127.0.0.30")

@@ -106,7 +106,7 @@ def cpu_s(*command: str) -> float:
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
-            [sys.executable, "-m", "cli", *command],
+            [sys.executable, "-m", "seerd.cli", *command],
             check=True,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},

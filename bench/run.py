@@ -25,7 +25,7 @@ def main() -> None:
         command = [
             sys.executable,
             "-c",
-            "import cli; cli.main()",
+            "from seerd import cli; cli.main()",
             "run",
             str(ROOT / "examples/digits/spec.toml"),
             *LIMITS,

@@ -46,8 +46,8 @@ def main() -> None:
     spec = str(ROOT / "examples/digits/spec.toml")
     told = {
         "python_cpu_s": round(cpu_s("-c", "pass"), 3),
-        "help_cpu_s": round(cpu_s("-c", "import cli; cli.main()", "--help"), 3),
-        "plan_cpu_s": round(cpu_s("-c", "import cli; cli.main()", "plan", spec), 3),
+        "help_cpu_s": round(cpu_s("-c", "from seerd import cli; cli.main()", "--help"), 3),
+        "plan_cpu_s": round(cpu_s("-c", "from seerd import cli; cli.main()", "plan", spec), 3),
         "placement_1000": placement_ms(1000),
     }
     print(json.dumps(told, indent=1))

@@ -59,7 +59,7 @@ def tuned(folder: Path, gpus: int) -> float:
     command = [
         sys.executable,
         "-c",
-        "import cli; cli.main()",
+        "from seerd import cli; cli.main()",
         "run",
         str(folder / "spec.toml"),
         "--home",

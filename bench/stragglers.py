@@ -25,13 +25,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.testbed.policy_world import Asked, World, problem  # noqa: E402
 from seerd.planner.asha import ASHA, asha  # noqa: E402
 from seerd.planner.memory import Memory  # noqa: E402
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View  # noqa: E402
 from seerd.planner.protocol import Policy  # noqa: E402
 from seerd.planner.ranking import rank  # noqa: E402
 from seerd.planner.rungs import rung_reports  # noqa: E402
-from tests.planner.policy_world import Asked, World, problem  # noqa: E402
 
 WORKERS, N, R, ETA = 25, 256, 256, 4
 UNIT_S = 60.0

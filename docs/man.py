@@ -21,7 +21,7 @@ import typer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import cli  # noqa: E402
+from seerd import cli  # noqa: E402
 from seerd.version import VERSION  # noqa: E402
 
 

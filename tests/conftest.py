@@ -1,15 +1,17 @@
-"""What tests of several folders share: small runs for the core."""
+"""What tests of several folders share: their tiers, and small runs for the core."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from bench.testbed.rig.fixtures import rig, session_rig
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
-from tests.rig.fixtures import rig, session_rig
+from tests import tiers
 
 __all__ = ["rig", "session_rig"]
 
@@ -25,33 +27,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LONGEST = (
-    "test_ec2_runs.py",
-    "test_cli.py",
-    "test_trial.py",
-    "test_violence_rented.py",
-    "test_violence_local.py",
-    "test_image_build.py",
-    "test_hosts_runs.py",
-    "test_fault_world.py",
-    "test_agent_hangs.py",
-    "test_agent_nodes.py",
-    "test_ec2_storm.py",
-    "test_mutants_decided.py",
-    "test_mutants_done.py",
-    "test_doctor.py",
-    "test_sweep.py",
-    "test_simulate.py",
-    "test_agent_spot.py",
-    "test_agent_gpus.py",
-)
-"""Files whose tests take minutes together."""
+NOT_HERE = pytest.StashKey[set[str]]()
+"""Lines about tests that this machine cannot run: of this process, and of its workers."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They begin first, so that no worker is left alone with one of them at the end."""
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NOT_HERE] = set()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, and leave out what cannot run here."""
+    items[:], not_here = tiers.sort_in(items)
+    chosen = tiers.chosen(not_here, config.getoption("-m"))
+    config.hook.pytest_deselected(items=not_here)
+    config.stash[NOT_HERE] |= set(tiers.told(chosen))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells its controller."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["not_here"] = sorted(session.config.stash[NOT_HERE])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The controller hears it."""
+    node.config.stash[NOT_HERE] |= set(getattr(node, "workeroutput", {}).get("not_here", ()))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Tell what was not run, why, and what runs it."""
+    if lines := sorted(config.stash[NOT_HERE]):
+        terminalreporter.section("not run here")
+        for line in [*lines, "all of them are run by: sudo make test-system"]:
+            terminalreporter.line(line)
 
 
 def small_facts(

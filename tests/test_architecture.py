@@ -12,12 +12,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import FASTEST
+
 ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
 TRAINING_SIDE = [ROOT / "seerd" / "training.py", ROOT / "seerd" / "__init__.py"]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+TRIED_ON_MACOS = [
+    path
+    for path in sorted((ROOT / "tests").rglob("test_*.py"))
+    if named(path).startswith(FASTEST) and path != Path(__file__)
+]
 ADAPTERS = [p for name in ("providers", "stores") for p in sorted((ROOT / "seerd" / "shell" / name).rglob("*.py"))]
+BENCHMARKS = sorted((ROOT / "bench").rglob("*.py"))
 EVERYTHING = [p for name in ("seerd", "agent", "planner") for p in sorted((ROOT / name).rglob("*.py"))]
 
 PURE_STDLIB = frozenset(
@@ -50,6 +64,60 @@ PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy"})
 
 MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"}}
 """The planner's one model that is somebody else's: seeded, kept in memory, imported only when the policy is made."""
+
+
+NOT_ON_MACOS = frozenset(
+    {
+        "os.O_DIRECT",
+        "os.O_TMPFILE",
+        "os.copy_file_range",
+        "os.dup3",
+        "os.eventfd",
+        "os.fdatasync",
+        "os.getrandom",
+        "os.getresgid",
+        "os.getresuid",
+        "os.getxattr",
+        "os.listxattr",
+        "os.memfd_create",
+        "os.pidfd_open",
+        "os.pipe2",
+        "os.posix_fadvise",
+        "os.posix_fallocate",
+        "os.removexattr",
+        "os.setns",
+        "os.setresgid",
+        "os.setresuid",
+        "os.setxattr",
+        "os.splice",
+        "os.unshare",
+        "fcntl.F_ADD_SEALS",
+        "select.epoll",
+        "signal.pidfd_send_signal",
+        "signal.sigtimedwait",
+        "signal.sigwaitinfo",
+        "resource.prlimit",
+        "socket.AF_NETLINK",
+        "socket.AF_VSOCK",
+        "socket.SO_PEERCRED",
+        "time.CLOCK_BOOTTIME",
+    }
+)
+NOT_ON_MACOS_BEGINS = ("os.sched_", "fcntl.F_OFD_", "os.EFD_", "os.SPLICE_")
+LINUX_MODULES = frozenset({"ctypes", "spwd", "ossaudiodev"})
+KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
+GUARDED = {
+    "agent/ashore.py": {
+        "_exists: /proc/",  # of a machine that is logged in to
+        "_command: /proc/",
+    },
+    "agent/host.py": {
+        "the module: /proc",  # read where the system is Linux, or its absence is an answer
+        "_prctl: ctypes",  # called where the system is Linux
+    },
+    "seerd/commands/study.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
+}
+"""What knows where it is: a local run and everything a laptop does works without it."""
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -94,6 +162,28 @@ def impure(tree: ast.AST) -> list[str]:
     return found
 
 
+def linux_only(tree: ast.Module) -> Iterator[str]:
+    """`function: use` of whatever macOS has not: system calls, modules, and files of the kernel."""
+    for top in tree.body:
+        place = getattr(top, "name", "") or "the module"
+        for node in ast.walk(top):
+            match node:
+                case ast.Attribute(value=ast.Name(id=module), attr=name):
+                    used = f"{module}.{name}"
+                    found = used in NOT_ON_MACOS or used.startswith(NOT_ON_MACOS_BEGINS)
+                case ast.Import(names=names):
+                    used = ", ".join(alias.name for alias in names)
+                    found = any(alias.name in LINUX_MODULES for alias in names)
+                case ast.ImportFrom(module=str(used)):
+                    found = used in LINUX_MODULES
+                case ast.Constant(value=str(used)):
+                    found = used.startswith(KERNEL_FILES)
+                case _:
+                    continue
+            if found:
+                yield f"{place}: {used}"
+
+
 def beyond_stdlib(names: Iterator[str], ours: str) -> list[str]:
     """Imports that a bare Python does not have; `ours` is the package that the file itself belongs to."""
     return [n for n in names if n.split(".")[0] not in sys.stdlib_module_names and not (n + ".").startswith(ours + ".")]
@@ -101,10 +191,6 @@ def beyond_stdlib(names: Iterator[str], ours: str) -> list[str]:
 
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("path", CORE, ids=named)
@@ -178,3 +264,33 @@ def test_every_planted_violation_is_found() -> None:
     ]
     with pytest.raises(SyntaxError):
         ast.parse("match x:\n    case 1: pass", feature_version=(3, 9))
+
+
+@pytest.mark.parametrize("path", [*EVERYTHING, ROOT / "cli.py"], ids=named)
+def test_what_macos_has_not_is_used_only_where_that_is_known(path: Path) -> None:
+    assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
+
+
+@pytest.mark.parametrize("path", TRIED_ON_MACOS, ids=named)
+def test_the_fast_tests_use_nothing_that_macos_has_not(path: Path) -> None:
+    assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=named)
+def test_benchmarks_use_nothing_of_the_tests(path: Path) -> None:
+    assert [name for name in imports(tree_of(path)) if name.split(".")[0] == "tests"] == []
+
+
+def test_every_planted_use_of_linux_is_found() -> None:
+    uses = (
+        "os.sched_getaffinity(0)",
+        "os.pidfd_open(1)",
+        "open('/proc/1/stat')",
+        "open(f'/proc/{pid}/stat')",
+        "fcntl.fcntl(1, fcntl.F_OFD_SETLK)",
+        "import ctypes",
+        "from ctypes import CDLL",
+    )
+    for use in uses:
+        assert len(list(linux_only(ast.parse(f"def f():\n    {use}")))) == 1, use
+    assert not list(linux_only(ast.parse("os.kill(1, 2); os.path.join('a', 'proc')")))

@@ -40,13 +40,14 @@ gpus = 8
 
 
 class Seerd:
-    """Runs the command in a home of its own."""
+    """Runs the command in a home of its own. `more`: of its environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
+        self.more: dict[str, str] = {}
         self.spec = folder / "project" / "spec.toml"
-        self.spec.parent.mkdir()
+        self.spec.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "trainer.py", self.spec.parent)
 
     def write_spec(self, *, env: str = "", t_min: str = "6s", deadline: str = "24s", budget: str = "128gpu-s") -> None:
@@ -54,7 +55,7 @@ class Seerd:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
-        environment = {**os.environ, "SEERD_HOME": str(self.home), "COLUMNS": "100"}
+        environment = {**os.environ, "SEERD_HOME": str(self.home), "COLUMNS": "100", **self.more}
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=self.folder)
 

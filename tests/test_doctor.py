@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from bench.testbed.rig import Rig, guest
 from seerd.commands import doctor
 from seerd.commands.doctor.ec2 import clock
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json
@@ -26,7 +27,6 @@ from seerd.shell.aws.network import Group, Rule
 from seerd.shell.aws.policy import Needs, partition, policy
 from seerd.shell.aws.rights import denied_action
 from seerd.shell.home import Home
-from tests.rig import Rig, guest
 from tests.shell.sshd import Sshd, sshds
 
 ROOT = Path(__file__).parent.parent

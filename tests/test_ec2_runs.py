@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
-from tests.rig import Rig, RigInstance, search
+from bench.testbed.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
+from bench.testbed.rig import Rig, RigInstance, search
 
 WITHIN_S = 1.0
 """How far the ledger may be above the rig's account."""

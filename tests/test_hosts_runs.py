@@ -106,6 +106,32 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(
     assert list((server.home / ".seerd").rglob("*.pt")) == []
 
 
+def saved(server: Sshd) -> int:
+    """How many checkpoints the agent there has told of."""
+    journals = server.home.glob(".seerd/*/journal.jsonl")
+    return sum(path.read_bytes().count(b'{"kind":"checkpointed",') for path in journals)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["deadline", "Ctrl-C"])
+def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline(
+    tmp_path: Path, server: Sshd, stopped: bool
+) -> None:
+    path = spec(tmp_path, server)
+    path.write_text(
+        "".join(line for line in path.read_text().splitlines(True) if "slots" not in line or f"{server.port}" in line)
+    )
+    run = seerd(tmp_path, "run", path, "--deadline", "30s", "--budget", "4gpu-min", "--json")
+    until(lambda: saved(server) > 4, 60)
+    server.stop()
+    if stopped:
+        run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=100)
+    told = json.loads(out)
+    assert told["best"] is not None, out + err
+    assert told["elapsed_s"] <= 30
+    assert told["status"] in (("interrupted",) if stopped else ("done", "deadline"))
+
+
 def test_machines_that_let_nobody_in_end_a_run_before_it_begins(tmp_path: Path, server: Sshd) -> None:
     path = spec(tmp_path, server)
     (tmp_path / ".ssh" / "known_hosts").write_text("")

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import Keys, client, launch, until
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud
-from tests.rig import Rig
-from tests.rig.guest import Keys, client, launch, until
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"

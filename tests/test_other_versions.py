@@ -1,20 +1,17 @@
 """A run outlives the version that made it: another version reads it alike, and takes it to its end.
 
-What another version does otherwise is altered here one thing at a time on simulated runs of every policy, and all at once
-(`tests/another_version`) on a real run.
+What another version does otherwise is altered here one thing at a time on simulated runs of every policy; all at once on real ones in
+`test_other_versions_for_real`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,14 +35,9 @@ from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.view import run_json
-from tests.test_cli import Seerd, assert_model, seerd
-
-__all__ = ["seerd"]
 
 MakeFacts = Callable[..., RunFacts]
 Alter = Callable[[pytest.MonkeyPatch], Rules]
-ANOTHER = Path(__file__).parent / "another_version"
-ROOT = Path(__file__).parent.parent
 KILLED_S = 25.0
 
 
@@ -166,43 +158,3 @@ def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alte
     assert state.result.published is not None
     for trial in state.trials.values():
         assert all(one.reports < other.reports for one, other in pairwise(trial.history)), "nothing is trained twice"
-
-
-OTHERWISE = {"PYTHONPATH": os.pathsep.join([str(ANOTHER), str(ROOT)]), "SEERD_SPEAKS": "99"}
-
-
-def as_another_version(command: Seerd, *args: str) -> Any:
-    """What the version says that decides otherwise and speaks another version of the agents' protocol."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in OTHERWISE.items():
-            patch.setenv(name, value)
-        return command.json(*args)
-
-
-def test_a_real_run_is_read_and_taken_to_its_end_by_another_version(seerd: Seerd) -> None:
-    """Its agents speak another version of the protocol: they are replaced, and no trial is lost."""
-    seerd.write_spec(deadline="40s", budget="200gpu-s")
-    run = seerd.start("run", str(seerd.spec), "--plain")
-    seerd.wait_for(reports=20)
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
-    for command in ("show", "ledger", "list"):
-        mine = seerd.json(command, *(["last"] if command != "list" else []))
-        other = as_another_version(seerd, command, *(["last"] if command != "list" else []))
-        assert drop_forecasts(other) == drop_forecasts(mine)
-    told = as_another_version(seerd, "resume", "last")
-    assert_model(seerd, told)
-    assert told["elapsed_s"] <= told["deadline_s"]
-    assert told["gpu_min"] <= told["budget_gpu_min"]
-    for trial in seerd.json("show", "last")["all_trials"]:
-        epochs = [epoch for _, epoch, _ in trial["history"]]
-        assert epochs == sorted(set(epochs)), "none was made twice"
-        assert trial["attempts"] <= 2
-    assert "something else would be decided now than then" in " ".join(seerd("replay", "last").split())
-
-
-def drop_forecasts(told: Any) -> Any:
-    """Without what a daemon that lives, or the clock, would change."""
-    if isinstance(told, dict):
-        return {k: drop_forecasts(v) for k, v in told.items() if not k.startswith(("committed", "grace", "release"))}
-    return [drop_forecasts(one) for one in told] if isinstance(told, list) else told

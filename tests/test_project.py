@@ -24,7 +24,7 @@ from seerd.core.codec import FORMAT
 from seerd.version import VERSION
 
 ROOT = Path(__file__).parent.parent
-NAMED = "import sys; sys.argv[0] = 'seerd'; import cli; cli.main()"
+NAMED = "import sys; sys.argv[0] = 'seerd'; from seerd import cli; cli.main()"
 """The command under its own name, which completion goes by."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -216,3 +216,8 @@ def test_a_tag_that_is_not_the_version_or_has_no_notes_is_refused(release: Path)
     told = notes_of(f"v{VERSION}", release)
     assert (told.returncode, told.stdout) == (1, "")
     assert "has no section" in told.stderr
+
+
+def test_the_only_name_that_is_installed_is_seerd(wheel: list[str]) -> None:
+    names = {name.partition("/")[0] for name in wheel}
+    assert names == {"seerd", f"seerd-{VERSION}.dist-info"}

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.testbed.rig import Rig, guest
 from seerd.commands import sweep
 from seerd.commands.sweep import QUIET_S, Known, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
-from tests.rig import Rig, guest
 
 ROOT = Path(__file__).parent.parent
 FINISHED = ROOT / "tests" / "journals" / "format2" / "done.jsonl"

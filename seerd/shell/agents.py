@@ -145,15 +145,15 @@ class Conversation:
         """Facts up to this number are in the journal."""
         self.say(Ack(seen))
 
-    async def shut_down(self, token: str) -> None:
+    async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
         """Have the agent kill what still runs and end; returns when it has closed the connection, or cannot be reached.
 
-        One that is only just being connected to is told as soon as it can hear.
+        One that is only just being connected to is told as soon as it can hear, if that is within `spare_s` seconds.
         """
         self._ending = True
         self._last_order = Shutdown(token)
         self.say(self._last_order)
-        await self.close(ANSWER_S)
+        await self.close(ANSWER_S if self._writer is not None else min(ANSWER_S, spare_s))
 
     async def close(self, patience_s: float = 0.0) -> None:
         """End the conversation, after at most `patience_s` for the other side to end it. The agent goes on by itself."""

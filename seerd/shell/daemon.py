@@ -165,11 +165,16 @@ class Daemon:
             running=self._running,
             known=self._known,
             lease=self._lease,
+            spare=self._spare,
         )
 
     def _lease(self) -> tuple[float, float, float]:
         now = self.clock.now()
         return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
+
+    def _spare(self) -> float:
+        last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
+        return max(0.0, last - self.clock.now())
 
     def _crash(self, error: BaseException) -> None:
         if not self._failure.done():

@@ -291,7 +291,7 @@ class Dispatch:
             )
             since, ended = self._of_span(span)
         except ProviderError as error:
-            self._core.emit(InstanceLost(at=self._clock.now(), instance=command.instance, why=str(error)))
+            await self._tell_loss(Loss(command.instance, str(error), Span()))
             return
         now = self._clock.now()
         self._core.emit(
@@ -308,7 +308,9 @@ class Dispatch:
         if self._world.rented:
             await self._talks.drop(name, "it is given back")
             return await self._world.provider.terminate(name)
-        _, span = await asyncio.gather(self._talks.shut_down(name, token), self._world.provider.terminate(name))
+        spare_s = self._core.spare()
+        shut_down = self._talks.shut_down(name, token, spare_s)
+        _, span = await asyncio.gather(shut_down, self._world.provider.terminate(name, spare_s))
         return span
 
     async def _publish(self, command: Publish) -> None:

@@ -122,11 +122,13 @@ class Talks:
         if instance in self._conversations:
             self._conversations[instance].commit(fact)
 
-    async def shut_down(self, instance: str, token: str) -> None:
-        """Have its agent kill what still runs and end; returns when it has, or cannot be reached."""
+    async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
+        """Have its agent kill what still runs and end; returns when it has, or cannot be reached, for which `spare_s` seconds
+        are waited at most.
+        """
         conversation = self._conversations.pop(instance, None)
         if conversation is not None:
-            await conversation.shut_down(token)
+            await conversation.shut_down(token, spare_s)
 
     async def drop(self, instance: str, why: str) -> None:
         """The instance is gone."""

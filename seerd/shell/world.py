@@ -97,6 +97,7 @@ class Core:
     running  attempts that report and save on this instance
     known    number of its agent's last fact, and which boot of its machine that was
     lease    for how long agents may go on without us, and how long trials may take to save, seconds
+    spare    how long the end may still wait for a machine so that the model is there by the deadline
     """
 
     emit: Callable[[AnyEvent], None]
@@ -105,3 +106,4 @@ class Core:
     running: Callable[[str], list[Running]]
     known: Callable[[str], tuple[int, str]]
     lease: Callable[[], tuple[float, float, float]]
+    spare: Callable[[], float]

@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
+from bench.testbed.agents import RUN
 from seerd.agent.protocol import (
     Ask,
     Checkpointed,
@@ -27,7 +28,6 @@ from seerd.agent.protocol import (
     Training,
 )
 from seerd.shell.stores.s3 import S3Store
-from tests.agent.conftest import RUN
 from tests.agent.test_agent_serve import REPORTS, TELLS
 from tests.s3front import hold, refuse
 

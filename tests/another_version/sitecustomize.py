@@ -1,5 +1,6 @@
 """Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places and waits otherwise, and with
-SEERD_SPEAKS set to a number it speaks that version of the agents' protocol.
+SEERD_SPEAKS set to a number it speaks that version of the agents' protocol. With SEERD_AGENT set to the zip of an older version's agent, the
+runs that it begins have that agent.
 
 The one rule: everything that a version may change in what it decides is changed here; nothing in how a journal is read.
 """
@@ -10,8 +11,10 @@ import dataclasses
 import importlib.util
 import os
 import random
+import shutil
 
 SPEAKS = os.environ.get("SEERD_SPEAKS")
+AGENT = os.environ.get("SEERD_AGENT")
 
 
 def another_version() -> None:
@@ -39,6 +42,8 @@ def another_version() -> None:
     added, compiled = bundle._add, bundle._compiled
     bundle._add = lambda zipped, name, content: added(zipped, name, other(content))
     bundle._compiled = lambda source, name: compiled(other(source), name)
+    if AGENT:
+        bundle.build_agent = lambda to: shutil.copyfile(AGENT, to)
 
 
 def other(source: bytes) -> bytes:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.testbed.rig.guest import until
 from seerd.agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
-from tests.rig.guest import until
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -107,7 +107,7 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: P
 def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
     looks = re.search(r"if (grep .*); then", script(boot()))
     assert looks
-    shows = f"from agent import host; host.show_as({NAME!r}); print(flush=True); input()"
+    shows = f"from seerd.agent import host; host.show_as({NAME!r}); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", shows], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.testbed.rig import Rig, guest
 from seerd.errors import LaunchError
 from seerd.shell.aws import prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
-from tests.rig import Rig, guest
 
 RUN = "2026-11-20-rig"
 WITHIN_S = 1.0

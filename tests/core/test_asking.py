@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bench.testbed.policy_world import problem
 from seerd.core.asking import Asking, PlanFunction, why
 from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.planner.memory import Json, Memory
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
-from tests.planner.policy_world import problem
 
 VIEW = View(0.0, "max", {})
 

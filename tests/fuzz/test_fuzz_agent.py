@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bench.testbed.agents import Rig
 from seerd.agent import outbox as outboxes
 from seerd.agent import plainfile, postmortem
 from seerd.agent.health import gpu_problem
@@ -26,7 +27,7 @@ from seerd.agent.spot import Metadata
 from seerd.agent.transfer import Directory, Manifest, TransferError, fetch, store
 from seerd.agent.web import WebError, Wires
 from seerd.agent.wire import decode, encode
-from tests.agent.conftest import Rig, bundle, rig
+from tests.agent.conftest import bundle, rig
 from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
 __all__ = ["bundle", "rig"]

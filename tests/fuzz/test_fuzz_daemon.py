@@ -170,7 +170,7 @@ class Machines:
     def address(self, instance: str) -> str:
         return "127.0.0.1"
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = 0.0) -> Span:
         self.given_back.add(name)
         return Span()
 

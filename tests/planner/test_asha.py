@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.stragglers import METHODS, study
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.asha import ASHA, asha, brackets_of, next_bracket, places, shares, sizes
 from seerd.planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import Rung, rung_reports
 from seerd.planner.scaling import BUNDLED, LINEAR
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import bohb
 from seerd.planner.asha import ASHA, AtRandom
 from seerd.planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
@@ -21,7 +22,6 @@ from seerd.planner.model import Allocation, Mode, Outline, View
 from seerd.planner.protocol import Policy
 from seerd.planner.rungs import Arrival, Job
 from seerd.planner.space import Config, Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 SPACE = Space(
     (

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.elastic_grid import E_GRID
 from seerd.planner.elastic_hyperband import E_HYPERBAND
 from seerd.planner.grid import GRID
@@ -18,7 +19,6 @@ from seerd.planner.hyperband import rungs_of
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem
 from seerd.planner.random_search import RANDOM
 from seerd.planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
 
 POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))

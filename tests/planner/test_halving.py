@@ -11,13 +11,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.halving import SHA, sha_rungs
 from seerd.planner.hyperband import HYPERBAND, course, rungs_of
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, View
 from seerd.planner.protocol import Policy
 from seerd.planner.rubberband import sha_stages
 from seerd.planner.stages import halving_rungs
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked, FakeReport, FakeTrial, World, problem
 from seerd.planner import hypersched
 from seerd.planner.hypersched import HYPERSCHED, Pace, Run, Stopwatch, deal, worth_starting
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
-from tests.planner.policy_world import Asked, FakeReport, FakeTrial, World, problem
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from bench.testbed.policy_world import Asked, FakeTrial, World
+from bench.testbed.policy_world import problem as fixed_problem
 from seerd.planner.elastic_hyperband import E_HYPERBAND
 from seerd.planner.fixed import FixedCluster, fixed_cluster
 from seerd.planner.hypersched import HYPERSCHED
@@ -13,8 +15,6 @@ from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Probl
 from seerd.planner.policy import policy_of
 from seerd.planner.seer import Schedule, schedule
 from seerd.planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
-from tests.planner.policy_world import problem as fixed_problem
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = ["seer", "random", "grid", "sha", "hyperband", "e-hyperband", "e-grid", "asha", "hypersched"]

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.memory import Json, Memory
 from seerd.planner.model import Limits, Plan, PolicyParams, Problem, View
 from seerd.planner.policy import INTERNAL, POLICIES, policy_of
 from seerd.planner.recall import FORGOTTEN
 from seerd.planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World
 
 DEADLINE_S = 60.0
 END_S = DEADLINE_S + 5

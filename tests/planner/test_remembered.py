@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.asha import ASHA, asha
 from seerd.planner.beside import Beside
 from seerd.planner.bohb import BOHB
@@ -23,7 +24,6 @@ from seerd.planner.protocol import Policy
 from seerd.planner.recall import FORGOTTEN
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.space import Parameter, Space
-from tests.planner.policy_world import Asked, FakeTrial, World, problem
 
 POLICIES = {"asha": ASHA, "hypersched": HYPERSCHED, "bohb": BOHB}
 by_name = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)

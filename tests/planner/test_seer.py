@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from bench.testbed.policy_world import Asked
 from seerd.planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.seer import SEER, Schedule, schedule
 from seerd.planner.space import Parameter, Space
-from tests.planner.policy_world import Asked
 
 
 @dataclass

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.policy_world import Asked
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.seer import SEER, Schedule, schedule
 from seerd.planner.space import Space
-from tests.planner.policy_world import Asked
 
 
 @dataclass

@@ -11,8 +11,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
-from tests.rig import Rig
-from tests.rig.guest import client, launch, order, until
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import client, launch, order, until
 
 P_ON_DEMAND = "L-417A185B"
 

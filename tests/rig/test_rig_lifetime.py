@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import Rig, network
-from tests.rig.guest import launch, until
+from bench.testbed.rig import Rig, network
+from bench.testbed.rig.guest import launch, until
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """\
 import time
-from tests.rig import Rig
-from tests.rig.guest import launch, until
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import launch, until
 rig = Rig.start()
 (name,) = launch(rig)
 until(lambda: rig.account()[name].pid)
@@ -83,7 +83,9 @@ def test_stopping_leaves_no_bridge_no_folder_and_no_listener() -> None:
 
 
 def test_by_hand() -> None:
-    with subprocess.Popen([sys.executable, "-m", "tests.rig"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as rig:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.testbed.rig"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as rig:
         assert rig.stdout is not None
         lines = [rig.stdout.readline() for _ in range(14)]
         found = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines if line.startswith("export "))

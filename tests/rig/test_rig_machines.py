@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from tests.rig import Rig
-from tests.rig.guest import Keys, client, launch, until
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import Keys, client, launch, until
 
 TOKEN = "$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)"
 

@@ -16,8 +16,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tests.rig import Rig
-from tests.rig.guest import Keys, client, launch
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import Keys, client, launch
 
 
 def send(method: str, url: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:

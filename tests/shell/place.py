@@ -132,7 +132,7 @@ class Provider:
     def address(self, instance: str) -> str:
         return "10.0.0.1"
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = 0.0) -> Span:
         return Span()
 
     async def loss(self) -> Loss:

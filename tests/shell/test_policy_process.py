@@ -16,6 +16,7 @@ import msgspec
 import psutil
 import pytest
 
+from bench.testbed.policy_world import problem
 from seerd.core.asking import Answer, Asking
 from seerd.core.plans import Order, PlanChange
 from seerd.core.state import Report, Trial, TrialPhase
@@ -26,7 +27,6 @@ from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.policy_main import SPARE_S
 from seerd.shell.policy_wire import Anew, Answered, Opening, Question, frame
-from tests.planner.policy_world import problem
 from tests.shell import policies
 
 MOODY = "tests.shell.policies:moody"
@@ -444,7 +444,7 @@ import asyncio, sys
 from seerd.planner.model import View
 from seerd.core.plans import Order
 from seerd.shell.policy import PolicyProcess
-from tests.planner.policy_world import problem
+from bench.testbed.policy_world import problem
 
 async def main():
     process = PolicyProcess(problem(), 60.0, plan="tests.shell.policies:moody")

@@ -82,7 +82,8 @@ async def found(folder: Path) -> Found:
         pending=lambda _: [],
         running=lambda _: [Running("t1", 1, 0, "000060-00000060")],
         known=lambda _: (0, ""),
-        lease=lambda: (60.0, 1.0),
+        lease=lambda: (60.0, 1.0, 120.0),
+        spare=lambda: 60.0,
     )
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)

@@ -108,7 +108,8 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
                 pending=lambda _: [],
                 running=lambda _: [],
                 known=lambda _: (0, ""),
-                lease=lambda: (60.0, 1.0),
+                lease=lambda: (60.0, 1.0, 120.0),
+                spare=lambda: 60.0,
             )
             policy = PolicyProcess(small_facts().problem)
             reach: Any = Reach(spoken.path)

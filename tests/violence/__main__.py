@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.rig import Rig
+from bench.testbed.rig import Rig
 from tests.violence.eyes import Eyes
 from tests.violence.rented_soak import RentedSoak
 from tests.violence.soak import LocalSoak, Tally

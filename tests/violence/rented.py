@@ -18,9 +18,9 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.ec2_world import FOUR_GPUS, Coordinator, Job
-from tests.rig import Rig, RigInstance
-from tests.rig.guest import client
+from bench.testbed.ec2_world import FOUR_GPUS, Coordinator, Job
+from bench.testbed.rig import Rig, RigInstance
+from bench.testbed.rig.guest import client
 from tests.violence import eyes, trace
 from tests.violence.eyes import Eyes, Life
 from tests.violence.ground import PROGRAMS

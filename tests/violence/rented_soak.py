@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.rig import Rig
+from bench.testbed.rig import Rig
 from tests.violence.eyes import Eyes
 from tests.violence.rented import LASTING, Rental, violate_rented
 from tests.violence.rented_verdict import configs_of, rented_violations

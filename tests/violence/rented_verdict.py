@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from tests.rig import RigInstance
+from bench.testbed.rig import RigInstance
 from tests.violence.rented import RentedEvidence
 from tests.violence.trace import Saved
 

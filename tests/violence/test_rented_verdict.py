@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig import RigInstance
+from bench.testbed.rig import RigInstance
 from tests.violence.eyes import Life
 from tests.violence.local import Trouble
 from tests.violence.rented import LASTING, RentedEvidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.rig import Rig
+from bench.testbed.rig import Rig
 from tests.violence.eyes import Eyes
 from tests.violence.rented import BRIEF
 from tests.violence.rented_soak import RentedSoak

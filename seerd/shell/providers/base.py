@@ -9,6 +9,7 @@ An instance is known by the token of its launch and, once it is there, by its id
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -89,10 +90,11 @@ class Provider(Protocol):
     def address(self, instance: str) -> str:
         """Where other instances reach this one."""
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """End the instance and everything on it, or whatever the launch of this token has brought or would still bring.
 
-        Returns when nothing of it costs any more.
+        Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot be reached is waited for no
+        longer than `spare_s` seconds: what is there ends with its agent's lease.
         """
 
     async def loss(self) -> Loss:

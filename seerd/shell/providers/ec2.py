@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections.abc import Sequence
 
@@ -107,7 +108,7 @@ class Ec2Provider:
         """Its private address: instances of a run reach each other inside the network."""
         return self._live(instance).private
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """End this instance, or what this token's launch has brought or would bring. Raises `ProviderError` if EC2 refuses for good."""
         self._fleet.watch()
         self._awaited.discard(name)

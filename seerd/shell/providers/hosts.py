@@ -9,6 +9,7 @@ An instance is named after its host and the launch that took it: `ubuntu@10.0.0.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,7 @@ class HostsProvider:
         """As the spec has it: hosts reach each other as this machine reaches them."""
         return self._host(instance).address
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """End the agent and everything that it started, and forget what trials have made, but for their logs."""
         host = next((host for host, use in self._uses.items() if name in (use.instance, use.token)), None)
         if host is None:
@@ -123,7 +124,7 @@ class HostsProvider:
         use = self._uses[host]
         span = Span(use.since, wall())
         self._ended.update({own: span for own in (use.instance, use.token) if own})
-        await self._remote.end(self._hosts[host].machine, PATIENCE_S)
+        await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
         self._uses.pop(host, None)
         return span
 
@@ -207,7 +208,7 @@ class HostsProvider:
 
     async def _left(self, name: str) -> list[str]:
         try:
-            return await self._remote.left(self._hosts[name].machine)
+            return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
         except ProviderError as error:
             return [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import socket
@@ -76,7 +77,7 @@ class LocalProvider:
         """There is only this machine."""
         return "127.0.0.1"
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)

@@ -151,17 +151,21 @@ class Remote:
             line.socket = None
 
     async def end(self, machine: Machine, patience_s: float = RECONNECT_S) -> None:
-        """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`."""
-        line = self._line(machine)
+        """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`.
+
+        The time until others have done with the machine counts.
+        """
+        line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
         async with line.lock:
-            await self._errand(machine, line, "end", patience_s)
+            await self._errand(machine, line, "end", max(0.0, end - asyncio.get_running_loop().time()))
             line.socket = None
 
-    async def left(self, machine: Machine) -> list[str]:
+    async def left(self, machine: Machine, patience_s: float | None = None) -> list[str]:
         """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be asked."""
         line = self._line(machine)
         async with line.lock:
-            found = await self._errand(machine, line, "left", RECONNECT_S)
+            patience_s = RECONNECT_S if patience_s is None else patience_s
+            found = await self._errand(machine, line, "left", patience_s)
         if not isinstance(found, list):
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]

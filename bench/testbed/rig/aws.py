@@ -10,7 +10,7 @@ import functools
 import os
 from typing import Any
 
-from tests.rig.machines import Hardware
+from bench.testbed.rig.machines import Hardware
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"

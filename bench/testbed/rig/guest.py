@@ -16,7 +16,7 @@ import asyncssh
 import boto3
 from botocore.config import Config
 
-from tests.rig import Rig
+from bench.testbed.rig import Rig
 
 SCRIPT = """#!/bin/bash
 shutdown -P +30

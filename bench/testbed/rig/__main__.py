@@ -1,4 +1,4 @@
-"""`python -m tests.rig`: a rig by hand, until Ctrl-C."""
+"""`python -m testbed.rig`: a rig by hand, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 
-from tests.rig import NoRigError, Rig
+from bench.testbed.rig import NoRigError, Rig
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -27,7 +27,7 @@ def main() -> int:
         for zone, subnet in rig.subnets.items():
             print(f"# {zone} {subnet}")
         print(
-            f"# switches: curl -X POST '{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see tests/rig/README.md",
+            f"# switches: curl -X POST '{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see testbed/rig/README.md",
             flush=True,
         )
         signal.sigwait(ENDING)

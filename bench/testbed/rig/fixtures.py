@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig import NoRigError, Rig
+from bench.testbed.rig import NoRigError, Rig
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.rig import RigInstance
+from bench.testbed.rig import RigInstance
 
 FOLDERS = ("home", "root", "run", "tmp", "var", "etc", "dev/shm")
 """Everything that can be written there. What is mounted beneath is this machine's, read-only."""

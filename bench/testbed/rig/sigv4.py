@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
-from tests.rig.wire import AwsError
+from bench.testbed.rig.wire import AwsError
 
 LONGEST_S = 7 * 24 * 3600
 SKEW_S = 15 * 60

@@ -14,11 +14,11 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.rig import aws, network
-from tests.rig.cloud import BY_SPOT, Cloud, Instance, Timing
-from tests.rig.ec2 import Limits, Pool
-from tests.rig.faults import Fault, Faults
-from tests.rig.proxy import Proxy
+from bench.testbed.rig import aws, network
+from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance, Timing
+from bench.testbed.rig.ec2 import Limits, Pool
+from bench.testbed.rig.faults import Fault, Faults
+from bench.testbed.rig.proxy import Proxy
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The rig's own process: moto, the endpoint in front of it, the machines, and the switches.
 
 The one rule: it lives exactly as long as whoever holds the other end of its standard input, and takes everything with it.
-usage: python -m tests.rig.supervisor FOLDER   (one JSON line on standard output when it is ready)
+usage: python -m testbed.rig.supervisor FOLDER   (one JSON line on standard output when it is ready)
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.rig import aws, network
-from tests.rig.cloud import Cloud
-from tests.rig.ec2 import Ec2
-from tests.rig.layer import make_layer
-from tests.rig.machines import Ground
-from tests.rig.proxy import MAX_BODY, Proxy
-from tests.rig.switches import Control, switch
+from bench.testbed.rig import aws, network
+from bench.testbed.rig.cloud import Cloud
+from bench.testbed.rig.ec2 import Ec2
+from bench.testbed.rig.layer import make_layer
+from bench.testbed.rig.machines import Ground
+from bench.testbed.rig.proxy import MAX_BODY, Proxy
+from bench.testbed.rig.switches import Control, switch
 
 ZONES = 6
 

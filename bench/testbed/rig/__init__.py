@@ -18,11 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.rig.network import NoRigError, require_tools
+from bench.testbed.rig.network import NoRigError, require_tools
 
 __all__ = ["NoRigError", "Rig", "RigInstance"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 START_S = 60.0
 SWITCH_S = 30.0
 
@@ -75,7 +75,7 @@ class Rig:
         shm = Path("/dev/shm")
         folder = tempfile.mkdtemp(prefix="seerd-rig-", dir=shm if shm.is_dir() else None)
         rig._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.rig.supervisor", folder],
+            [sys.executable, "-m", "testbed.rig.supervisor", folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -15,11 +15,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from tests.rig import aws, sigv4
-from tests.rig.ec2 import Ec2
-from tests.rig.faults import LOST, Fault, Faults, as_error
-from tests.rig.prices import answer_quotas, get_products
-from tests.rig.wire import AwsError, Call, error_response, json_response, read_call
+from bench.testbed.rig import aws, sigv4
+from bench.testbed.rig.ec2 import Ec2
+from bench.testbed.rig.faults import LOST, Fault, Faults, as_error
+from bench.testbed.rig.prices import answer_quotas, get_products
+from bench.testbed.rig.wire import AwsError, Call, error_response, json_response, read_call
 
 HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "expect", "keep-alive", "accept-encoding"}
 MAX_BODY = 1 << 30

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.rig import aws
-from tests.rig.machines import Ground, Machine, Order, make
-from tests.rig.metadata import Metadata
+from bench.testbed.rig import aws
+from bench.testbed.rig.machines import Ground, Machine, Order, make
+from bench.testbed.rig.metadata import Metadata
 
 GONE = ("shutting-down", "terminated")
 BY_USER = ("Client.UserInitiatedShutdown", "User initiated shutdown")

@@ -18,7 +18,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rig.relay import Relay, open_relay
+from bench.testbed.rig.relay import Relay, open_relay
 
 CLONE_NEWNET = 0x40000000
 IP_FREEBIND = 15

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rig import network
-from tests.rig.metadata import Metadata, serve
+from bench.testbed.rig import network
+from bench.testbed.rig.metadata import Metadata, serve
 
 DISK_SLACK = 64 * 1024
 MADE_S = 20.0

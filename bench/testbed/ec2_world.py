@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from seerd.planning import profiles
+from bench.testbed.rig import Rig, RigInstance
+from bench.testbed.rig.guest import client
+from seerd import profiles
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
 from seerd.spec.spec import load_spec
-from tests.rig import Rig, RigInstance
-from tests.rig.guest import client
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
 PATIENCE_S = 60.0
 FOUR_GPUS, ONE_GPU = "g4dn.12xlarge", "g4dn.xlarge"

@@ -9,7 +9,7 @@ import fnmatch
 import random
 from dataclasses import dataclass, field
 
-from tests.rig.wire import AwsError
+from bench.testbed.rig.wire import AwsError
 
 THROTTLED = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}
 DENIED = {"ec2": "UnauthorizedOperation", "s3": "AccessDenied"}

@@ -16,11 +16,11 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.rig import aws
-from tests.rig.cloud import BY_USER, GONE, Cloud, Instance
-from tests.rig.machines import decode_user_data
-from tests.rig.prices import PRICES, SPOT_SHARE
-from tests.rig.wire import AwsError, Call, ec2_response
+from bench.testbed.rig import aws
+from bench.testbed.rig.cloud import BY_USER, GONE, Cloud, Instance
+from bench.testbed.rig.machines import decode_user_data
+from bench.testbed.rig.prices import PRICES, SPOT_SHARE
+from bench.testbed.rig.wire import AwsError, Call, ec2_response
 
 MAX_USER_DATA = 16 * 1024
 NO_CAPACITY = (

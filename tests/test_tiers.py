@@ -1,0 +1,47 @@
+"""Tests are in the tier that the table says, and what a machine cannot run is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import FASTEST, NEEDS, SLOWER
+
+ROOT = Path(__file__).parent.parent
+FULL = "tests/violence/test_full_disk.py"
+
+
+def run(*args: str, **env: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", *args]
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**outside, "SEERD_CI": "", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_what_cannot_run_here_is_told_with_the_command_that_runs_it() -> None:
+    told = run(FULL, "tests/test_units.py", SEERD_WITHOUT="mounts")
+    assert f"{FULL}: 3 tests, they have disks of their own, which they fill: SEERD" in told
+    assert "sudo make test-system" in told
+    assert "skipped" not in told
+
+
+def test_nothing_is_told_of_tests_that_were_not_chosen() -> None:
+    told = run(FULL, "tests/test_units.py", "-m", "fast", SEERD_WITHOUT="mounts")
+    assert "not run here" not in told
+
+
+@pytest.mark.parametrize("place", [*FASTEST, *SLOWER, *(place for need in NEEDS for place in need.places)], ids=str)
+def test_the_table_names_what_there_is(place: str) -> None:
+    assert (ROOT / place.partition("::")[0]).exists()

@@ -1,0 +1,220 @@
+"""Which tests are in which tier, and what a machine must have for those that need more than Python.
+
+The one rule: one table says it, by folder, file or test; the longest entry that fits a test counts.
+What cannot run here is left out and told at the end. With `SEERD_CI=1` nothing is left out: a test
+whose machine is missing fails. `SEERD_WITHOUT=rig,sshd` does as if this machine had not what is
+named.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from bench.testbed.rig.network import NoRigError, require_tools
+from tests.oldest import OLDEST, oldest_python
+
+FAST, SYSTEM = "fast", "system"
+FASTEST = (
+    "tests/agent/test_agent_journal.py",
+    "tests/agent/test_agent_launch.py",
+    "tests/agent/test_agent_lease.py",
+    "tests/agent/test_agent_postmortem.py",
+    "tests/agent/test_agent_printed.py",
+    "tests/agent/test_agent_protocol.py",
+    "tests/agent/test_agent_receive.py",
+    "tests/agent/test_agent_record.py",
+    "tests/agent/test_agent_transfer.py",
+    "tests/agent/test_agent_triage.py",
+    "tests/aws/test_ec2_pace.py",
+    "tests/aws/test_ec2_register.py",
+    "tests/aws/test_ec2_request.py",
+    "tests/core/",
+    "tests/journals/",
+    "tests/planner/",
+    "tests/properties/",
+    "tests/scenarios/",
+    "tests/shell/test_bundle.py",
+    "tests/shell/test_collecting.py",
+    "tests/shell/test_conversation.py",
+    "tests/shell/test_daemon.py",
+    "tests/shell/test_journal.py",
+    "tests/shell/test_local_provider.py",
+    "tests/shell/test_run_folders.py",
+    "tests/shell/test_translate.py",
+    "tests/sim/",
+    "tests/story/",
+    "tests/test_architecture.py",
+    "tests/test_cli.py::test_a_run_from_start_to_result",
+    "tests/test_docs.py",
+    "tests/test_elastic.py",
+    "tests/test_live.py",
+    "tests/test_plain.py",
+    "tests/test_planning.py",
+    "tests/test_profiles.py",
+    "tests/test_program.py",
+    "tests/test_spec.py",
+    "tests/test_summary.py",
+    "tests/test_tables.py",
+    "tests/test_units.py",
+)
+"""What is run while working: under a minute and a half on two cores, on Linux and on macOS."""
+
+SLOWER = (
+    "tests/core/test_plans.py",
+    "tests/core/test_run.py::test_a_daemon_killed_at_any_moment",
+    "tests/planner/test_asha.py::test_stragglers",
+    "tests/planner/test_bohb.py",
+    "tests/planner/test_policies_are_functions.py",
+    "tests/planner/test_remembered.py",
+    "tests/properties/test_placement_properties.py",
+    "tests/sim/test_budget_audit.py",
+)
+"""Of those the ones that try thousands of cases: they are run by `make test`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What some tests need of their machine.
+
+    name      for `SEERD_WITHOUT`
+    why       what these tests do, as the end of a sentence
+    lacks     what is missing here, in words; empty if nothing is
+    fixtures  tests that ask for one of these need it
+    places    folders, files or tests that need it
+    in_ci     whether it is an error there if it is missing
+    """
+
+    name: str
+    why: str
+    lacks: Callable[[], str]
+    fixtures: frozenset[str] = frozenset()
+    places: tuple[str, ...] = ()
+    in_ci: bool = True
+
+    def is_of(self, item: pytest.Item) -> bool:
+        """Whether this test needs it."""
+        asked = self.fixtures & set(getattr(item, "fixturenames", ()))
+        return bool(asked) or item.nodeid.startswith(self.places)
+
+
+def _no_rig() -> str:
+    try:
+        require_tools()
+    except NoRigError as error:
+        return str(error)
+    return _refused("unshare", "--net", "--mount", "--pid", "--fork", "true")
+
+
+def _no_sshd() -> str:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+    missing = [tool for tool in ("sshd", "ssh-keygen") if shutil.which(tool, path=path) is None]
+    return f"{' and '.join(missing)} not found" if missing else ""
+
+
+def _no_process_namespace() -> str:
+    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    return _refused("unshare", *user, "--pid", "--fork", "--mount-proc", "true")
+
+
+def _no_mounts() -> str:
+    if os.geteuid() != 0:
+        return "only root may mount"
+    return _refused("unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp")
+
+
+def _refused(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return f"{command[0]} not found"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip() if done.returncode else ""
+
+
+NEEDS = (
+    Need(
+        "rig",
+        "rent instances, which are network namespaces of this machine",
+        _no_rig,
+        frozenset({"session_rig"}),
+        ("tests/rig/",),
+    ),
+    Need(
+        "sshd",
+        "log in to a real OpenSSH server",
+        _no_sshd,
+        places=(
+            "tests/aws/test_aws_userdata.py::test_openssh_reads_the_keys",
+            "tests/shell/test_hosts_provider.py",
+            "tests/shell/test_ssh_connecting.py",
+            "tests/shell/test_ssh_programs.py",
+            "tests/shell/test_ssh_remote.py",
+            "tests/test_hosts_runs.py",
+        ),
+        fixtures=frozenset({"machines"}),
+    ),
+    Need(
+        "namespaces",
+        "have two agents that see only their own processes",
+        _no_process_namespace,
+        fixtures=frozenset({"two_rigs"}),
+    ),
+    Need(
+        "mounts",
+        "have disks of their own, which they fill",
+        _no_mounts,
+        places=("tests/violence/test_full_disk.py", "tests/violence/test_violence_local.py"),
+    ),
+    Need(
+        "oldest",
+        f"run the agent and trials with Python {OLDEST}",
+        lambda: "" if oldest_python() else f"no Python {OLDEST} found",
+        fixtures=frozenset({"oldest"}),
+        in_ci=False,
+    ),
+)
+
+
+@cache
+def lacking() -> dict[str, str]:
+    """What this machine lacks, by the need's name."""
+    without = os.environ.get("SEERD_WITHOUT", "").split(",")
+    asked = [need for need in NEEDS if os.environ.get("SEERD_CI") != "1" or not need.in_ci]
+    named = {need.name: "SEERD_WITHOUT says so" for need in asked if need.name in without}
+    found = {need.name: need.lacks() for need in asked if need.name not in without}
+    return named | {name: why for name, why in found.items() if why}
+
+
+def sort_in(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Mark all of them with their tiers; those that can run here, and those that cannot."""
+    here, not_here = [], []
+    for item in items:
+        needs = [need for need in NEEDS if need.is_of(item)]
+        if needs:
+            item.add_marker(SYSTEM)
+        elif item.nodeid.startswith(FASTEST) and not item.nodeid.startswith(SLOWER):
+            item.add_marker(FAST)
+        missing = [need for need in needs if need.name in lacking()]
+        (not_here if missing else here).append(item)
+    return here, not_here
+
+
+def chosen(items: Sequence[pytest.Item], tier: str) -> list[pytest.Item]:
+    """Those that this run would have had: `tier` is what was given to pytest's `-m`."""
+    return [item for item in items if tier in ("", SYSTEM) or item.get_closest_marker(tier)]
+
+
+def told(not_here: Iterable[pytest.Item]) -> list[str]:
+    """A line for each file with tests that cannot run here."""
+    reasons: Counter[tuple[str, str]] = Counter()
+    for item in not_here:
+        need = next(need for need in NEEDS if need.is_of(item) and need.name in lacking())
+        why = f"they {need.why}: {lacking()[need.name]}"
+        reasons[item.nodeid.partition("::")[0], why] += 1
+    return [f"{file}: {count} test{'s' if count > 1 else ''}, {why}" for (file, why), count in sorted(reasons.items())]
