@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+
 from bench.account import CAUSES, Account, audited
 from bench.drawn import Drawn, draw
 from seerd.errors import LimitsError, UsageError

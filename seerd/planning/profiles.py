@@ -1,7 +1,9 @@
-"""Profiles of training scripts: what is kept of them, where, and how it is found again for later plans.
+"""Profiles of training scripts: what is kept of them, where, and how it is found again for later
+plans.
 
-The one rule: a profile is found again only by what it was measured with: the script's name, content and arguments, the provider, and the kind of
-machine. A file that cannot be read, or is of another version, counts as none: measuring again replaces it.
+The one rule: a profile is found again only by what it was measured with: the script's name, content
+and arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
+version, counts as none: measuring again replaces it.
 
 Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
 """
@@ -34,7 +36,7 @@ DOUBTFUL = 0.1
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measures, kept in its folder: everything that decides where its profile belongs."""
+    """What a run measures, kept in its folder: all that decides where its profile belongs."""
 
     key: str
     script: str
@@ -52,7 +54,9 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0 for fitted ones."""
+    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0
+    for fitted ones.
+    """
 
     gpus: int
     measured: bool
@@ -89,7 +93,7 @@ class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:
-    """What is measured when this spec is profiled on this kind of machine."""
+    """Say what is measured when this spec is profiled on this kind of machine."""
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -154,7 +158,7 @@ def _times(samples: Sequence[float]) -> Times | None:
 
 
 def _doubts(made: Fit, found: Measured) -> Iterator[str]:
-    """What the figures do not tell by themselves."""
+    """Say what the figures do not tell by themselves."""
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
@@ -189,7 +193,7 @@ def _latency(times: Times | None) -> Latency:
 
 
 def path_of(home: Path, key: str) -> Path:
-    """Where a profile is kept."""
+    """Say where a profile is kept."""
     return home / "profiles" / f"{key}.json"
 
 
