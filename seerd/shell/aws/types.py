@@ -62,7 +62,7 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
         lambda answer: answer["InstanceTypes"],
         Filters=[{"Name": "instance-type", "Values": list(names)}],
     )
-    found = BUNDLED | {row["Ec2Type"]: _read(row) for row in rows}
+    found = BUNDLED | {row["InstanceType"]: _read(row) for row in rows}
     unknown = [name for name in names if name not in found]
     if unknown:
         raise AwsError(
@@ -76,7 +76,7 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
 def _read(row: dict[str, Any]) -> Ec2Type:
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
     return Ec2Type(
-        name=row["Ec2Type"],
+        name=row["InstanceType"],
         gpus=sum(gpu.get("Count", 0) for gpu in gpus),
         gpu=gpus[0].get("Name", "") if gpus else "",
         gpu_mib=gpus[0].get("MemoryInfo", {}).get("SizeInMiB", 0) if gpus else 0,
