@@ -75,7 +75,7 @@ class Rig:
         shm = Path("/dev/shm")
         folder = tempfile.mkdtemp(prefix="seerd-rig-", dir=shm if shm.is_dir() else None)
         rig._process = subprocess.Popen(
-            [sys.executable, "-m", "testbed.rig.supervisor", folder],
+            [sys.executable, "-m", "bench.testbed.rig.supervisor", folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
