@@ -1,4 +1,4 @@
-"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what an errand becomes (`ashore`): one agent for one folder.
+"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what a remote task becomes (`remote_tasks`): one agent for one folder.
 
 The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else follows after that.
 """

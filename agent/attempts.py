@@ -15,13 +15,13 @@ import time
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import host, postmortem
-from seerd.agent.guard import Guard
+from seerd.agent.hangs import Stall
 from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
-from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.threads import in_thread
-from seerd.agent.triage import Stall
+from seerd.agent.trial_output import TrialOutput
+from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
 """How long the last checkpoint waits for a place in the store, if no grace period says less."""
@@ -44,16 +44,16 @@ class LocalAttempt:
     `why_held`: waits until the memory of GPUs is free; what holds it still, empty if nothing does.
     """
 
-    def __init__(self, start: Start, places: Places, outbox: Outbox, tell: Tell, why_held: Proof) -> None:
+    def __init__(self, start: Start, places: Places, output: TrialOutput, tell: Tell, why_held: Proof) -> None:
         self.start = start
         self.gpus = set(start.gpus)
         self.done = asyncio.Event()
         self.cause: Optional[str] = None
         self._places = places
-        self._outbox = outbox
+        self._output = output
         self._tell = tell
         self._why_held = why_held
-        self._guard = Guard(start, places, self.members, tell)
+        self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
         self._marker = ""
         self._by_torchrun = False
@@ -99,7 +99,7 @@ class LocalAttempt:
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if not self._marker:
-            self._outbox.shelf.cut()  # it need not be restored
+            self._output.checkpoint_store.cut()  # it need not be restored
         if grace_s > 0 and self._marker:
             with contextlib.suppress(
                 OSError
@@ -115,8 +115,8 @@ class LocalAttempt:
         if due and self._killing is None and self._process is not None:
             self._end_by(self._kill(self._process))
         if self._kill_at is not None and time.monotonic() >= self._kill_at and self.cause != "lease":
-            self._outbox.shelf.cut()  # where nobody waits any more, it may still get there
-        if self._outbox.has_grown() or (self._storing is None and self._outbox.can_store()):
+            self._output.checkpoint_store.cut()  # where nobody waits any more, it may still get there
+        if self._output.has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
 
     def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
@@ -125,15 +125,15 @@ class LocalAttempt:
 
     def _look_after(self, process: asyncio.subprocess.Process) -> None:
         """See whether a rank is gone, or hangs: then what is left of the attempt is ended as a whole."""
-        if self._by_torchrun and self._guard.is_closing():
+        if self._by_torchrun and self._watchdog.is_closing():
             self._end_by(self._clear(process))
         elif self.cause is None:
-            self._guard.look()
+            self._watchdog.look()
             if self.start.node is None:
                 self._end_if_hung()
 
     def _end_if_hung(self) -> None:
-        stall, process = self._guard.hung, self._process
+        stall, process = self._watchdog.hung, self._process
         if stall is not None and self._killing is None and process is not None:
             self._hung = stall
             self._end_by(self._kill_hung(process, stall))
@@ -199,13 +199,13 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            self._tell(await asyncio.to_thread(self._outbox.drain))
+            self._tell(await asyncio.to_thread(self._output.drain))
             self._store_beside()
         if self._killing is not None:
             await self._killing
         await self._kill(process)
         proving = asyncio.ensure_future(self._proved_free())
-        for makers in await asyncio.to_thread(lambda: list(self._outbox.drain_all())):
+        for makers in await asyncio.to_thread(lambda: list(self._output.drain_all())):
             self._tell(makers)
         await self._store_last()
         return await proving
@@ -216,21 +216,21 @@ class LocalAttempt:
 
     def _store_beside(self) -> None:
         """Have the newest checkpoint put into the store while the trial goes on."""
-        if self._storing is None and self._outbox.can_store():
+        if self._storing is None and self._output.can_store():
             self._storing = asyncio.ensure_future(self._store())
             self._storing.add_done_callback(lambda _: self._wake.set())
 
     async def _store(self) -> None:
         """Until none waits that there is a place for."""
-        while self._outbox.can_store():
-            self._tell(await in_thread(self._outbox.store))
+        while self._output.can_store():
+            self._tell(await in_thread(self._output.store))
         self._storing = None
 
     async def _store_last(self) -> None:
         """What still waits is put now, or never; within the grace period."""
-        self._outbox.shelf.last_call()
+        self._output.checkpoint_store.last_call()
         give_up_at = time.monotonic() + LAST_PLACE_S
-        while self._outbox.waits() or self._storing is not None:
+        while self._output.waits() or self._storing is not None:
             self._store_beside()
             if self._storing is not None:
                 await self._storing

@@ -20,18 +20,18 @@ from seerd.agent import host
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
 from seerd.agent.gpus import Gpus
-from seerd.agent.grants import Granted, Grants, Say
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
 from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
 from seerd.agent.manifest import is_safe
 from seerd.agent.network import environment
-from seerd.agent.outbox import Outbox
+from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
-from seerd.agent.transfer import Directory, Shelf
+from seerd.agent.transfer import CheckpointStore, Directory
+from seerd.agent.trial_output import TrialOutput
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
@@ -63,12 +63,12 @@ class Here:
         own = self.folder / "trials" / trial
         return Places(own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock")
 
-    def outbox(self, store: str, granted: Granted) -> Outbox:
+    def output(self, store: str, urls: PresignedUrls) -> TrialOutput:
         """What an attempt writes for us; its checkpoints go to the directory `store`, or, if there is none, where it is granted."""
-        trial, attempt = granted.trial, granted.attempt
+        trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
-        shelf: Shelf = Directory(Path(store) / trial) if store else RemoteStore(granted)
-        return Outbox(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, shelf)
+        checkpoint_store: CheckpointStore = Directory(Path(store) / trial) if store else RemoteStore(urls)
+        return TrialOutput(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, checkpoint_store)
 
 
 class Orders:
@@ -79,7 +79,7 @@ class Orders:
         self._journal = journal
         self._tell = tell
         self._beside = beside
-        self._grants = Grants(ask)
+        self._urls = PresignedUrlsByAttempt(ask)
         self._data = JobData()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
@@ -103,14 +103,14 @@ class Orders:
     @property
     def asks(self) -> List[Ask]:
         """Questions that wait for an answer."""
-        return self._grants.asks
+        return self._urls.asks
 
     def hand(self, message: Union[Grant, Parts, Downloads]) -> None:
         """What orders need and no disk may have."""
         if isinstance(message, Downloads):
             self._data.take(message)
         else:
-            self._grants.take(message)
+            self._urls.take(message)
 
     def look(self) -> None:
         """To be called often: has every attempt do what is due."""
@@ -167,25 +167,27 @@ class Orders:
             self._tell([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
-        outbox = self._here.outbox(job.store, self._grants.of(order.trial, order.attempt))
-        attempt = LocalAttempt(order, places, outbox, self._tell, self._gpus.why_held)
+        output = self._here.output(job.store, self._urls.of(order.trial, order.attempt))
+        attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)
-        self._beside(self._run(attempt, plan, places, outbox.shelf))
+        self._beside(self._run(attempt, plan, places, output.checkpoint_store))
 
-    async def _run(self, attempt: LocalAttempt, plan: LaunchPlan, places: Places, shelf: Shelf) -> None:
+    async def _run(
+        self, attempt: LocalAttempt, plan: LaunchPlan, places: Places, checkpoint_store: CheckpointStore
+    ) -> None:
         """From the start of an attempt to its end."""
         order = attempt.start
         try:
             if speaks(order):
-                await in_thread(shelf.fetch, places.checkpoints, order.checkpoints)
+                await in_thread(checkpoint_store.fetch, places.checkpoints, order.checkpoints)
             await attempt.begin(plan)
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])
         else:
             await attempt.follow()
-        self._grants.forget(order.trial, order.attempt)
+        self._urls.forget(order.trial, order.attempt)
         del self._attempts[attempt.key]
         attempt.done.set()
 

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from seerd.agent.grants import Granted
 from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
+from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Slot
 from seerd.agent.ranges import download
 from seerd.agent.transfer import (
@@ -30,7 +30,7 @@ from seerd.agent.transfer import (
 from seerd.agent.upload import upload
 from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires
 
-GRANT_S = 30.0
+URLS_S = 30.0
 """How long a grant is waited for before a start: the daemon sends it first."""
 GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
@@ -43,22 +43,22 @@ class StoreUnreachableError(OSError):
 class RemoteStore:
     """The store as one attempt sees it."""
 
-    def __init__(self, granted: Granted) -> None:
-        self._granted = granted
+    def __init__(self, urls: PresignedUrls) -> None:
+        self._urls = urls
         self._wires = Wires()
 
     def ready(self) -> bool:
         """Whether there is a place for the next checkpoint."""
-        return self._granted.place() is not None
+        return self._urls.place() is not None
 
     def last_call(self) -> None:
         """What is put from now on is the last."""
-        self._granted.last_call()
+        self._urls.last_call()
 
     def cut(self) -> None:
         """End what is under way; nothing works any more."""
         self._wires.cut()
-        self._granted.close()
+        self._urls.close()
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
         """Put a checkpoint of the folder `local` into the store; its name there.
@@ -67,24 +67,24 @@ class RemoteStore:
         """
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
-        slot = self._granted.place()
+        slot = self._urls.place()
         if slot is None:
             raise NotNowError("no place has been granted")
         with _opened(local / f"{name}.pt") as descriptor:
             whole = Piece(descriptor, 0, manifest.size)
             md5 = _verified(whole, manifest)
-            self._granted.try_it(slot)
+            self._urls.try_it(slot)
             try:
-                upload(self._wires, self._granted, slot, whole, md5)
+                upload(self._wires, self._urls, slot, whole, md5)
                 self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))
             except WebError as error:
                 if error.expired and not self._wires.is_cut:
-                    self._granted.is_refused(slot)
+                    self._urls.is_refused(slot)
                     raise NotNowError(str(error)) from None
                 raise CheckpointError(f"checkpoint {name} cannot be put into the store: {error}") from None
             except OSError as error:
                 raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
-        self._granted.is_full(slot)
+        self._urls.is_full(slot)
         return slot.name, manifest
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
@@ -95,7 +95,7 @@ class RemoteStore:
         """
         local.mkdir(parents=True, exist_ok=True)
         unreachable = ""
-        until = time.monotonic() + GRANT_S
+        until = time.monotonic() + URLS_S
         for name in names:
             try:
                 here = self._fetch_one(local, name, until)
@@ -134,7 +134,7 @@ class RemoteStore:
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
         """From the newest grant that the store accepts."""
         while True:
-            slot = self._granted.source(name, until)
+            slot = self._urls.source(name, until)
             if slot is None:
                 raise WebError("the daemon has not said where it is")
             try:
@@ -142,7 +142,7 @@ class RemoteStore:
             except WebError as error:
                 if not error.expired or time.monotonic() >= until:
                     raise
-                self._granted.is_refused(slot)
+                self._urls.is_refused(slot)
 
     def _small(self, url: str) -> bytes:
         return self._wires.insist(lambda: self._wires.small("GET", url, most=LARGEST_MANIFEST))

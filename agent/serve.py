@@ -15,7 +15,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
 
-from seerd.agent.aftermath import PULSE_S, clean_up
+from seerd.agent.crash_recovery import PULSE_S, recover
 from seerd.agent.journal import AgentJournal, AgentJournalError, Maker
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here, Orders
@@ -74,7 +74,7 @@ class Agent:
         Raises what went wrong unforeseen, with nothing left running.
         """
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(clean_up, self._here, self._journal)
+        await asyncio.to_thread(recover, self._here, self._journal)
         server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:

@@ -27,7 +27,7 @@ class NotNowError(CheckpointError):
     """The store has no place for it; that may change."""
 
 
-class Shelf(Protocol):
+class CheckpointStore(Protocol):
     """The store as one attempt sees it. What takes long blocks, and is done in a thread of its own."""
 
     def ready(self) -> bool:
@@ -50,7 +50,9 @@ class Shelf(Protocol):
 
 @dataclass
 class Directory:
-    """A shelf in a directory: quick, and ready unless the directory could not be written just now (full, not mounted, write-protected)."""
+    """A checkpoint store in a directory: quick, and ready unless the directory could not be written
+    just now (full, not mounted, write-protected).
+    """
 
     folder: Path
     again_at: float = 0.0
@@ -68,7 +70,7 @@ class Directory:
             raise
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """See `Shelf`."""
+        """See `CheckpointStore`."""
         return fetch(self.folder, local, names)
 
     def last_call(self) -> None:

@@ -11,7 +11,7 @@ import logging
 import re
 from typing import Dict
 
-from seerd.agent.grants import Granted
+from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Parts, Slot
 from seerd.agent.threads import parallel
 from seerd.agent.web import Piece, WebError, Wires, refusal
@@ -25,9 +25,9 @@ PLAIN_ETAG = re.compile(r'"?[0-9A-Za-z-]{1,128}"?')
 log = logging.getLogger("agent")
 
 
-def upload(wires: Wires, granted: Granted, slot: Slot, whole: Piece, md5: str) -> None:
+def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str) -> None:
     """Put these bytes there. Raises `WebError`, and `OSError` if the file cannot be read."""
-    parts = granted.parts(slot, whole.size) if whole.size >= LARGE else None
+    parts = urls.parts(slot, whole.size) if whole.size >= LARGE else None
     if parts is not None:
         try:
             _in_parts(wires, parts, whole)

@@ -68,7 +68,7 @@ class Terms:
     @cached_property
     def per_instance_s(self) -> float:
         """Cost of an instance for a second; 0 if only what trials hold is paid."""
-        return self.per_gpu_s * self.cluster.gpus_per_instance if self.rented else 0.0
+        return self.per_gpu_s * self.cluster.gpus_per_instance if self.per_instance else 0.0
 
     @cached_property
     def per_fetch(self) -> float:
@@ -78,9 +78,9 @@ class Terms:
         return self.profile.job.ingress_gb * self.profile.cloud.usd_per_ingress_gb
 
     @property
-    def rented(self) -> bool:
+    def per_instance(self) -> bool:
         """Whether instances are paid, not GPU time."""
-        return self.cluster.billing == "rented"
+        return self.cluster.per_instance
 
     @cached_property
     def pending_s(self) -> float:
@@ -197,7 +197,7 @@ def expected(choice: Sequence[Option], terms: Terms) -> Figures:
             cost += grown * terms.per_fetch
         count = option.instances
         now_s += option.work_s
-        cost += 0.0 if terms.rented else option.held_gpu_s * terms.per_gpu_s
+        cost += 0.0 if terms.per_instance else option.held_gpu_s * terms.per_gpu_s
     cost += give_back(held, count, now_s, terms)
     return Figures(now_s, cost)
 

@@ -55,7 +55,7 @@ def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Proble
     `Impossible` says the least that would do.
     """
     problem = _shaped(problem, terms.cluster)
-    if terms.cluster.billing == "rented":
+    if terms.cluster.per_instance:
         unplanned = _later(problem, terms)
         if isinstance(unplanned, Impossible):
             return unplanned
@@ -123,7 +123,7 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
         params = replace(params, p_max=whole)
     most = _most_gpus(limits, cluster)
     if (
-        cluster.billing == "rented"
+        cluster.per_instance
         and most is not None
         and limits.max_gpus is not None
         and most < limits.max_gpus
@@ -132,7 +132,7 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
             f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}"
         )
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
-    whole = cluster.billing == "rented"
+    whole = cluster.per_instance
     return replace(
         problem, params=params, within=within, whole=whole, adjusted=(*problem.adjusted, *notes)
     )
@@ -140,7 +140,7 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
 
 def _most_gpus(limits: Limits, cluster: ClusterFacts) -> int | None:
     size = cluster.gpus_per_instance
-    if cluster.billing == "held":
+    if not cluster.per_instance:
         return limits.max_gpus
     counts = [
         n
@@ -205,7 +205,7 @@ def _with(limits: Limits, budget_gpu_s: float) -> Limits:
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
     """Return the least that one trial of one shortest stage takes."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
-    if cluster.billing == "held":
+    if not cluster.per_instance:
         return impossible or Impossible(
             "no plan fits", params.t_min_s, params.t_min_s * params.p_min
         )

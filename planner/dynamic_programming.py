@@ -63,7 +63,9 @@ class _Stage:
         return _Stage(
             instances,
             work_s,
-            instances * work_s * terms.per_instance_s if terms.rented else held * terms.per_gpu_s,
+            instances * work_s * terms.per_instance_s
+            if terms.per_instance
+            else held * terms.per_gpu_s,
         )
 
 

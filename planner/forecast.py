@@ -107,10 +107,10 @@ def forecast_stages(
     longest = draws.slowest(crowds)
     first_rows = np.cumsum([0, *(len(some) for some in members[:-1])])
     clock = _work_clock(grown, np.maximum.reduceat(longest, first_rows), draws, profile)
-    if cluster.billing == "held":
+    if not cluster.per_instance:
         gpu_s = (gpus * draws.together(crowds, longest)).sum(axis=0)
     else:
-        gpu_s = _rented_gpu_s(rentals(held), clock, draws, cluster, profile)
+        gpu_s = _per_instance_gpu_s(rentals(held), clock, draws, cluster, profile)
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)
 
 
@@ -176,14 +176,14 @@ def forecast_outline(
     pending, boot = _arrivals(grown, draws, profile)
     begin = np.minimum(asked + pending, walls)
     clock = _Clock(begin, np.clip(begin + boot, starts, walls), walls + saved)
-    if cluster.billing == "held":
-        gpu_s = _held_gpu_s([stage.gpus for stage in stages], clock, walls, saved)
+    if not cluster.per_instance:
+        gpu_s = _per_trial_gpu_s([stage.gpus for stage in stages], clock, walls, saved)
     else:
-        gpu_s = _rented_gpu_s(rentals(held), clock, draws, cluster, profile)
+        gpu_s = _per_instance_gpu_s(rentals(held), clock, draws, cluster, profile)
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)
 
 
-def _held_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
+def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
     """Add up every GPU from when its stage can start until the wall; those that are freed there
     until their trials are saved.
 
@@ -202,7 +202,7 @@ def _held_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Sampl
     return total
 
 
-def _rented_gpu_s(
+def _per_instance_gpu_s(
     rented: Sequence[Rental], clock: _Clock, draws: _Draws, cluster: ClusterFacts, profile: Profile
 ) -> Samples:
     """Add up whole instances from running until released, each for the minimum at least."""

@@ -81,8 +81,8 @@ class PolicyParams:
 class ClusterFacts:
     """What machines can be had, and how they are paid.
 
-    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented":
-                    from running until terminated
+    billing         per trial ("held"): GPU time counts while a trial holds the GPU (local, hosts);
+                    "rented": from running until terminated
     minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand
                     pricing: 60 seconds)
     max_instances   None: as many as the limits allow
@@ -99,6 +99,11 @@ class ClusterFacts:
     terminate_s: float = 0.5
     instant: bool = False
     boot_s: float = 0.0
+
+    @property
+    def per_instance(self) -> bool:
+        """Tell whether whole instances are billed, and not GPUs while trials hold them."""
+        return self.billing == "rented"
 
 
 @dataclass(frozen=True, slots=True)

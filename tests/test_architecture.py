@@ -107,7 +107,7 @@ NOT_ON_MACOS_BEGINS = ("os.sched_", "fcntl.F_OFD_", "os.EFD_", "os.SPLICE_")
 LINUX_MODULES = frozenset({"ctypes", "spwd", "ossaudiodev"})
 KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
 GUARDED = {
-    "agent/ashore.py": {
+    "agent/remote_tasks.py": {
         "_exists: /proc/",  # of a machine that is logged in to
         "_command: /proc/",
     },

@@ -159,15 +159,19 @@ def test_a_run_from_start_to_result(seerd: Seerd) -> None:
 
 def assert_told(seerd: Seerd, result: dict) -> None:
     """The run's story: every trial that is out was compared with others, the model is the chosen one, the stages cost what the run did."""
-    story = seerd.json("replay", "last")
-    assert story["same"]
-    assert [chapter["stage"] for chapter in story["chapters"]][-2:] == [2, None]
-    assert sum(chapter["gpu_min"] for chapter in story["chapters"]) == pytest.approx(result["gpu_min"], abs=0.001)
-    beats = [beat for chapter in story["chapters"] for beat in chapter["beats"]]
-    out = [beat for beat in beats if beat["kind"] == "judged" and beat["verdict"] == "out"]
+    timeline = seerd.json("replay", "last")
+    assert timeline["same"]
+    assert [chapter["stage"] for chapter in timeline["chapters"]][-2:] == [2, None]
+    assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(result["gpu_min"], abs=0.001)
+    explanations = [explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]]
+    out = [
+        explanation
+        for explanation in explanations
+        if explanation["kind"] == "judged" and explanation["verdict"] == "out"
+    ]
     assert len(out) == 3
-    assert all(beat["place"] > beat["best"] for beat in out)
-    (chosen,) = (beat for beat in beats if beat["kind"] == "chosen")
+    assert all(explanation["place"] > explanation["best"] for explanation in out)
+    (chosen,) = (explanation for explanation in explanations if explanation["kind"] == "chosen")
     assert (chosen["trial"], chosen["metric"]) == (result["best"]["trial"], result["best"]["metric"])
     assert seerd.json("replay", "last", "--trial", result["best"]["trial"])["handed_back"]
     assert "decided last" in seerd("replay", "last", "--at", "@10")

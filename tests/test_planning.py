@@ -23,7 +23,7 @@ from seerd.view.plan_table import plan_view
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)
-HELD = ClusterFacts("held", 8, max_instances=1)
+PER_TRIAL = ClusterFacts("held", 8, max_instances=1)
 
 
 def rented(gpus: int) -> ClusterFacts:
@@ -79,7 +79,7 @@ def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do
     try:
         planned = plan_for(made, cluster, profile)
     except LimitsError as error:
-        size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
+        size = cluster.gpus_per_instance if cluster.per_instance else 1
         if limits.max_gpus is not None and limits.max_gpus // size * size < made.params.p_min:
             return
         least = error.min_deadline_s, error.min_budget_gpu_s
@@ -128,13 +128,13 @@ def test_ideal_gives_the_check_vectors_of_the_papers_page(
     assert outline.adjusted == ()
 
 
-def test_the_bill_of_the_published_plan_is_what_honesty_is_about() -> None:
+def test_the_bill_of_the_published_plan_is_what_the_margin_is_about() -> None:
     """The 42 GPU-min of the published plan for 15 min and 60 GPU-min are billed as more than 60 on instances of four GPUs."""
     made, cluster, profile = problem(15, 60, per_instance=4), rented(4), assumed(rented=True)
-    published, honest = (plan_for(made, cluster, profile, ideal=ideal) for ideal in (True, False))
-    assert published.forecast.gpu_s.p95 > 60 * 60 >= honest.forecast.gpu_s.p95
-    assert honest.outline.trials < published.outline.trials
-    assert honest.outline.adjusted
+    published, with_margin = (plan_for(made, cluster, profile, ideal=ideal) for ideal in (True, False))
+    assert published.forecast.gpu_s.p95 > 60 * 60 >= with_margin.forecast.gpu_s.p95
+    assert with_margin.outline.trials < published.outline.trials
+    assert with_margin.outline.adjusted
 
 
 class TestWarnings:
@@ -147,21 +147,21 @@ class TestWarnings:
         few = self.warned(problem(12, 200, per_instance=4), rented(4), assumed(rented=True))
         assert "of the budget: a longer deadline or a faster image would help" in few
         assert "booting" not in self.warned(problem(240, 4000, per_instance=4), rented(4), assumed(rented=True))
-        assert "booting" not in self.warned(problem(12, 50), HELD, assumed(rented=False))
+        assert "booting" not in self.warned(problem(12, 50), PER_TRIAL, assumed(rented=False))
 
     def test_too_few_gpus_for_the_budget(self) -> None:
         sentence = "there may be only 8 GPUs at one moment"
-        assert sentence in self.warned(problem(30, 480, max_gpus=8), HELD, assumed(rented=False))
-        assert sentence not in self.warned(problem(30, 20, max_gpus=8), HELD, assumed(rented=False))
+        assert sentence in self.warned(problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False))
+        assert sentence not in self.warned(problem(30, 20, max_gpus=8), PER_TRIAL, assumed(rented=False))
         assert sentence not in self.warned(problem(30, 480), ClusterFacts("held", 8), assumed(rented=False))
 
     def test_too_few_gpus_to_eliminate_anybody(self) -> None:
         advice = "it compares only 2 and eliminates none; with so few GPUs `--policy hyperband` tries more"
         few = problem(30, 60, max_gpus=2)
-        assert advice in self.warned(few, HELD, assumed(rented=False))
+        assert advice in self.warned(few, PER_TRIAL, assumed(rented=False))
         other = replace(few, params=replace(few.params, name="hyperband"))
-        assert "eliminates none" not in self.warned(other, HELD, assumed(rented=False))
-        assert "eliminates none" not in self.warned(problem(30, 480, max_gpus=8), HELD, assumed(rented=False))
+        assert "eliminates none" not in self.warned(other, PER_TRIAL, assumed(rented=False))
+        assert "eliminates none" not in self.warned(problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False))
 
     def test_nothing_was_measured(self) -> None:
         sentence = "nothing was measured for this script yet"

@@ -86,7 +86,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> Plan:
             f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
             "as the name of an image"
         )
-    offer = Ec2(cluster).quote(this_machine(), home)
+    quote = Ec2(cluster).quote(this_machine(), home)
     kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     known = INSTANCE_TYPES.get(kind)
@@ -97,11 +97,11 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> Plan:
         name=name,
         base=base,
         instance_type=kind,
-        owner=offer.owner,
+        owner=quote.owner,
         data=asked.data,
         usd_per_h=None if known is None else known.usd_per_h,
-        spec_gpus=offer.facts.gpus_per_instance,
-        spec_usd_per_h=offer.usd_per_h,
+        spec_gpus=quote.facts.gpus_per_instance,
+        spec_usd_per_h=quote.usd_per_h,
         log=home.path / "images" / f"{run}.log",
     )
 

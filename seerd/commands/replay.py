@@ -1,7 +1,7 @@
 """What `seerd replay` tells: of a whole run, of one trial, or of one moment.
 
 The one rule: the whole journal is read and decided again, whatever part of it is told; where this
-version would decide otherwise, the story is the one that was recorded.
+version would decide otherwise, the explanation is the one that was recorded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
+from seerd.explanation.as_json import moment_json, timeline_json, trial_json
+from seerd.explanation.pages import moment_page, timeline_page, trial_page, wrapped
+from seerd.explanation.timeline import Timeline
+from seerd.explanation.words import at, count
 from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.story.pages import moment_page, story_page, trial_page, wrapped
-from seerd.story.timeline import Timeline
-from seerd.story.told import moment_json, story_json, trial_json
-from seerd.story.words import at, count
 from seerd.units import parse_duration
 from seerd.version import VERSION
 from seerd.view.harmless import printable
@@ -39,7 +39,7 @@ UNKNOWN = "nothing was decided again: its format (1) has only commands of what w
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a story is told: `at_s` seconds since the run began, or this event."""
+    """Until when a run is explained: `at_s` seconds since the run began, or this event."""
 
     at_s: float | None = None
     event: int | None = None
@@ -52,7 +52,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Retold:
+class Replayed:
     """For scripts, and for people."""
 
     told: Json
@@ -63,8 +63,8 @@ def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) 
     """Tell of a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
     until = moment_of(at) if at is not None else None
     with Journal.open(folder.journal, read_only=True) as journal:
-        retold = retell(journal, trial, until, alive=folder.owner() is not None)
-    tell(retold.told, lambda _: retold.page, json=json)
+        replayed = explain(journal, trial, until, alive=folder.owner() is not None)
+    tell(replayed.told, lambda _: replayed.page, json=json)
 
 
 def moment_of(text: str) -> Moment:
@@ -78,7 +78,7 @@ def moment_of(text: str) -> Moment:
         raise UsageError(f"--at {text}: write {how}") from error
 
 
-def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Retold:
+def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Replayed:
     """Read the journal, decide again, and tell of it; `alive`: somebody runs the run. Raises
     `JournalError`, `UsageError`.
     """
@@ -90,13 +90,13 @@ def retell(journal: Journal, trial: str | None, until: Moment | None, *, alive: 
     timeline = Timeline(go)
     rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
-    retold = _tell(timeline, state, trial, moment_s, status_of(state, alive))
+    replayed = _tell(timeline, state, trial, moment_s, status_of(state, alive))
     rest += entries if rest else ()
     follow(state, rest, go)
     events = timeline.events + len(rest)
     commands = timeline.commands + sum(len(entry.commands) for entry in rest)
     compared = _compared(again, journal.version, events, commands)
-    return Retold({**retold.told, **compared.told}, Group(retold.page, compared.page))
+    return Replayed({**replayed.told, **compared.told}, Group(replayed.page, compared.page))
 
 
 def _walk(
@@ -134,14 +134,14 @@ def _tell(
     trial: str | None,
     moment_s: float | None,
     status: str,
-) -> Retold:
+) -> Replayed:
     if trial is not None:
         told = trial_json(_trial(state, trial), timeline, state)
-        return Retold(told, trial_page(told, timeline, state))
+        return Replayed(told, trial_page(told, timeline, state))
     if moment_s is not None:
         told = moment_json(moment_s, timeline, state)
-        return Retold(told, moment_page(told, state))
-    return Retold(story_json(timeline, state, status), story_page(timeline, state))
+        return Replayed(told, moment_page(told, state))
+    return Replayed(timeline_json(timeline, state, status), timeline_page(timeline, state))
 
 
 def _trial(state: State, name: str) -> Trial:
@@ -157,7 +157,7 @@ def _trial(state: State, name: str) -> Trial:
 # ------------------------------------------------------------ what came out
 
 
-def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Retold:
+def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Replayed:
     """Tell what deciding again has given."""
     difference = None if again is None else again.difference
     told: Json = {"events": events, "commands": commands, "same": None, "difference": None}
@@ -172,7 +172,7 @@ def _compared(again: DecidingAgain | None, version: str, events: int, commands: 
         other = {"event": difference.seq, "recorded": was, "now": now}
         told |= {"same": False, "difference": other}
         page = f"replayed {read}; {_other(difference, version)}"
-    return Retold(told, wrapped(page))
+    return Replayed(told, wrapped(page))
 
 
 def _other(difference: Difference, version: str) -> str:

@@ -46,7 +46,7 @@ def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
     spec = asked.complete()
     place = clusters.quoted(spec, home)
     if isinstance(spec.cluster, Ec2Cluster):
-        for line in asyncio.run(at_start(home, spec.cluster.region, place.offer.owner)):
+        for line in asyncio.run(at_start(home, spec.cluster.region, place.quote.owner)):
             print(line, file=sys.stderr)
     _begin(*_create(spec, home, place, asked), shown)
 
@@ -61,7 +61,7 @@ def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
     asked = replace(asked, deadline=asked.deadline or profiling.DEADLINE, ideal=True)
     spec = asked.load()
     place = clusters.quoted(spec, home)
-    spec = profiling.profiling_spec(spec, place.offer.facts, budget_given=asked.budget is not None)
+    spec = profiling.profiling_spec(spec, place.quote.facts, budget_given=asked.budget is not None)
     folder, state = _create(spec, home, place, asked)
     profiling.aim(folder, spec, place)
     _begin(folder, state, shown)
@@ -76,7 +76,7 @@ def _create(
     """Plan a run and make its folder."""
     planned = plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
     clusters.of(spec).check_quota(planned)
-    return runs.create(spec, planned, home, STARTED, place.offer)
+    return runs.create(spec, planned, home, STARTED, place.quote)
 
 
 def _begin(folder: RunFolder, state: State, shown: Shown) -> None:

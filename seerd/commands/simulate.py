@@ -149,13 +149,13 @@ def _cluster(
     profile = known or assumed(rented=kind.cluster.rented)
     if asked.ideal:
         return ClusterFacts("held", 8, instant=True), profile
-    return kind.offer(machine).facts, profile
+    return kind.unasked_quote(machine).facts, profile
 
 
 def _cluster_text(cluster: ClusterFacts) -> str:
     if cluster.instant:
         return "ideal: nothing but training takes time, every GPU is paid by itself"
-    if cluster.billing == "held":
+    if not cluster.per_instance:
         return f"{cluster.gpus_per_instance} GPUs that are not rented"
     return (
         f"instances of {cluster.gpus_per_instance} GPUs, "

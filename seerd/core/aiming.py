@@ -26,8 +26,8 @@ def aim_all(state: State) -> None:
     state.agenda.roomy = {}
     nodes = [PackingNode(i.id, i.gpus) for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
     demands = _demands(state)
-    rented = state.facts.cluster.billing == "rented"
-    placed = place(demands, _present(state, demands, nodes), nodes, pack=rented)
+    per_instance = state.facts.cluster.per_instance
+    placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
     state.aims.sizes = Counter(demand.gpus for demand in demands)
     state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
     state.aims.waiting = Waiting(demand for demand in demands if demand.trial not in placed.assignments)
@@ -104,9 +104,9 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
     state.aims.aimed.pop(trial.id, None)
     state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
     state.agenda.refit = True
-    rented = state.facts.cluster.billing == "rented"
+    per_instance = state.facts.cluster.per_instance
     few = state.aims.needed <= state.rules.worth_packing * state.fleet.live
-    state.agenda.replace = state.agenda.replace or (rented and few)
+    state.agenda.replace = state.agenda.replace or (per_instance and few)
 
 
 def fill(state: State) -> None:

@@ -82,15 +82,17 @@ class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask
     trial: str | None = None
 
 
-class Launch(Command, frozen=True, kw_only=True, omit_defaults=True, tag="launch"):
+class Launch(
+    Command, frozen=True, kw_only=True, omit_defaults=True, tag="launch", rename={"orphan_timeout_s": "alone_s"}
+):
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`.
 
-    `alone_s`: how long it may run without ever having had an agent, before it ends itself; None if
-    it costs nothing by itself.
+    `orphan_timeout_s`: how long it may run without ever having had an agent, before it ends itself;
+    None if it costs nothing by itself.
     """
 
     gpus: int
-    alone_s: float | None = None
+    orphan_timeout_s: float | None = None
     why: LaunchCause = "unknown"
 
 

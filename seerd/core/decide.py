@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from seerd.core.aiming import aim_all, drop, fill
 from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
-from seerd.core.launching import hopeless
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
+from seerd.core.provisioning import hopeless
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, AnyVerdict, CloseCause, Closing, Promised, Releasing
 from seerd.core.waiting import Waiting

@@ -154,7 +154,7 @@ def _start(state: State, command: StartTrial) -> None:
     state.fleet.holding += 1
     for slots in trial.held:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
-    if state.facts.cluster.billing == "held":
+    if not state.facts.cluster.per_instance:
         for slots in trial.held:
             state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))
     state.under_way[command.id] = command
@@ -202,7 +202,7 @@ def _eliminated(state: State, verdict: Eliminated) -> None:
 def _launch(state: State, command: Launch) -> None:
     state.fleet.add(Instance(command.id, command.gpus))
     cluster = state.facts.cluster
-    if cluster.billing == "rented":
+    if cluster.per_instance:
         # It may run any moment, and its start is known only when it is ready: until then it counts from now on.
         state.ledger.start(Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s))
     state.under_way[command.id] = command

@@ -27,6 +27,7 @@ from seerd.core.commands import (
 )
 from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import AnyEvent, RunResumed, RunStarted, StopAsked, TimerFired
+from seerd.core.hangs import hangs
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, lease_s, limit_at, quiet_by, release_s, terminate_s
 from seerd.core.plans import Put
@@ -34,7 +35,6 @@ from seerd.core.rules import Rules
 from seerd.core.settle import settle, since_s
 from seerd.core.state import Agenda, State, new_state
 from seerd.core.step import take
-from seerd.core.triage import hangs
 from seerd.core.verdicts import AnyVerdict, Assumed, CloseCause, Closing, Eliminated, Gone, Releasing, Since
 
 RULES_1 = Rules(
@@ -47,7 +47,7 @@ RULES_1 = Rules(
     publish_s=1.0,
     shortest_s=5.0,
     lease_s=60.0,
-    alone_s=600.0,
+    orphan_timeout_s=600.0,
     last_s=120.0,
     notice_margin_s=5.0,
     timer_slack_s=0.01,

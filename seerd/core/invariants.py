@@ -54,7 +54,7 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
 
 def what_is_held_is_paid(state: State) -> Iterator[str]:
     """The open charges are exactly what costs now."""
-    if state.facts.cluster.billing == "held":
+    if not state.facts.cluster.per_instance:
         costs = {trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left}
     else:
         costs = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED or i.phase in THERE}

@@ -87,7 +87,7 @@ def affordable(state: State, gpus: int) -> bool:
     rented ones that costs no more.
     """
     wait_s = release_s(state)
-    more = gpus * wait_s if state.facts.cluster.billing == "held" else 0.0
+    more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
     return state.ledger.within(budget_gpu_s(state) - more, state.now + wait_s)
 
 
@@ -96,7 +96,7 @@ def affordable_launch(state: State, gpus: int) -> bool:
     boot before it is of any use.
     """
     cluster = state.facts.cluster
-    if cluster.billing == "held":
+    if not cluster.per_instance:
         return True
     wait_s = release_s(state)
     least_s = max(cluster.minimum_s, cluster.boot_s + wait_s)
@@ -125,16 +125,16 @@ def last_s(state: State, now: float) -> float:
     return max(0.0, min(state.rules.last_s, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
 
 
-def alone_s(state: State) -> float | None:
+def orphan_timeout_s(state: State) -> float | None:
     """How long an instance that is asked for now may run without an agent, which would keep the
     limits without a daemon: until a limit is reached if everything goes on as it is. None where
     instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
-    if cluster.billing == "held" or cluster.instant:
+    if not cluster.per_instance or cluster.instant:
         return None
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)) - terminate_s(state)
-    return min(state.rules.alone_s, max(0.0, off_by - state.now))
+    return min(state.rules.orphan_timeout_s, max(0.0, off_by - state.now))
 
 
 def limit_at(state: State) -> float:

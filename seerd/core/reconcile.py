@@ -23,13 +23,13 @@ from seerd.core.commands import (
     Terminate,
     TerminateCause,
 )
+from seerd.core.hangs import hangs
 from seerd.core.incumbent import incumbent, sign_of
-from seerd.core.launching import asked_together, held_back
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
 from seerd.core.placement import Assignment
+from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import Incumbent, Instance, State, Trial
-from seerd.core.triage import hangs
 from seerd.core.verdicts import HeldBack, HoldCause
 
 
@@ -204,7 +204,7 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
         if fleet.instances[name].phase is InstancePhase.LEAVING and not fleet.instances[name].busy:
             yield _termination(state, fleet.instances[name], "leaving")
     yield from _launch(state)
-    if state.facts.cluster.billing == "rented":
+    if state.facts.cluster.per_instance:
         kept = max(state.aims.needed, -(-state.plan.last.hold_gpus // state.facts.cluster.gpus_per_instance))
         for name in idle:
             if fleet.live > kept and _unused(fleet.instances[name]):
@@ -213,10 +213,10 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 def _launch(state: State) -> Iterator[Launch]:
     """Every instance that is wanted and can be paid."""
-    asked, alone_s = asked_together(state)
+    asked, orphan_timeout_s = asked_together(state)
     for _ in range(asked):
         gpus = state.facts.cluster.gpus_per_instance
-        yield Launch(id=state.next_id, gpus=gpus, alone_s=alone_s, why=state.agenda.because)
+        yield Launch(id=state.next_id, gpus=gpus, orphan_timeout_s=orphan_timeout_s, why=state.agenda.because)
 
 
 def _unused(instance: Instance) -> bool:

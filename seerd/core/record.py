@@ -42,11 +42,11 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
+from seerd.core.hangs import node_stalled, node_waited
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
 from seerd.core.state import THERE, Instance, Published, State
-from seerd.core.triage import node_stalled, node_waited
 from seerd.planner.model import Report
 
 
@@ -187,7 +187,7 @@ def _(event: InstanceReady, state: State) -> None:
     state.agenda.came = True
     state.agenda.roomy[instance.id] = None
     cluster = state.facts.cluster
-    if cluster.billing == "rented":
+    if cluster.per_instance:
         state.ledger.void(event.command)
         state.ledger.start(
             Charge(instance.id, instance.id, requested_gpus, event.running_since, minimum_s=cluster.minimum_s)
@@ -278,7 +278,7 @@ def _(event: InstanceTerminated, state: State) -> None:
     if instance.ready_at is None and instance.id in state.ledger.open:
         _settle_unready(state, instance.id, event)
     _end_instance(state, instance, _ended(event), f"{instance.id} was given back")
-    state.agenda.refit = state.agenda.refit or state.facts.cluster.billing == "held"
+    state.agenda.refit = state.agenda.refit or not state.facts.cluster.per_instance
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:

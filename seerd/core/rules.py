@@ -26,7 +26,7 @@ class Rules:
     shortest_s        an attempt that could not run so long before the end is not started: its
                       processes would hardly be up
     lease_s           how long agents go on without hearing from the daemon, at most
-    alone_s           how long an instance goes on that never gets an agent, at most: longer than
+    orphan_timeout_s  how long an instance goes on that never gets an agent, at most: longer than
                       one may take to get there
     last_s            how long agents alone may take to store the last checkpoints, at most
     notice_margin_s   so long before the cloud takes an instance away its trials are gone: saved and
@@ -59,7 +59,7 @@ class Rules:
     publish_s: float = 1.0
     shortest_s: float = 5.0
     lease_s: float = 60.0
-    alone_s: float = 600.0
+    orphan_timeout_s: float = 600.0
     last_s: float = 120.0
     notice_margin_s: float = 5.0
     timer_slack_s: float = 0.01

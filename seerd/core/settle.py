@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from seerd.core.commands import Launch
-from seerd.core.launching import after_coming, after_refusal
+from seerd.core.hangs import newly_slow
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import gone_by
+from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import Agenda, State
-from seerd.core.triage import newly_slow
 from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since
 
 
@@ -93,6 +93,8 @@ def since_s(state: State, launch: str, ended: float) -> float:
     is not, what it brings now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
-    alone_s = command.alone_s if isinstance(command, Launch) and command.alone_s is not None else 0.0
-    gone = min(state.now, max(ended, since + alone_s))
+    orphan_timeout_s = (
+        command.orphan_timeout_s if isinstance(command, Launch) and command.orphan_timeout_s is not None else 0.0
+    )
+    gone = min(state.now, max(ended, since + orphan_timeout_s))
     return since + state.now - gone

@@ -167,7 +167,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         task.max_gpus,
         spec.limits.cost_usd,
     )
-    start_s = profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.billing == "rented" else 0.0
+    start_s = profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.per_instance else 0.0
     params = replace(task.params, stage_gpus=found.gpus, stage_s=_stage_s(task, found.gpus))
     problem = Problem(
         limits,

@@ -38,7 +38,7 @@ class MachineSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Quote:
     """What a cluster offers, before anything is planned.
 
     facts      what the core goes by

@@ -124,7 +124,7 @@ def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: I
 
 def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
     """Whether there may be fewer GPUs than one trial takes, so that no time and no money would help."""
-    size = cluster.gpus_per_instance if cluster.billing == "rented" else 1
+    size = cluster.gpus_per_instance if cluster.per_instance else 1
     most = problem.limits.max_gpus
     return most is not None and most // size * size < problem.params.p_min
 
@@ -163,7 +163,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     """What may surprise a person who pays for this plan."""
     cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
     first = outline.stages[0]
-    if cluster.billing == "rented":
+    if cluster.per_instance:
         instances = instances_for(first.groups, cluster.gpus_per_instance)
         boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
         if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:

@@ -10,7 +10,7 @@ from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
-from seerd.planning.facts import Offer, problem_of
+from seerd.planning.facts import Quote, problem_of
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import load_profile
 from seerd.spec.spec import Spec
@@ -26,7 +26,7 @@ class Place:
 
     home: Path
     machine_types: tuple[str, ...]
-    offer: Offer
+    quote: Quote
 
 
 def of_spec(
@@ -40,7 +40,7 @@ def of_spec(
         if ideal:
             raise UsageError("--minimize plans with what a cloud takes; --ideal is for the policies as published")
         return elastic_plan(spec, cluster, profile, minimize)
-    return plan_for(problem_of(spec, cluster, profile, place.offer.notes), cluster, profile, ideal=ideal)
+    return plan_for(problem_of(spec, cluster, profile, place.quote.notes), cluster, profile, ideal=ideal)
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
@@ -51,7 +51,7 @@ def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | I
 
 def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
     profile = load_profile(place.home, spec, place.machine_types) or assumed(rented=spec.cluster.rented)
-    cluster = place.offer.facts
-    if cluster.billing == "rented":
+    cluster = place.quote.facts
+    if cluster.per_instance:
         cluster = replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)
     return cluster, profile

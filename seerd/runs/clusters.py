@@ -17,7 +17,7 @@ from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Machine, MachineSlots, Offer
+from seerd.planning.facts import Machine, MachineSlots, Quote
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import Planned
 from seerd.planning.plans import Place
@@ -60,21 +60,21 @@ class Kind(ABC, Generic[C]):
         """
 
     @abstractmethod
-    def offer(self, machine: Machine | None) -> Offer:
+    def unasked_quote(self, machine: Machine | None) -> Quote:
         """Say what there is, asking nobody. Raises `UsageError` for what cannot be.
 
         machine  this one; None: one with as many GPUs as the plan likes
         """
 
-    def quote(self, machine: Machine, home: Home) -> Offer:
+    def quote(self, machine: Machine, home: Home) -> Quote:
         """Say what there is after asking whoever has it. Raises `CloudError` if that is refused."""
-        return self.offer(machine)
+        return self.unasked_quote(machine)
 
     def check_quota(self, planned: Planned) -> None:
         """Raise `CloudError` if the plan's peak is more than the cloud allows."""
 
     @abstractmethod
-    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
         """Say what a run's folder keeps of this, as keywords of `wiring.setup_of`."""
 
     @staticmethod
@@ -101,20 +101,20 @@ class Local(Kind[LocalCluster]):
             return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
         return (f"{self._gpus(machine)} slots on {machine.cores} CPU cores",)
 
-    def offer(self, machine: Machine | None) -> Offer:
+    def unasked_quote(self, machine: Machine | None) -> Quote:
         """Offer as many GPUs as the spec says, or as the machine has."""
         if machine is None:
-            return Offer(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
+            return Quote(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
         gpus = self._gpus(machine)
-        return Offer(
+        return Quote(
             ClusterFacts(billing="held", gpus_per_instance=gpus, max_instances=1),
             threads=max(1, machine.cores // gpus),
             cuda=machine.cuda_devices > 0,
         )
 
-    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
         """Keep the GPUs that were offered; trials run from the run's folder."""
-        slots = MachineSlots(offer.facts.gpus_per_instance, offer.cuda, offer.threads)
+        slots = MachineSlots(quote.facts.gpus_per_instance, quote.cuda, quote.threads)
         source = str(folder.source.resolve())
         return {"local": slots, "source": source, "python": sys.executable}
 
@@ -161,16 +161,16 @@ class Hosts(Kind[HostsCluster]):
         """Take all hosts for the same."""
         return (self.cluster.provider,)
 
-    def offer(self, machine: Machine | None) -> Offer:
+    def unasked_quote(self, machine: Machine | None) -> Quote:
         """Offer what the spec says of them."""
         sizes = [host.gpus for host in self.cluster.hosts]
         if not sizes:
             raise UsageError(
                 'provider = "hosts" needs machines: hosts = [{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]'
             )
-        return Offer(ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes)))
+        return Quote(ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes)))
 
-    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
         """Keep the hosts; trials run from what is pushed there."""
         return {"hosts": hosts_of(self.cluster)}
 
@@ -206,11 +206,11 @@ class Ec2(Kind[Ec2Cluster]):
         """Name the instance types; where none is named, EC2."""
         return self.cluster.instance_type or (self.cluster.provider,)
 
-    def offer(self, machine: Machine | None) -> Offer:
+    def unasked_quote(self, machine: Machine | None) -> Quote:
         """Offer what seerd brought along, at the spec's price if it names one."""
-        return offer_of(self.cluster, *bundled(self.cluster))
+        return quote_of(self.cluster, *bundled(self.cluster))
 
-    def quote(self, machine: Machine, home: Home) -> Offer:
+    def quote(self, machine: Machine, home: Home) -> Quote:
         """Ask AWS for types, prices and who we are."""
         from seerd.runs import quotes
 
@@ -228,18 +228,18 @@ class Ec2(Kind[Ec2Cluster]):
             fits = f", or run with what it allows: --max-gpus {some}" if some else ""
             raise CloudError(f"nothing was started: {quota.text}{fits}")
 
-    def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
+    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
         """Keep what instances are asked for."""
         settings = settings_of(
             self.cluster,
             run=folder.run,
             name=spec.name,
-            owner=offer.owner,
-            gpus=offer.facts.gpus_per_instance,
+            owner=quote.owner,
+            gpus=quote.facts.gpus_per_instance,
             keys=folder.path / "keys",
             hard_end=until,
         )
-        bid = offer.usd_per_h if self.cluster.market == "spot" else None
+        bid = quote.usd_per_h if self.cluster.market == "spot" else None
         return {"ec2": replace(settings, max_usd_per_h=bid)}
 
     @staticmethod
@@ -275,8 +275,8 @@ def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
     unbounded  as if this machine had as many GPUs as the plan likes
     """
     kind, machine = of(spec), this_machine()
-    offer = kind.offer(None if unbounded else machine)
-    return Place(home.path, kind.machine_types(machine), offer)
+    quote = kind.unasked_quote(None if unbounded else machine)
+    return Place(home.path, kind.machine_types(machine), quote)
 
 
 def quoted(spec: Spec, home: Home) -> Place:
@@ -289,7 +289,7 @@ def quoted(spec: Spec, home: Home) -> Place:
     return Place(home.path, kind.machine_types(machine), kind.quote(machine, home))
 
 
-def offer_of(
+def quote_of(
     cluster: Ec2Cluster,
     gpus: int,
     usd_per_h: float,
@@ -297,7 +297,7 @@ def offer_of(
     *,
     threads: int = 0,
     owner: str = "",
-) -> Offer:
+) -> Quote:
     """Say what instances of these types offer.
 
     usd_per_h  USD for an hour of the dearest type, and its `source`, for people
@@ -312,7 +312,7 @@ def offer_of(
     )
     most = "at most" if len(cluster.types) > 1 or cluster.market == "spot" else "at"
     note = f"{' or '.join(cluster.types)} {most} ${usd_per_h:.4g} an hour ({source})"
-    return Offer(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+    return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
 
 
 def bundled(cluster: Ec2Cluster) -> tuple[int, float, str]:

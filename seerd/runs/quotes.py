@@ -11,8 +11,8 @@ from pathlib import Path
 
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
-from seerd.planning.facts import Offer
-from seerd.runs.clusters import THE_SPEC, bundled, offer_of, one_size
+from seerd.planning.facts import Quote
+from seerd.runs.clusters import THE_SPEC, bundled, one_size, quote_of
 from seerd.shell.aws import owner, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
@@ -24,7 +24,7 @@ with.
 """
 
 
-def ask(cluster: Ec2Cluster, cache: Path) -> Offer:
+def ask(cluster: Ec2Cluster, cache: Path) -> Quote:
     """Ask what would be rented; `cache`: a folder for prices.
 
     Raises `CloudError`: credentials, region, permissions, unknown types; `UsageError` for types
@@ -38,7 +38,7 @@ def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
     return asyncio.run(_quota(cluster, peak))
 
 
-async def _ask(cluster: Ec2Cluster, cache: Path) -> Offer:
+async def _ask(cluster: Ec2Cluster, cache: Path) -> Quote:
     async with Cloud(cluster.region) as cloud:
         whose, kinds = await asyncio.gather(owner.caller(cloud), types.describe(cloud, cluster.types))
         without = [kind.name for kind in kinds if kind.gpus == 0]
@@ -47,7 +47,7 @@ async def _ask(cluster: Ec2Cluster, cache: Path) -> Offer:
         gpus = one_size({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
         price, source = await _price(cluster, cloud, cache)
-        return offer_of(cluster, gpus, price, source, threads=threads, owner=whose)
+        return quote_of(cluster, gpus, price, source, threads=threads, owner=whose)
 
 
 async def _quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:

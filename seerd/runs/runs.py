@@ -14,7 +14,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Offer
+from seerd.planning.facts import Quote
 from seerd.planning.planned import Planned
 from seerd.runs import clusters, wiring
 from seerd.runs.reading import replay
@@ -23,7 +23,7 @@ from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
-from seerd.shell.world import RunEnvironment
+from seerd.shell.run_environment import RunEnvironment
 from seerd.spec.spec import Spec
 
 
@@ -35,7 +35,7 @@ class Ended:
     leftovers: list[str] | None = None
 
 
-def create(spec: Spec, planned: Planned, home: Home, origin: float, offer: Offer) -> tuple[RunFolder, State]:
+def create(spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; none is left where that cannot be.
 
     origin  when the run began, wall clock, seconds since 1970
@@ -43,21 +43,21 @@ def create(spec: Spec, planned: Planned, home: Home, origin: float, offer: Offer
     """
     folder = home.new(spec.name)
     try:
-        return folder, _fill(folder, spec, planned, origin, offer)
+        return folder, _fill(folder, spec, planned, origin, quote)
     except (OSError, JournalError):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, offer: Offer) -> State:
+def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, quote: Quote) -> State:
     facts = facts_of(spec, folder.run, planned)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
-    where = clusters.of(spec).where(spec, folder, offer, until)
+    where = clusters.of(spec).where(spec, folder, quote, until)
     allocations = planned.outline.allocations
-    wiring.save(wiring.setup_of(spec, folder, allocations, offer, until, **where), folder)
+    wiring.save(wiring.setup_of(spec, folder, allocations, quote, until, **where), folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return state
@@ -79,7 +79,7 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
 def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
     """Run a run that `create` made until it is over."""
     with folder.locked(), Journal.open(folder.journal) as journal:
-        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        daemon = Daemon(state, journal, _environment(folder, state), watcher)
         first = RunStarted(at=daemon.clock.now(), facts=state.facts)
         asyncio.run(daemon.begin(first))
         return _ended(daemon)
@@ -91,19 +91,19 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
         state = replay(journal)
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
             _reopen(folder, journal, state)
-        daemon = Daemon(state, journal, _world(folder, state), watcher)
+        daemon = Daemon(state, journal, _environment(folder, state), watcher)
         asyncio.run(daemon.resume())
         return _ended(daemon)
 
 
 def _ended(daemon: Daemon) -> Ended:
-    rented = daemon.state.facts.cluster.billing == "rented"
-    return Ended(daemon.state, daemon.leftovers if rented or daemon.leftovers else None)
+    per_instance = daemon.state.facts.cluster.per_instance
+    return Ended(daemon.state, daemon.leftovers if per_instance or daemon.leftovers else None)
 
 
-def _world(folder: RunFolder, state: State) -> RunEnvironment:
+def _environment(folder: RunFolder, state: State) -> RunEnvironment:
     setup = wiring.load(folder)
-    return wiring.world_of(setup, clusters.site_of(setup, folder), folder, state.facts)
+    return wiring.environment_of(setup, clusters.site_of(setup, folder), folder, state.facts)
 
 
 def lacks_its_model(state: State) -> bool:

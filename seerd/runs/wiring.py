@@ -16,7 +16,7 @@ from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
-from seerd.planning.facts import MachineSlots, Offer
+from seerd.planning.facts import MachineSlots, Quote
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
@@ -25,11 +25,11 @@ from seerd.shell.providers.base import Provider
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
 from seerd.shell.providers.hosts import HostsProvider, SshHost
-from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
-from seerd.shell.world import RunEnvironment
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 
@@ -96,7 +96,7 @@ def remote_of(folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False,
         spot=spot,
         python=PYTHON,
     )
-    return Remote(Cargo(agent_for(folder.agent), folder.source), options)
+    return Remote(Bundle(agent_for(folder.agent), folder.source), options)
 
 
 def site_of(setup: Setup, provider: HostsProvider | Ec2Provider, remote: Remote) -> Site:
@@ -115,7 +115,7 @@ def setup_of(
     spec: Spec,
     folder: RunFolder,
     allocations: list[int],
-    offer: Offer,
+    quote: Quote,
     until: float,
     *,
     source: str = SOURCE,
@@ -143,7 +143,7 @@ def setup_of(
         metric=spec.metric.name,
         mode=spec.metric.mode,
         allocations=allocations,
-        threads=offer.threads,
+        threads=quote.threads,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
     )
     return Setup(job, store, until, data=train.data, **where)
@@ -178,7 +178,7 @@ def load(folder: RunFolder) -> Setup:
     return setup
 
 
-def world_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
+def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make what the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     region = setup.ec2.region if setup.ec2 is not None else None
@@ -191,7 +191,7 @@ def world_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> Ru
         run=folder.run,
         metric=facts.metric,
         result=folder.best,
-        rented=facts.cluster.billing == "rented",
+        rented=facts.cluster.per_instance,
         expected=site.expected,
         data=_data(setup, store, folder.run, region),
         collector=None if site.printed is None else Collector(site.printed, folder.instances),

@@ -38,9 +38,9 @@ from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.providers.base import LineReader, Writer
+from seerd.shell.run_environment import Running
 from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of
-from seerd.shell.world import Running
 
 RENEW_S = 5.0
 RETRY_S = 0.2
@@ -87,7 +87,7 @@ class Conversation:
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self.orders = orders
         self.instance = orders.instance
-        self._world = orders.world
+        self._environment = orders.environment
         self._core = orders.core
         self._losses = losses
         self._tasks = tasks
@@ -222,16 +222,16 @@ class Conversation:
             if self._replaced:
                 raise
             _, grace_s, _ = self._core.lease()
-            await self._world.provider.end_agent(self.instance, grace_s)
+            await self._environment.provider.end_agent(self.instance, grace_s)
             self._replaced = True
             await self._talk()
 
     async def _talk(self) -> None:
         """One connection, from hello until it breaks."""
-        reader, writer = await self._world.provider.connect(self.instance)
+        reader, writer = await self._environment.provider.connect(self.instance)
         renewing: asyncio.Task[None] | None = None
         try:
-            writer.write(encode(Hello(VERSION, self._world.run, self._seen)))
+            writer.write(encode(Hello(VERSION, self._environment.run, self._seen)))
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
             if self._last_order is not None:
@@ -291,10 +291,10 @@ class Conversation:
             return
         if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
-            self.tell(partial(self.orders.grant, saved))
+            self.tell(partial(self.orders.presign, saved))
         clock = self._core.clock
         happened = clock.past(fact.at - ahead_s)
-        event = event_of(fact, self.instance, clock.now(), happened, self._world.metric)
+        event = event_of(fact, self.instance, clock.now(), happened, self._environment.metric)
         if event is not None:
             self._core.emit(event)
 

@@ -26,9 +26,9 @@ from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
+from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import RunEnvironment, Running
 
 Watcher = Callable[[State, float, list[Entry]], None]
 """Shown the state, the time and what was just committed, at least once a second; must not change
@@ -46,7 +46,7 @@ class Daemon:
     costs something, one line each.
     """
 
-    def __init__(self, state: State, journal: Journal, world: RunEnvironment, watcher: Watcher) -> None:
+    def __init__(self, state: State, journal: Journal, environment: RunEnvironment, watcher: Watcher) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
         self.leftovers: list[str] = []
@@ -54,7 +54,7 @@ class Daemon:
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
         self._stops = 0
-        self._world = world
+        self._environment = environment
         self._dispatch: Dispatch
 
     async def begin(self, event: AnyEvent) -> None:
@@ -97,7 +97,7 @@ class Daemon:
         with self._signals():
             try:
                 async with Tasks() as tasks:
-                    self._dispatch = Dispatch(self._world, self, tasks)
+                    self._dispatch = Dispatch(self._environment, self, tasks)
                     await self._dispatch.open()
                     await work()
             finally:
@@ -158,7 +158,7 @@ class Daemon:
             while True:
                 yield self._queue.get_nowait()
 
-    # ------------------------------------------------------------ see `world.Core`
+    # ------------------------------------------------------------ see `environment.Core`
 
     def emit(self, event: AnyEvent) -> None:
         """Take what has happened; it is handled soon."""

@@ -50,8 +50,8 @@ from seerd.shell.agents import Readiness
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.providers.base import Launched, Loss, Span
-from seerd.shell.talks import Talks
-from seerd.shell.world import Core, RunEnvironment
+from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.sessions import Sessions
 
 T = TypeVar("T")
 KEEP_S = 20.0
@@ -79,14 +79,14 @@ class Reattached:
 class Dispatch:
     """Carries out the commands of one run."""
 
-    def __init__(self, world: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
-        self._world = world
+    def __init__(self, environment: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
+        self._environment = environment
         self._core = core
         self._clock = core.clock
         self._tasks = tasks
         self._timer: asyncio.Handle | None = None
-        self._losses = Losses(world, core, tasks)
-        self._talks = Talks(world, core, self._losses, tasks)
+        self._losses = Losses(environment, core, tasks)
+        self._sessions = Sessions(environment, core, self._losses, tasks)
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, Sequence[str]] = {}
         self._changed: set[str] | None = set()
@@ -95,20 +95,20 @@ class Dispatch:
         """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at
         all.
         """
-        self._world.policy.start()
-        await self._world.provider.open()
-        await self._world.store.open()
+        self._environment.policy.start()
+        await self._environment.provider.open()
+        await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
-        self._tasks.create_task(self._talks.keep_granting())
-        if self._world.collector is not None:
-            looking = self._world.collector.keep_looking(self._talks.instances)
+        self._tasks.create_task(self._sessions.keep_granting())
+        if self._environment.collector is not None:
+            looking = self._environment.collector.keep_looking(self._sessions.instances)
             self._tasks.create_task(looking)
 
     async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Reattached:
         """Take up the conversations again after a restart, with what agents had kept for us handed
         on. `launches` are under way.
         """
-        there = await self._world.provider.adopt(instances, launches)
+        there = await self._environment.provider.adopt(instances, launches)
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
             await asyncio.wait(answers.values(), timeout=REATTACH_S)
@@ -124,7 +124,7 @@ class Dispatch:
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""
         if any(isinstance(command, StartTrial) for command in commands):
-            self._talks.renew()
+            self._sessions.renew()
         for command in commands:
             self._carry_out(command)
 
@@ -133,21 +133,21 @@ class Dispatch:
         changed = trials_of(entry.event, entry.decided)
         self._changed = None if self._changed is None or changed is None else self._changed | changed
         if any(isinstance(decision, Declined) for decision in entry.decided):
-            self._world.policy.forget()
+            self._environment.policy.forget()
 
     def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
         """Take down what the policy is to be asked; it is asked when the command is carried out."""
         changed, self._changed = self._changed, set()
-        self._world.policy.note(question, view, plan.memory, plan.order, changed)
+        self._environment.policy.note(question, view, plan.memory, plan.order, changed)
 
     def committed(self, instance: str, fact: int) -> None:
         """Facts of this agent up to this number are in the journal."""
-        self._talks.committed(instance, fact)
+        self._sessions.committed(instance, fact)
 
     def collect(self, instance: str) -> None:
         """A trial has ended there: bring what it has printed."""
-        if self._world.collector is not None:
-            self._world.collector.look(instance)
+        if self._environment.collector is not None:
+            self._environment.collector.look(instance)
 
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more."""
@@ -158,7 +158,7 @@ class Dispatch:
     async def leftovers(self) -> list[str]:
         """What of the run still costs something, asked afresh; that it cannot be asked, if so."""
         try:
-            return await self._world.provider.leftovers()
+            return await self._environment.provider.leftovers()
         except ProviderError as error:
             return [f"whether anything is left could not be found out: {error}"]
 
@@ -166,11 +166,11 @@ class Dispatch:
         """Let go of everything without ending it, when all tasks have ended."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._world.collector is not None:
-            await self._world.collector.close()
-        await self._world.policy.close()
-        await self._world.provider.close()
-        await self._world.store.close()
+        if self._environment.collector is not None:
+            await self._environment.collector.close()
+        await self._environment.policy.close()
+        await self._environment.provider.close()
+        await self._environment.store.close()
 
     # ------------------------------------------------------------ commands
 
@@ -201,7 +201,7 @@ class Dispatch:
     @_carry_out.register(StartTrial)
     @_carry_out.register(StopTrial)
     def _(self, command: StartTrial | StopTrial) -> None:
-        self._talks.order(command)
+        self._sessions.order(command)
 
     @_carry_out.register
     def _(self, command: Finish) -> None:
@@ -222,7 +222,7 @@ class Dispatch:
 
     async def _ask_policy(self, command: AskPolicy) -> None:
         try:
-            answer = await self._world.policy.answer()
+            answer = await self._environment.policy.answer()
         except PolicyError as error:
             self._core.emit(PolicyFailed(at=self._clock.now(), question=command.id, why=str(error)))
             return
@@ -236,14 +236,14 @@ class Dispatch:
 
     async def _launch(self, command: Launch) -> None:
         try:
-            launched = await self._world.provider.launch(command.id, command.alone_s)
+            launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
         except LaunchError as error:
             self._refuse(command, str(error), Span(error.since, error.until), retry=error.retry)
             return
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
             return
-        made_ready = self._talks.prepare(launched, command.id)
+        made_ready = self._sessions.prepare(launched, command.id)
         readiness = await self._remarking(
             made_ready, f"{launched.instance} is being set up: data, setup commands, checks"
         )
@@ -257,7 +257,7 @@ class Dispatch:
                 instance=launched.instance,
                 gpus=launched.gpus,
                 running_since=self._clock.past(launched.since),
-                boot=self._talks.boot(launched.instance),
+                boot=self._sessions.boot(launched.instance),
             )
         )
 
@@ -300,21 +300,21 @@ class Dispatch:
         """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it
         switches the instance off itself.
         """
-        if self._world.collector is not None:
+        if self._environment.collector is not None:
             # As long as agents may still go on, nothing has to be given back yet.
-            await self._world.collector.last(name, self._core.lease()[0])
-        if self._world.rented:
-            await self._talks.drop(name, "it is given back")
-            return await self._world.provider.terminate(name)
+            await self._environment.collector.last(name, self._core.lease()[0])
+        if self._environment.rented:
+            await self._sessions.drop(name, "it is given back")
+            return await self._environment.provider.terminate(name)
         spare_s = self._core.spare()
-        shut_down = self._talks.shut_down(name, token, spare_s)
-        _, span = await asyncio.gather(shut_down, self._world.provider.terminate(name, spare_s))
+        shut_down = self._sessions.shut_down(name, token, spare_s)
+        _, span = await asyncio.gather(shut_down, self._environment.provider.terminate(name, spare_s))
         return span
 
     async def _publish(self, command: Publish) -> None:
-        to = self._world.result / "checkpoint.pt"
+        to = self._environment.result / "checkpoint.pt"
         try:
-            _describe(command, self._world.result / "config.json")
+            _describe(command, self._environment.result / "config.json")
             fetching = self._fetch(command, to)
             await self._remarking(
                 fetching, "the best model is in the store, which does not give it; it is asked for again and again"
@@ -335,7 +335,7 @@ class Dispatch:
         end = self._clock.now() + FETCH_S
         while True:
             try:
-                await self._world.store.fetch(command.trial, command.checkpoint, command.sha256, to)
+                await self._environment.store.fetch(command.trial, command.checkpoint, command.sha256, to)
             except StoreError as error:
                 if error.damaged or self._clock.now() > end:
                     raise
@@ -362,13 +362,13 @@ class Dispatch:
         for trial, checkpoints in kept.items():
             # An older checkpoint that stays because the store refuses costs next to nothing, and the next time it is tried again.
             with contextlib.suppress(StoreError):
-                await self._world.store.keep(trial, checkpoints)
+                await self._environment.store.keep(trial, checkpoints)
 
     # ------------------------------------------------------------ instances
 
     async def _reattach(self, instance: str) -> bool:
         try:
-            await self._talks.take_up(instance)
+            await self._sessions.take_up(instance)
         except ProviderError as error:
             self._losses.give_up(instance, str(error))
             return False
@@ -376,8 +376,8 @@ class Dispatch:
 
     async def _keep_finding_losses(self) -> None:
         while True:
-            loss = await self._world.provider.loss()
-            await self._talks.drop(loss.instance, loss.why)
+            loss = await self._environment.provider.loss()
+            await self._sessions.drop(loss.instance, loss.why)
             await self._losses.tell(loss)
 
     # ------------------------------------------------------------ time and tasks

@@ -12,15 +12,15 @@ import contextlib
 from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
 from seerd.shell.providers.base import Loss, Span
+from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.translate import saved_of
-from seerd.shell.world import Core, RunEnvironment
 
 
 class Losses:
     """Those of one run."""
 
-    def __init__(self, world: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
-        self._world = world
+    def __init__(self, environment: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
+        self._environment = environment
         self._core = core
         self._tasks = tasks
         self._giving_up: dict[str, asyncio.Task[None]] = {}
@@ -37,7 +37,7 @@ class Losses:
         if instance in self._giving_up:
             await asyncio.wait({self._giving_up[instance]})
         try:
-            span = await self._world.provider.terminate(instance)
+            span = await self._environment.provider.terminate(instance)
         except ProviderError as error:
             await self.tell(Loss(instance, str(error), Span()))
             return None
@@ -58,14 +58,14 @@ class Losses:
         for running in self._core.running(instance):
             # If the store does not answer now, trials go on from what is known.
             with contextlib.suppress(StoreError):
-                newer = await self._world.store.newer(running.trial, running.attempt, running.newest)
-                found += [saved_of(running, one, self._world.metric) for one in newer]
+                newer = await self._environment.store.newer(running.trial, running.attempt, running.newest)
+                found += [saved_of(running, one, self._environment.metric) for one in newer]
         return found
 
     async def _lose(self, instance: str, why: str) -> None:
         span = Span()
         try:
-            span = await self._world.provider.terminate(instance)
+            span = await self._environment.provider.terminate(instance)
         except ProviderError as error:
             why = f"{why}; {error}"
         await self.tell(Loss(instance, why, span))

@@ -15,10 +15,10 @@ from seerd.agent.protocol import Ask, Order, Parts
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import SeerdError
 from seerd.shell.nodes import start_on
+from seerd.shell.run_environment import Core, RunEnvironment, Running
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.stores.data import chunks
 from seerd.shell.translate import order_of
-from seerd.shell.world import Core, RunEnvironment, Running
 
 AGAIN_S = 1.0
 
@@ -28,13 +28,13 @@ class InstanceOrders:
     """Of the agent of `instance`."""
 
     instance: str
-    world: RunEnvironment
+    environment: RunEnvironment
     core: Core
 
     async def pending(self) -> list[Order]:
         """What must be said again on a new connection."""
         running = self.core.running(self.instance)
-        orders = [order for one in running for order in await self.grant(one)]
+        orders = [order for one in running for order in await self.presign(one)]
         for command in self.core.pending(self.instance):
             orders += await self.of(command)
         return orders
@@ -45,13 +45,13 @@ class InstanceOrders:
             return [order_of(command)]
         if not isinstance(command, StartTrial):
             return []
-        start = start_on(command, self.instance, self.world.provider.address)
+        start = start_on(command, self.instance, self.environment.provider.address)
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)
-        return [*await self.grant(attempt, command.checkpoints), start]
+        return [*await self.presign(attempt, command.checkpoints), start]
 
-    async def grant(self, running: Running, checkpoints: Sequence[str] = ()) -> list[Order]:
+    async def presign(self, running: Running, checkpoints: Sequence[str] = ()) -> list[Order]:
         """Places in the store for the next checkpoints, and where these `checkpoints` are.
 
         Without credentials nothing can be signed, and a trial must not start without what it was to
@@ -60,7 +60,7 @@ class InstanceOrders:
         trial, attempt, first = running.trial, running.attempt, running.saved + 1
         while True:
             try:
-                grant = await self.world.store.grant(trial, attempt, first, checkpoints)
+                grant = await self.environment.store.presign(trial, attempt, first, checkpoints)
             except SeerdError:
                 await asyncio.sleep(AGAIN_S)
             else:
@@ -70,12 +70,12 @@ class InstanceOrders:
         """The answer to a question for parts."""
         number = slot_number(ask.name)
         if ask.name == slot_name(ask.attempt, number) and self.is_ours(ask.trial, ask.attempt):
-            return [await self.world.store.parts(ask)]
+            return [await self.environment.store.parts(ask)]
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
 
     async def downloads(self) -> list[Order]:
         """The job's data, with fresh URLs."""
-        return [] if self.world.data is None else list(chunks(await self.world.data()))
+        return [] if self.environment.data is None else list(chunks(await self.environment.data()))
 
     def is_ours(self, trial: str, attempt: int) -> bool:
         """Whether this attempt reports and saves on this instance."""

@@ -39,7 +39,7 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.shell.world import Running
+from seerd.shell.run_environment import Running
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:

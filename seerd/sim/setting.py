@@ -156,8 +156,8 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     """What came of a run that is over."""
     best = state.result.published.incumbent if state.result.published else incumbent(state)
     cluster, limits = setting.cluster, setting.limits
-    rented = cluster.billing == "rented"
-    billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
+    per_instance = cluster.per_instance
+    billed = world.fleet.billed_gpu_s(cluster.minimum_s) if per_instance else world.fleet.held_gpu_s
     elapsed_s = world.published_at if world.published_at is not None else state.now
     allowed = limits.gpu_s(cluster.usd_per_gpu_h)
     return Outcome(

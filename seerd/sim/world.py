@@ -170,8 +170,8 @@ class World:
         self._incarnation += 1
         lease_end = self.now + lease_s(self.state, self.now)
         if lease_end < self.now + self.down_s:
-            rented = self.facts.cluster.billing == "rented"
-            self.at(lease_end, lambda: self.fleet.end_leases(power_off=rented))
+            per_instance = self.facts.cluster.per_instance
+            self.at(lease_end, lambda: self.fleet.end_leases(power_off=per_instance))
         self.at(self.now + self.down_s, self.resume)
 
     def resume(self) -> None:

@@ -168,9 +168,7 @@ def _(event: InstanceReady, state: State) -> str:
 
 @_text.register
 def _(event: InstanceTerminated, state: State) -> str | None:
-    return (
-        f"{event.instance} has been given back" if state.facts.cluster.billing == "rented" else None
-    )
+    return f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
 
 
 @_text.register

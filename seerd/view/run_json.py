@@ -7,10 +7,10 @@ The one rule: pure functions of the state; numbers in the units that their keys 
 from __future__ import annotations
 
 from seerd.core.incumbent import incumbent
-from seerd.core.launching import refused
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
+from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.view.plan_json import Json, stage_row
 
@@ -21,7 +21,7 @@ def exit_code(state: State) -> int:
     """Find the exit code of a run that is over."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
-    if state.facts.cluster.billing == "rented" and refused(state) is not None:
+    if state.facts.cluster.per_instance and refused(state) is not None:
         return EXIT_REFUSED
     return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
 

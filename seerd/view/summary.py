@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.core.incumbent import better_report, incumbent
-from seerd.core.launching import refused
 from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.provisioning import refused
 from seerd.core.state import State, Trial
 from seerd.planner.ranking import rank
 from seerd.units import format_duration, format_gpu_time, format_money

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.marks import read
+from seerd.agent.progress_marks import read
 from seerd.agent.protocol import Reported, Stalled
 from tests.agent.test_agent_nodes import Pair
 

@@ -55,7 +55,7 @@ def daemon(work: Callable[[S3Store], Awaitable[Any]]) -> Any:
 
 
 def grant(trial: str = "t1", attempt: int = 1, first: int = 1, checkpoints: tuple[str, ...] = ()) -> Any:
-    return daemon(lambda store: store.grant(trial, attempt, first, checkpoints))
+    return daemon(lambda store: store.presign(trial, attempt, first, checkpoints))
 
 
 def objects() -> list[str]:

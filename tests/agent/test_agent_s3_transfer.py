@@ -16,10 +16,10 @@ from typing import Any
 import boto3
 import pytest
 
-from seerd.agent import grants as agent_grants
+from seerd.agent import presigned_urls as agent_urls
 from seerd.agent import web
-from seerd.agent.grants import Granted
 from seerd.agent.manifest import CheckpointError
+from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.transfer import NotNowError
@@ -49,7 +49,7 @@ def daemon(work: Callable[[S3Store], Awaitable[Any]]) -> Any:
 
 
 def grant(attempt: int = 1, first: int = 1, checkpoints: tuple[str, ...] = ()) -> Grant:
-    return daemon(lambda store: store.grant("t1", attempt, first, checkpoints))
+    return daemon(lambda store: store.presign("t1", attempt, first, checkpoints))
 
 
 class Agent:
@@ -58,14 +58,14 @@ class Agent:
     def __init__(self, *checkpoints: str, attempt: int = 1, there: bool = True) -> None:
         self.there = there
         self.asked: list[Ask] = []
-        self.granted = Granted("t1", attempt, self.ask)
-        self.granted.take(grant(attempt, 1, checkpoints))
-        self.store = RemoteStore(self.granted)
+        self.urls = PresignedUrls("t1", attempt, self.ask)
+        self.urls.take(grant(attempt, 1, checkpoints))
+        self.store = RemoteStore(self.urls)
 
     def ask(self, question: Ask) -> bool:
         self.asked.append(question)
         if self.there:
-            threading.Thread(target=lambda: self.granted.take(daemon(lambda store: store.parts(question)))).start()
+            threading.Thread(target=lambda: self.urls.take(daemon(lambda store: store.parts(question)))).start()
         return self.there
 
 
@@ -121,7 +121,7 @@ def test_each_place_is_used_once_and_one_is_kept_back_until_the_last_call(s3, tm
     assert not agent.store.ready()
     with pytest.raises(NotNowError):
         agent.store.put(tmp_path, "000002-1")
-    agent.granted.take(grant(first=4))
+    agent.urls.take(grant(first=4))
     assert agent.store.put(tmp_path, "000002-1")[0] == "0001-000004"
 
 
@@ -154,7 +154,7 @@ def test_a_place_that_failed_is_used_again_only_when_no_other_is_left(s3, tmp_pa
     with pytest.raises(CheckpointError):
         agent.store.put(tmp_path, NAME)
     assert agent.store.put(tmp_path, NAME)[0] == "0001-000002"
-    agent.granted.take(grant(first=3))
+    agent.urls.take(grant(first=3))
     for _ in range(3):
         s3.fail("PUT .pt", refuse(503), times=7)
         agent.store.last_call()
@@ -204,7 +204,7 @@ def test_a_url_that_has_expired_waits_for_a_fresh_grant(s3, tmp_path):
         agent.store.put(tmp_path, NAME)
     assert not agent.store.ready()
     s3.ahead_s = 0
-    agent.granted.take(grant())
+    agent.urls.take(grant())
     assert agent.store.ready()
     agent.store.put(tmp_path, NAME)
 
@@ -273,20 +273,20 @@ def test_an_answer_of_success_that_holds_an_error_is_an_error(s3, tmp_path, larg
 
 @pytest.mark.parametrize("there", [True, False])
 def test_without_an_answer_it_goes_in_one_piece(s3, tmp_path, large, there, monkeypatch):
-    monkeypatch.setattr(agent_grants, "ASK_S", 0.05)
+    monkeypatch.setattr(agent_urls, "ASK_S", 0.05)
     agent = Agent(there=there)
-    agent.granted._say = lambda _: there
+    agent.urls._say = lambda _: there
     agent.store.put(tmp_path, NAME)
     assert [request.query.get("partNumber") for request in s3.agents("PUT", ".pt")] == [None]
 
 
 def test_an_answer_to_another_question_is_none(s3):
     agent = Agent()
-    slot = agent.granted.place()
+    slot = agent.urls.place()
     assert slot is not None
     other = Parts("t1", 1, "0001-000009", 1, ["x"], "", "")
-    agent.granted._say = lambda _: (agent.granted.take(other), False)[1]
-    assert agent.granted.parts(slot, 40 * MIB) is None
+    agent.urls._say = lambda _: (agent.urls.take(other), False)[1]
+    assert agent.urls.parts(slot, 40 * MIB) is None
 
 
 # ---------------------------------------------------------------- fetch
@@ -397,7 +397,7 @@ def test_an_expired_url_waits_for_a_fresh_grant(s3, tmp_path):
         while not s3.agents("GET"):
             time.sleep(0.005)
         s3.ahead_s = 0
-        agent.granted.take(grant(2, 1, tuple(there)))
+        agent.urls.take(grant(2, 1, tuple(there)))
 
     threading.Thread(target=renew).start()
     assert agent.store.fetch(tmp_path / "b", there) == "000002-2"
@@ -437,9 +437,9 @@ def test_grants_are_never_written_or_logged(s3, tmp_path, caplog):
 
 
 def test_a_grant_is_forgotten_when_a_later_attempt_ends():
-    grants = agent_grants.Grants(lambda _: True)
-    first = grants.of("t1", 1)
-    grants.take(Grant("t1", 2, [Slot("a", "http://x", "http://x")], []))
-    grants.forget("t1", 2)
-    assert grants.of("t1", 1) is not first
-    assert grants.of("t1", 2).place() is None
+    urls = agent_urls.PresignedUrlsByAttempt(lambda _: True)
+    first = urls.of("t1", 1)
+    urls.take(Grant("t1", 2, [Slot("a", "http://x", "http://x")], []))
+    urls.forget("t1", 2)
+    assert urls.of("t1", 1) is not first
+    assert urls.of("t1", 2).place() is None

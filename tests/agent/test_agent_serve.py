@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from seerd.agent.aftermath import PULSE_S
+from seerd.agent.crash_recovery import PULSE_S
 from seerd.agent.protocol import (
     MAX_LINE,
     VERSION,

@@ -75,19 +75,19 @@ def test_what_was_stored_just_now_stays_even_if_others_have_later_names(tmp_path
 def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_path):
     save(tmp_path / "local", "1")
     (tmp_path / "store").write_text("no folder")
-    shelf = Directory(tmp_path / "store" / "t1")
+    checkpoint_store = Directory(tmp_path / "store" / "t1")
     with pytest.raises(NotNowError, match="1 cannot be copied"):
-        shelf.put(tmp_path / "local", "1")
-    assert not shelf.ready()
+        checkpoint_store.put(tmp_path / "local", "1")
+    assert not checkpoint_store.ready()
     (tmp_path / "store").unlink()
-    while not shelf.ready():
+    while not checkpoint_store.ready():
         pass
-    assert shelf.put(tmp_path / "local", "1")[0] == "1"
+    assert checkpoint_store.put(tmp_path / "local", "1")[0] == "1"
     save(tmp_path / "local", "2", size=1)
     with pytest.raises(CheckpointError) as damaged:
-        shelf.put(tmp_path / "local", "2")
+        checkpoint_store.put(tmp_path / "local", "2")
     assert not isinstance(damaged.value, NotNowError)
-    assert shelf.ready()
+    assert checkpoint_store.ready()
 
 
 @pytest.mark.parametrize(

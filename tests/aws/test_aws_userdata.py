@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bench.testbed.rig.guest import until
 from seerd.agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import ALONE_S, FIRMWARE_S, LIMIT, LOOK_S, Boot, script
+from seerd.shell.aws.userdata import FIRMWARE_S, LIMIT, LOOK_S, ORPHAN_TIMEOUT_S, Boot, script
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -77,7 +77,7 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
     assert (tmp_path / "watched").read_text().split() == ["/bin/sh", f"{tmp_path}/cloud/scripts/seerd-deserted"]
 
 
-def deserted(tmp_path: Path, agents: str, alone_s: float | None = None, up_s: int = 0) -> int:
+def deserted(tmp_path: Path, agents: str, orphan_timeout_s: float | None = None, up_s: int = 0) -> int:
     """How often the script that looks for agents has slept before it powered off; `agents`: what each look finds, `y` or `n`."""
     programs = {
         "sleep": f"echo {{}} >> {tmp_path}/slept",
@@ -90,7 +90,7 @@ def deserted(tmp_path: Path, agents: str, alone_s: float | None = None, up_s: in
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    _, _, text = script(replace(boot(), alone_s=alone_s)).partition("<< 'SEERD_DESERTED'\n")
+    _, _, text = script(replace(boot(), orphan_timeout_s=orphan_timeout_s)).partition("<< 'SEERD_DESERTED'\n")
     text = text.partition("SEERD_DESERTED\n")[0].replace("PATH=", f"PATH={tmp_path}:")
     subprocess.run(["sh", "-c", text], check=True, timeout=30)
     assert (tmp_path / "told").read_text().split() == ["-P", "now"]
@@ -100,7 +100,7 @@ def deserted(tmp_path: Path, agents: str, alone_s: float | None = None, up_s: in
 @pytest.mark.parametrize(("agents", "looks"), [("n", 60), ("nnnyyyn", 66), ("n" * 59 + "y", 120)])
 def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: Path, agents: str, looks: int) -> None:
     assert deserted(tmp_path, agents) == looks
-    assert looks * LOOK_S >= ALONE_S
+    assert looks * LOOK_S >= ORPHAN_TIMEOUT_S
     assert (tmp_path / "touched").exists() == ("y" in agents)
 
 
@@ -120,14 +120,14 @@ def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("agents", "alone_s", "looks"),
+    ("agents", "orphan_timeout_s", "looks"),
     [("n", 79.0, 6), ("n", 75.0, 6), ("n", 74.9, 5), ("n", 0.0, 1), ("n", 1e9, 60), ("nny", 75.0, 63)],
 )
 def test_until_its_first_agent_it_costs_no_more_than_its_launch_could_pay(
-    tmp_path: Path, agents: str, alone_s: float, looks: int
+    tmp_path: Path, agents: str, orphan_timeout_s: float, looks: int
 ) -> None:
-    assert deserted(tmp_path, agents, alone_s) == looks
-    assert looks * LOOK_S + FIRMWARE_S <= max(alone_s, LOOK_S + FIRMWARE_S) or "y" in agents
+    assert deserted(tmp_path, agents, orphan_timeout_s) == looks
+    assert looks * LOOK_S + FIRMWARE_S <= max(orphan_timeout_s, LOOK_S + FIRMWARE_S) or "y" in agents
 
 
 @pytest.mark.parametrize(("up_s", "looks"), [(5, 5), (40, 2), (100, 0)])

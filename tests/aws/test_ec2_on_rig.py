@@ -15,7 +15,7 @@ from seerd.shell.aws import prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
-from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 
 RUN = "2026-11-20-rig"
 WITHIN_S = 1.0
@@ -63,7 +63,7 @@ def remote(folder: Path) -> Remote:
     options = AgentOptions(
         run=RUN, gpus=4, cuda=False, lease_s=60.0, grace_s=5.0, power_off=False, spot=False, python="python3"
     )
-    return Remote(Cargo(bundle, source), options)
+    return Remote(Bundle(bundle, source), options)
 
 
 def play(rig: Rig, folder: Path, scenario: Callable[[Ec2Provider], Awaitable[None]]) -> None:

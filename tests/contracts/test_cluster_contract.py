@@ -104,7 +104,7 @@ def begun(made: Made) -> RunFolder:
     place = clusters.quoted(made.spec, made.home)
     planned = plans.of_spec(made.spec, place)
     clusters.of(made.spec).check_quota(planned)
-    folder, state = runs.create(made.spec, planned, made.home, 1.8e9, place.offer)
+    folder, state = runs.create(made.spec, planned, made.home, 1.8e9, place.quote)
     assert state.facts.cluster.billing == ("rented" if made.spec.cluster.rented else "held")
     return folder
 
@@ -115,13 +115,13 @@ def test_every_kind_that_a_spec_may_name_is_here() -> None:
 
 def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
     unasked, quoted = clusters.place_of(made.spec, made.home), clusters.quoted(made.spec, made.home)
-    assert unasked.offer.facts == quoted.offer.facts
+    assert unasked.quote.facts == quoted.quote.facts
     assert unasked.machine_types == quoted.machine_types
     assert len(unasked.machine_types) == 1
-    facts = unasked.offer.facts
+    facts = unasked.quote.facts
     assert facts.gpus_per_instance == made.gpus
     assert most_gpus(None, facts) == made.most
-    assert bool(quoted.offer.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
+    assert bool(quoted.quote.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
 
 
 def test_a_plan_has_room_there_and_tells_what_it_costs(made: Made) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import boto3
 import pytest
 
-from seerd.agent.grants import Granted
 from seerd.agent.manifest import CheckpointError
+from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Ask
 from seerd.agent.remote_store import RemoteStore
-from seerd.agent.transfer import Directory, Shelf
+from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
@@ -74,15 +74,15 @@ class Both:
 
         return asyncio.run(run())
 
-    def agent(self, first: int = 1, checkpoints: tuple[str, ...] = ()) -> Shelf:
+    def agent(self, first: int = 1, checkpoints: tuple[str, ...] = ()) -> CheckpointStore:
         address = self.kind.make().address
-        grant = self.daemon(lambda store: store.grant("t1", 1, first, checkpoints))
+        grant = self.daemon(lambda store: store.presign("t1", 1, first, checkpoints))
         assert (grant is None) == bool(address)
         if grant is None:
             return Directory(Path(address) / "t1")
-        granted = Granted("t1", 1, lambda _: False)
-        granted.take(grant)
-        return RemoteStore(granted)
+        urls = PresignedUrls("t1", 1, lambda _: False)
+        urls.take(grant)
+        return RemoteStore(urls)
 
     def save(self, name: str, data: bytes, **other: Any) -> None:
         self.local.mkdir(exist_ok=True)

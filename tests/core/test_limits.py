@@ -88,14 +88,16 @@ def test_instances_that_never_get_an_agent_end_within_the_budget(facts: MakeFact
     state = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0))
     asked = [c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
     assert len(asked) > 1
-    used = sum(command.gpus * ((command.alone_s or 0.0) + terminate_s(state)) for command in asked)
+    used = sum(command.gpus * ((command.orphan_timeout_s or 0.0) + terminate_s(state)) for command in asked)
     assert used == pytest.approx(2000.0)
-    assert all((command.alone_s or 0.0) + terminate_s(state) < 600.0 for command in asked)
+    assert all((command.orphan_timeout_s or 0.0) + terminate_s(state) < 600.0 for command in asked)
     soon = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4))
     asked = [c for c in handle(soon, RunStarted(at=0.0, facts=soon.facts)) if isinstance(c, Launch)]
-    assert {command.alone_s for command in asked} == {600.0 - terminate_s(soon)}
+    assert {command.orphan_timeout_s for command in asked} == {600.0 - terminate_s(soon)}
     held = begun(facts())
-    assert [c.alone_s for c in handle(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)] == [None]
+    assert [
+        c.orphan_timeout_s for c in handle(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)
+    ] == [None]
 
 
 def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(facts: MakeFacts) -> None:
@@ -167,10 +169,10 @@ def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an
     for resumed_at in (110.0, 450.0, 900.0):
         state = begun(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
         launch = next(c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
-        assert launch.alone_s is not None
-        assert 110.0 < launch.alone_s < 900.0
+        assert launch.orphan_timeout_s is not None
+        assert 110.0 < launch.orphan_timeout_s < 900.0
         handle(state, RunResumed(at=resumed_at, alive=()))
-        gone = max(0.0, resumed_at - 0.5 - launch.alone_s)
+        gone = max(0.0, resumed_at - 0.5 - launch.orphan_timeout_s)
         assert state.ledger.open[launch.id].since_s == pytest.approx(0.5 + gone)
 
 

@@ -1,7 +1,7 @@
 """The daemon as a process: started, killed at a step or a write, started again, as `seerd run` and `seerd resume` would.
 
-The one rule: everything of it is the real thing (daemon, dispatch, talks, EC2 provider, journal on a disk); only what lies behind its adapters
-is virtual.
+The one rule: everything of it is the real thing (daemon, dispatch, sessions, EC2 provider, journal
+on a disk); only what lies behind its adapters is virtual.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
-from seerd.shell.world import RunEnvironment
+from seerd.shell.run_environment import RunEnvironment
 from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
@@ -134,7 +134,7 @@ class Coordinator:
                 loop.kill()
                 self._watching.over(None, None)
                 return
-            daemon = Daemon(state, journal, self._world(loop), self._watched)
+            daemon = Daemon(state, journal, self._environment(loop), self._watched)
             self.state = state
             first = RunStarted(at=daemon.clock.now(), facts=state.facts)
             work = daemon.resume() if begun else daemon.begin(first)
@@ -219,7 +219,7 @@ class Coordinator:
             self._watching.said(f"nobody caught {failure}")
         self._watching.over(daemon, error)
 
-    def _world(self, loop: Loop) -> RunEnvironment:
+    def _environment(self, loop: Loop) -> RunEnvironment:
         shared, scenario = self.shared, self._scenario
         self._door = Door(self._hosts, shared, loop)
         cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seerd.errors import ProviderError
-from seerd.shell.aws.userdata import ALONE_S, LOOK_S
+from seerd.shell.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
 from seerd.shell.providers.base import Connection
 from seerd.shell.ssh.connecting import RemoteMachine as Address
 from tests.faults import ec2
@@ -114,7 +114,7 @@ class Host:
         """Without an agent it does not wait for its hard end."""
         since = self.orphaned_at
         if "seerd-deserted" in self.instance.user_data:
-            self._shared.timeline.after(ALONE_S + LOOK_S, lambda: self._off_if_alone(since))
+            self._shared.timeline.after(ORPHAN_TIMEOUT_S + LOOK_S, lambda: self._off_if_alone(since))
 
     def _off_if_alone(self, since: float | None) -> None:
         if self.orphaned_at == since and self.vanished_at is None:

@@ -80,7 +80,7 @@ class VirtualStore:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant:
+    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant:
         """Places for the next checkpoints. Fails without credentials."""
         await self._trip("grants")
         puts = [slot(slot_name(attempt, number)) for number in range(first, first + GRANTED)]

@@ -66,7 +66,7 @@ def some_rules(rng: random.Random) -> Rules:
         publish_s=rng.uniform(0.5, 3.0),
         shortest_s=rng.uniform(2.0, 10.0),
         lease_s=rng.uniform(20.0, 90.0),
-        alone_s=rng.uniform(300.0, 900.0),
+        orphan_timeout_s=rng.uniform(300.0, 900.0),
         last_s=rng.uniform(30.0, 200.0),
         notice_margin_s=rng.uniform(2.0, 10.0),
         timer_slack_s=rng.uniform(0.0, 0.1),

@@ -23,9 +23,9 @@ except ImportError:
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.agent.health import gpu_problem
     from seerd.agent.manifest import CheckpointError, Manifest
-    from seerd.agent.outbox import Outbox
     from seerd.agent.protocol import ProtocolError
     from seerd.agent.transfer import Directory
+    from seerd.agent.trial_output import TrialOutput
     from seerd.agent.wire import decode, encode
     from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
@@ -53,9 +53,9 @@ def protocol(data: bytes) -> None:
         assert decode(encode(message)) == message
 
 
-def outbox(data: bytes) -> None:
+def trial_output(data: bytes) -> None:
     """What a trial writes."""
-    told = Outbox(_file(data), "t", 1, HERE / "local", Directory(HERE / "store"))
+    told = TrialOutput(_file(data), "t", 1, HERE / "local", Directory(HERE / "store"))
     for makers in told.drain_all():
         for make in makers:
             decode(encode(make(1)))
@@ -113,7 +113,7 @@ def smi(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target
-    for target in (protocol, outbox, manifest, spec, units, event, decisions, curves, setup, smi)
+    for target in (protocol, trial_output, manifest, spec, units, event, decisions, curves, setup, smi)
 }
 
 

@@ -17,15 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.testbed.agents import Rig
-from seerd.agent import outbox as outboxes
 from seerd.agent import plainfile, postmortem
+from seerd.agent import trial_output as output_module
 from seerd.agent.health import gpu_problem
 from seerd.agent.manifest import CheckpointError, Manifest
-from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Exited, Prepare, Prepared, Started
 from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
 from seerd.agent.transfer import Directory, fetch, store
+from seerd.agent.trial_output import TrialOutput
 from seerd.agent.web import WebError, Wires
 from seerd.agent.wire import decode, encode
 from tests.agent.conftest import bundle, rig
@@ -62,12 +62,14 @@ def test_nothing_that_lies_where_a_file_should_be_is_waited_for_or_read_whole(tm
 
 
 def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(outboxes, "MOST_IN_ALL", 8 << 20)
+    monkeypatch.setattr(output_module, "MOST_IN_ALL", 8 << 20)
     path = tmp_path / "out.jsonl"
     path.write_bytes(LINES[1])
     os.truncate(path, 1 << 42)
     told = [
-        make(1) for makers in Outbox(path, "t1", 1, tmp_path, Directory(tmp_path / "s")).drain_all() for make in makers
+        make(1)
+        for makers in TrialOutput(path, "t1", 1, tmp_path, Directory(tmp_path / "s")).drain_all()
+        for make in makers
     ]
     assert [fact.epoch for fact in told] == [1]
 
@@ -77,12 +79,12 @@ def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path, monkeypatch):
 def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, data):
     path = tmp_path / "out.jsonl"
     path.write_bytes(data + b"\n")
-    outbox = Outbox(path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s"))
-    for makers in outbox.drain_all():
+    trial_output = TrialOutput(path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s"))
+    for makers in trial_output.drain_all():
         for make in makers:
             assert decode(encode(make(1))).trial == "t1"
-    while outbox.can_store():
-        assert outbox.store() == []
+    while trial_output.can_store():
+        assert trial_output.store() == []
 
 
 @given(junk(json.dumps(GOOD_MANIFEST).encode()) | st.builds(lambda v: json.dumps(v, allow_nan=True).encode(), VALUES))

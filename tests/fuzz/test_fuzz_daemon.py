@@ -50,8 +50,8 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import RunEnvironment
 from seerd.view.watch import lines_to
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
@@ -156,7 +156,7 @@ class Machines:
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         return list(known)
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         if not self.waiting:
             raise LaunchError("there are no more", retry=False)
         peer = self.waiting.pop(0)

@@ -49,10 +49,10 @@ KEEPING = (
         "the manifest is put into S3 first",
         "a checkpoint exists when all of it does",
         "RemoteStore.put",
-        "upload(self._wires, self._granted, slot, whole, md5)\n"
+        "upload(self._wires, self._urls, slot, whole, md5)\n"
         "self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))",
         "self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))\n"
-        "upload(self._wires, self._granted, slot, whole, md5)",
+        "upload(self._wires, self._urls, slot, whole, md5)",
         (f"{REMOTE}::test_the_manifest_is_put_last_and_has_the_trials_own_name",),
     ),
     Mutant(
@@ -98,7 +98,7 @@ KEEPING = (
     Mutant(
         "a place to restore from can be written",
         "a URL is good for one method on one object",
-        "S3Store.grant",
+        "S3Store.presign",
         'self._slot("get_object", trial, name)',
         'self._slot("put_object", trial, name)',
         (f"{S3}::test_a_url_is_good_for_one_method_on_one_object",),
@@ -106,7 +106,7 @@ KEEPING = (
     Mutant(
         "all places of a trial are one",
         "a place is granted for one checkpoint",
-        "S3Store.grant",
+        "S3Store.presign",
         "[slot_name(attempt, number) for number in range(first, first + SLOTS)]",
         "[slot_name(attempt, first) for _ in range(SLOTS)]",
         (f"{S3}::test_a_grant_names_the_next_places_in_order",),

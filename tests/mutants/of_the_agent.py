@@ -174,15 +174,15 @@ OBEYING = (
         "_finite",
         "value if math.isfinite(value) else None",
         "value",
-        ("tests/agent/test_agent_outbox.py",),
+        ("tests/agent/test_agent_trial_output.py",),
     ),
     Mutant(
         "a report that stands twice is told twice",
         "progress is never counted twice",
-        "Outbox._once",
+        "TrialOutput._once",
         "if (kind, key) in self._told:\n    return None",
         "",
-        ("tests/agent/test_agent_outbox.py::test_nothing_is_told_twice_also_not_by_the_next_agent",),
+        ("tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",),
     ),
     Mutant(
         "a checkpoint's name may lead out of its folder",
@@ -195,7 +195,7 @@ OBEYING = (
     Mutant(
         "what died with its agent is thought to have run until the next one looks",
         "every billed second is accounted for, once",
-        "clean_up",
+        "recover",
         "time.time() if ran[key] else _last_sign(here, *key)",
         "time.time()",
         ("tests/agent/test_agent_serve.py::test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RUN = "tests/core/test_run.py"
-LAUNCHING = "tests/core/test_launching.py"
+PROVISIONING = "tests/core/test_provisioning.py"
 NODES = "tests/core/test_several_nodes.py"
 PLACEMENT = "tests/core/test_placement.py"
 INCUMBENT = "tests/core/test_incumbent.py"
@@ -182,7 +182,7 @@ DECIDING = (
         "_grace_s",
         "by - state.rules.notice_margin_s",
         "by",
-        (f"{LAUNCHING}::test_the_grace_ends_before_the_instance_does",),
+        (f"{PROVISIONING}::test_the_grace_ends_before_the_instance_does",),
     ),
     Mutant(
         "GPUs are given on before the attempt that is stopping has left them",
@@ -233,7 +233,7 @@ DECIDING = (
         "record._",
         "instance.phase is InstancePhase.READY",
         "instance.phase is InstancePhase.READY and event.by is None",
-        (f"{LAUNCHING}::test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once",),
+        (f"{PROVISIONING}::test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once",),
     ),
     Mutant(
         "a launch that was refused is asked for again at once, for ever",
@@ -241,7 +241,7 @@ DECIDING = (
         "after_refusal",
         "max(fleet.launch_at, state.now + _wait_s(state, refusals))",
         "fleet.launch_at",
-        (f"{LAUNCHING}::test_what_is_refused_is_not_asked_for_again_at_once",),
+        (f"{PROVISIONING}::test_what_is_refused_is_not_asked_for_again_at_once",),
     ),
     Mutant(
         "a run that gets nothing waits until its deadline",
@@ -249,7 +249,7 @@ DECIDING = (
         "hopeless",
         "state.fleet.refusals >= state.rules.max_refusals",
         "state.fleet.refusals > 99 * state.rules.max_refusals",
-        (f"{LAUNCHING}::test_a_refusal_for_good_ends_a_run_that_has_nothing",),
+        (f"{PROVISIONING}::test_a_refusal_for_good_ends_a_run_that_has_nothing",),
     ),
     Mutant(
         "instances that are being taken away do not count",
@@ -257,7 +257,7 @@ DECIDING = (
         "launches",
         "_most(state) - state.fleet.leaving",
         "_most(state)",
-        (f"{LAUNCHING}::test_no_more_gpus_are_asked_for_than_the_person_allows",),
+        (f"{PROVISIONING}::test_no_more_gpus_are_asked_for_than_the_person_allows",),
     ),
     Mutant(
         "instances that nobody needs are kept",
@@ -273,7 +273,7 @@ DECIDING = (
         "_release_all",
         "(InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING)",
         "(InstancePhase.READY, InstancePhase.LEAVING)",
-        ("tests/core/test_launching.py",),
+        ("tests/core/test_provisioning.py",),
     ),
     Mutant(
         "the end waits for attempts that do not answer",

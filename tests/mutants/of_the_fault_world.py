@@ -64,7 +64,7 @@ ENDURING = (
         "an instance whose agent cannot be reached counts as lost while it runs on",
         "no trial runs twice at once",
         "Losses._lose",
-        "span = await self._world.provider.terminate(instance)",
+        "span = await self._environment.provider.terminate(instance)",
         "pass",
         (f"{SEED}[7]", f"{SEED}[4027]"),
     ),
@@ -103,7 +103,7 @@ ENDURING = (
         "    host.public,\n"
         "    client.public,\n"
         "    root=ground.settings.root,\n"
-        "    alone_s=self._alone_s,\n"
+        "    orphan_timeout_s=self._orphan_timeout_s,\n"
         ")",
         "Boot(\n"
         "    ground.settings.run,\n"
@@ -119,8 +119,8 @@ ENDURING = (
         "an instance is told how long it may cost alone without itself",
         "the budget is kept, with what is committed",
         "asked_together",
-        "alone_s(ahead)",
-        "alone_s(state)",
+        "orphan_timeout_s(ahead)",
+        "orphan_timeout_s(state)",
         (f"{SEED}[133]",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ RUN = "tests/core/test_run.py"
 LEDGER = "tests/core/test_ledger.py"
 AIMING = "tests/core/test_aiming.py"
 NODES = "tests/core/test_several_nodes.py"
-LAUNCHING = "tests/core/test_launching.py"
+PROVISIONING = "tests/core/test_provisioning.py"
 LIMITS = "tests/core/test_limits.py"
 SETTING = "tests/sim/test_setting.py"
 
@@ -167,15 +167,15 @@ COUNTING = (
         "an instance without an agent does not know of those that are launched with it",
         "the budget is kept, with what is committed",
         "asked_together",
-        "alone_s(ahead)",
-        "alone_s(state)",
+        "orphan_timeout_s(ahead)",
+        "orphan_timeout_s(state)",
         (f"{LIMITS}::test_instances_that_never_get_an_agent_end_within_the_budget",),
     ),
     Mutant(
         "what a launch has brought is thought to be gone with the leases of agents",
         "the ledger is the cloud's own account",
         "since_s",
-        "max(ended, since + alone_s)",
+        "max(ended, since + orphan_timeout_s)",
         "ended",
         (f"{LIMITS}::test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent",),
     ),

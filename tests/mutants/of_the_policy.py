@@ -189,7 +189,7 @@ ASKING = (
         "the policy's process goes on from an answer that was declined",
         STANDS,
         "Dispatch.heard",
-        "self._world.policy.forget()",
+        "self._environment.policy.forget()",
         "pass",
         (f"{DAEMON}::test_a_policy_whose_answer_was_declined_remembers_nothing_of_it",),
     ),

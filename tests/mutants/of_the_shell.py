@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 JOURNAL = "tests/shell/test_journal.py"
 DAEMON = "tests/shell/test_daemon.py"
 CONVERSATION = "tests/shell/test_conversation.py"
-TALKS = "tests/shell/test_talks.py"
+SESSIONS = "tests/shell/test_sessions.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
 CARRYING = (
@@ -93,7 +93,7 @@ CARRYING = (
         "leases are not renewed before trials are started",
         "what is asked for does not find a lease that is about to end",
         "Dispatch.carry_out",
-        "self._talks.renew()",
+        "self._sessions.renew()",
         "pass",
         (f"{DAEMON}::test_an_agent_that_is_to_start_trials_has_a_fresh_lease",),
     ),
@@ -109,8 +109,8 @@ CARRYING = (
         "after a lost connection the conversation begins anew",
         "an agent sends what was not heard, and only that",
         "Conversation._talk",
-        "Hello(VERSION, self._world.run, self._seen)",
-        "Hello(VERSION, self._world.run, 0)",
+        "Hello(VERSION, self._environment.run, self._seen)",
+        "Hello(VERSION, self._environment.run, 0)",
         (CONVERSATION,),
     ),
     Mutant(
@@ -127,7 +127,7 @@ CARRYING = (
         "Conversation._welcome",
         "welcome.boot != self.boot",
         "not welcome.boot",
-        (f"{TALKS}::test_a_machine_that_was_rebooted_is_lost_at_once",),
+        (f"{SESSIONS}::test_a_machine_that_was_rebooted_is_lost_at_once",),
     ),
     Mutant(
         "what is said later may arrive earlier",
@@ -135,7 +135,7 @@ CARRYING = (
         "Conversation._speak",
         "self._speaking",
         "asyncio.Lock()",
-        (f"{TALKS}::test_what_is_ordered_later_is_said_later_however_long_signing_takes",),
+        (f"{SESSIONS}::test_what_is_ordered_later_is_said_later_however_long_signing_takes",),
     ),
     Mutant(
         "any host key is accepted",

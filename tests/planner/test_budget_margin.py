@@ -18,8 +18,8 @@ from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profi
 from seerd.planner.space import Parameter, Space
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
-RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
-HELD = ClusterFacts("held", 8, max_instances=1)
+PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
+PER_TRIAL = ClusterFacts("held", 8, max_instances=1)
 AT_ONCE = Profile(JobProfile(Latency(30.0, 33.0)), CloudProfile(), "measured")
 ASSUMED = Profile(JOB, EC2)
 NAMES = ["seer", "random", "grid", "sha", "hyperband", "e-hyperband", "e-grid", "asha", "hypersched"]
@@ -51,7 +51,7 @@ def found(problem: Problem, cluster: ClusterFacts, profile: Profile, closing_s: 
 def test_what_is_billed_fits_whatever_the_limits(
     name: str, size: int, minutes: float, gpu_minutes: float, max_gpus: int | None, cost_usd: float | None
 ) -> None:
-    cluster = replace(RENTED, gpus_per_instance=size)
+    cluster = replace(PER_INSTANCE, gpus_per_instance=size)
     made = problem(minutes, gpu_minutes, max_gpus=max_gpus, cost_usd=cost_usd, name=name, per_instance=size)
     candidate = with_margin(made, Terms(cluster, ASSUMED, 20.0), outline_of)
     assume(isinstance(candidate, Problem))
@@ -76,14 +76,14 @@ def test_held_machines_that_take_no_time_are_planned_with_as_published(
     made = problem(minutes, gpu_minutes, max_gpus=8, name=name, per_instance=8)
     published = outline_of(made)
     assume(isinstance(published, Outline))
-    candidate = found(made, HELD, AT_ONCE)
+    candidate = found(made, PER_TRIAL, AT_ONCE)
     assert candidate == made
     assert outline_of(candidate) == published
 
 
 def test_stages_begin_when_instances_are_ready_and_end_before_the_closing() -> None:
     """A median request of 12 s at half of its spread, and the 95th percentile of a boot of 50 to 90 s."""
-    candidate = found(problem(60, 960), RENTED, ASSUMED, closing_s=40.0)
+    candidate = found(problem(60, 960), PER_INSTANCE, ASSUMED, closing_s=40.0)
     boot_s = (12.0 * 25.0) ** 0.5 + 90.0
     assert candidate.start_s == pytest.approx(boot_s)
     assert candidate.planned.deadline_s == pytest.approx(3600 - boot_s - 40)
@@ -95,7 +95,7 @@ def test_stages_begin_when_instances_are_ready_and_end_before_the_closing() -> N
 
 def test_a_smaller_budget_that_is_planned_with_is_said_with_its_reason() -> None:
     """480 GPU-min in 30 min are all spent by the published plan: 5% and more go to boot and idle GPUs."""
-    candidate = found(problem(30, 480), RENTED, ASSUMED)
+    candidate = found(problem(30, 480), PER_INSTANCE, ASSUMED)
     assert candidate.planned.budget_gpu_s < 480 * 60
     note = candidate.adjusted[-1]
     assert note.startswith(f"planned with {candidate.planned.budget_gpu_s / 60:.4g} of 480 GPU-min: ")
@@ -103,21 +103,21 @@ def test_a_smaller_budget_that_is_planned_with_is_said_with_its_reason() -> None
 
 
 def test_no_smaller_budget_than_needed_is_planned_with() -> None:
-    candidate = found(problem(30, 480), RENTED, ASSUMED)
+    candidate = found(problem(30, 480), PER_INSTANCE, ASSUMED)
     more = replace(candidate, within=replace(candidate.planned, budget_gpu_s=candidate.planned.budget_gpu_s * 1.002))
     outline = outline_of(more)
     assert isinstance(outline, Outline)
-    assert forecast_outline(outline, RENTED, ASSUMED, samples=SAMPLES).gpu_s.p95 > 480 * 60
+    assert forecast_outline(outline, PER_INSTANCE, ASSUMED, samples=SAMPLES).gpu_s.p95 > 480 * 60
 
 
 def test_money_limits_what_is_planned_with() -> None:
     """3.06 USD is one hour of one GPU."""
-    candidate = found(problem(30, 480, cost_usd=3.06 * 4), RENTED, ASSUMED)
+    candidate = found(problem(30, 480, cost_usd=3.06 * 4), PER_INSTANCE, ASSUMED)
     assert candidate.planned.budget_gpu_s <= 4 * 3600
 
 
 def test_gpus_come_in_whole_instances() -> None:
-    candidate = found(problem(60, 960, max_gpus=10, p_max=6), RENTED, ASSUMED)
+    candidate = found(problem(60, 960, max_gpus=10, p_max=6), PER_INSTANCE, ASSUMED)
     assert candidate.params.p_max == 4
     assert candidate.planned.max_gpus == 8
     assert "a trial has at most 4 instead of 6 GPUs: beyond 4 it takes whole instances" in candidate.adjusted
@@ -125,7 +125,7 @@ def test_gpus_come_in_whole_instances() -> None:
 
 
 def test_no_more_instances_than_there_are() -> None:
-    candidate = found(problem(60, 960), replace(RENTED, max_instances=2), ASSUMED)
+    candidate = found(problem(60, 960), replace(PER_INSTANCE, max_instances=2), ASSUMED)
     assert candidate.planned.max_gpus == 8
 
 
@@ -138,10 +138,10 @@ def test_whole_instances_are_the_most_that_a_trial_can_use(gpus: int, size: int)
 @pytest.mark.parametrize(
     ("made", "cluster", "reason"),
     [
-        (problem(60, 960, max_gpus=3), RENTED, "the smallest cluster has 4 GPUs, and there may be 3"),
-        (problem(1.5, 960), RENTED, "one trial for 60s (t_min) takes"),
-        (problem(60, 2), RENTED, "of 4 billed GPUs"),
-        (problem(0.5, 100, per_instance=8), HELD, "the shortest round is 60s (t_min)"),
+        (problem(60, 960, max_gpus=3), PER_INSTANCE, "the smallest cluster has 4 GPUs, and there may be 3"),
+        (problem(1.5, 960), PER_INSTANCE, "one trial for 60s (t_min) takes"),
+        (problem(60, 2), PER_INSTANCE, "of 4 billed GPUs"),
+        (problem(0.5, 100, per_instance=8), PER_TRIAL, "the shortest round is 60s (t_min)"),
     ],
 )
 def test_what_fits_nothing_is_said(made: Problem, cluster: ClusterFacts, reason: str) -> None:
@@ -156,7 +156,7 @@ def test_what_fits_nothing_is_said(made: Problem, cluster: ClusterFacts, reason:
 )
 def test_it_is_the_95th_percentile_that_has_to_fit(gpu_s: float, usd: float, cost: float | None, good: bool) -> None:
     forecast = Forecast(Spread(1, 1, 1), Spread(1.0, gpu_s, 1.0), Spread(1.0, usd, 1.0))
-    assert fits(forecast, Limits(60.0, 100.0, cost_usd=cost), Terms(RENTED, AT_ONCE, 0.0)) is good
+    assert fits(forecast, Limits(60.0, 100.0, cost_usd=cost), Terms(PER_INSTANCE, AT_ONCE, 0.0)) is good
 
 
 def test_time_that_nothing_takes_is_not_set_aside() -> None:

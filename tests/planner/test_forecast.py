@@ -18,8 +18,8 @@ from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
 
-RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6)
-HELD = replace(RENTED, billing="held")
+PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.6)
+PER_TRIAL = replace(PER_INSTANCE, billing="held")
 
 
 def sure(seconds: float) -> Latency:
@@ -35,69 +35,69 @@ class TestStagesOfWork:
     STAGES = WorkStage(8, 1, 8), WorkStage(2, 3, 4)
 
     def test_time_is_arrival_and_each_stage_with_its_start_and_save(self) -> None:
-        made = forecast_stages(self.STAGES, RENTED, profile(pending=10, boot=20, release=5))
+        made = forecast_stages(self.STAGES, PER_INSTANCE, profile(pending=10, boot=20, release=5))
         assert made.time_s.p50 == pytest.approx(30 + 105 + (5 + 300 / 2))
         assert made.time_s.p95 == pytest.approx(made.time_s.p50)
 
     def test_rented_instances_are_paid_from_running_until_released(self) -> None:
-        made = forecast_stages(self.STAGES, RENTED, profile(pending=10, boot=20, release=5))
+        made = forecast_stages(self.STAGES, PER_INSTANCE, profile(pending=10, boot=20, release=5))
         one_stage, both = 20 + 105 + 5, 20 + 105 + 155 + 5
         assert made.gpu_s.mean == pytest.approx(4 * (one_stage + both))
         assert made.usd.mean == pytest.approx(made.gpu_s.mean / 1000)
 
     def test_per_function_only_what_trials_hold_is_paid(self) -> None:
-        made = forecast_stages(self.STAGES, HELD, profile(pending=10, boot=20))
+        made = forecast_stages(self.STAGES, PER_TRIAL, profile(pending=10, boot=20))
         assert made.gpu_s.mean == pytest.approx(8 * 105 + 4 * 155)
 
     def test_giving_back_takes_no_time_where_it_is_instant(self) -> None:
-        made = forecast_stages(self.STAGES, replace(RENTED, instant=True), profile(release=5))
+        made = forecast_stages(self.STAGES, replace(PER_INSTANCE, instant=True), profile(release=5))
         assert made.gpu_s.mean == pytest.approx(4 * (103 + 103 + 153))
 
     def test_a_later_stage_that_needs_more_waits_for_it(self) -> None:
-        made = forecast_stages((WorkStage(4, 1, 4), WorkStage(4, 1, 8)), RENTED, profile(pending=10, boot=20))
+        made = forecast_stages((WorkStage(4, 1, 4), WorkStage(4, 1, 8)), PER_INSTANCE, profile(pending=10, boot=20))
         assert made.time_s.mean == pytest.approx(30 + 105 + 30 + 55)
         assert made.gpu_s.mean == pytest.approx(4 * (20 + 105 + 30 + 55) + 4 * (20 + 55))
 
     def test_fewer_gpus_than_trials_take_turns(self) -> None:
-        made = forecast_stages((WorkStage(10, 1, 4),), HELD, profile())
+        made = forecast_stages((WorkStage(10, 1, 4),), PER_TRIAL, profile())
         assert made.time_s.mean == pytest.approx(3 * 105)
         assert made.gpu_s.mean == pytest.approx(10 * 105)
 
     def test_groups_run_side_by_side_and_the_slowest_counts(self) -> None:
         stage = WorkStage(3, 4, groups=(Group(4, 1), Group(1, 2)))
-        made = forecast_stages((stage,), RENTED, profile())
+        made = forecast_stages((stage,), PER_INSTANCE, profile())
         assert made.time_s.mean == pytest.approx(405)
         assert made.gpu_s.mean == pytest.approx(8 * 405)
 
     def test_less_than_a_minute_is_paid_as_one(self) -> None:
         job = Profile(JobProfile(sure(10.0)))
-        assert forecast_stages((WorkStage(4, 1, 4),), RENTED, job).gpu_s.mean == pytest.approx(4 * 60)
-        assert forecast_stages((WorkStage(4, 1, 4),), HELD, job).gpu_s.mean == pytest.approx(4 * 10)
+        assert forecast_stages((WorkStage(4, 1, 4),), PER_INSTANCE, job).gpu_s.mean == pytest.approx(4 * 60)
+        assert forecast_stages((WorkStage(4, 1, 4),), PER_TRIAL, job).gpu_s.mean == pytest.approx(4 * 10)
 
     def test_every_new_instance_fetches_its_data(self) -> None:
         facts = profile()
         fetching = replace(
             facts, job=replace(facts.job, ingress_gb=150), cloud=replace(facts.cloud, usd_per_ingress_gb=0.01)
         )
-        plain, priced = (forecast_stages(self.STAGES, RENTED, one).usd.mean for one in (facts, fetching))
+        plain, priced = (forecast_stages(self.STAGES, PER_INSTANCE, one).usd.mean for one in (facts, fetching))
         assert priced - plain == pytest.approx(2 * 1.5)
 
     def test_stragglers_cost_what_the_others_wait(self) -> None:
         even, uneven = (
             Profile(JobProfile(Latency(100.0, p95), BUNDLED["resnet50"]), CloudProfile()) for p95 in (100.0, 200.0)
         )
-        waiting = forecast_stages((WorkStage(64, 4, 64),), RENTED, uneven)
-        assert waiting.time_s.mean > 1.5 * forecast_stages((WorkStage(64, 4, 64),), RENTED, even).time_s.mean
-        assert waiting.gpu_s.mean > 1.4 * forecast_stages((WorkStage(64, 4, 64),), HELD, uneven).gpu_s.mean
+        waiting = forecast_stages((WorkStage(64, 4, 64),), PER_INSTANCE, uneven)
+        assert waiting.time_s.mean > 1.5 * forecast_stages((WorkStage(64, 4, 64),), PER_INSTANCE, even).time_s.mean
+        assert waiting.gpu_s.mean > 1.4 * forecast_stages((WorkStage(64, 4, 64),), PER_TRIAL, uneven).gpu_s.mean
 
     def test_five_stages_take_few_milliseconds_however_many_trials(self) -> None:
         stages = [WorkStage(500, 1, 500), *(WorkStage(n, 10, n) for n in (250, 100, 20, 4))]
         facts = Profile(JobProfile(Latency(100, 120), start=Latency(5, 9)), CloudProfile(boot=Latency(30, 50)))
-        forecast_stages(stages, RENTED, facts)
+        forecast_stages(stages, PER_INSTANCE, facts)
         took = []
         for _ in range(10):
             before = time.perf_counter()
-            forecast_stages(stages, RENTED, facts)
+            forecast_stages(stages, PER_INSTANCE, facts)
             took.append(time.perf_counter() - before)
         assert min(took) < 0.02
 
@@ -110,24 +110,24 @@ class TestOutlines:
     )
 
     def test_walls_stand_and_boot_is_billed(self) -> None:
-        made = forecast_outline(self.OUTLINE, RENTED, profile(pending=10, boot=20, release=5), start_s=40.0)
+        made = forecast_outline(self.OUTLINE, PER_INSTANCE, profile(pending=10, boot=20, release=5), start_s=40.0)
         assert made.time_s.mean == pytest.approx(442)
         assert made.gpu_s.mean == pytest.approx(4 * (3 * (140 + 2 + 5 - 10) + (440 + 2 + 5 - 10)))
 
     def test_instances_that_boot_in_the_first_round_are_billed_no_earlier_than_they_run(self) -> None:
-        made = forecast_outline(self.OUTLINE, RENTED, profile(pending=10, boot=20))
+        made = forecast_outline(self.OUTLINE, PER_INSTANCE, profile(pending=10, boot=20))
         assert made.time_s.mean == pytest.approx(402)
         assert made.gpu_s.mean == pytest.approx(4 * (3 * 92 + 392))
 
     def test_per_function_the_groups_are_paid_while_trials_hold_gpus(self) -> None:
-        made = forecast_outline(self.OUTLINE, HELD, profile(pending=10, boot=20), start_s=40.0)
+        made = forecast_outline(self.OUTLINE, PER_TRIAL, profile(pending=10, boot=20), start_s=40.0)
         assert made.gpu_s.mean == pytest.approx(self.OUTLINE.gpu_s + 16 * 2)
-        late = forecast_outline(self.OUTLINE, HELD, profile(pending=10, boot=20))
+        late = forecast_outline(self.OUTLINE, PER_TRIAL, profile(pending=10, boot=20))
         assert late.gpu_s.mean == pytest.approx(self.OUTLINE.gpu_s - 16 * 30 + 16 * 2)
 
     def test_a_round_that_needs_more_asks_at_the_wall(self) -> None:
         growing = Outline((), (Stage(0, 100, (Group(4, 1),)), Stage(100, 300, (Group(4, 2),))), 100)
-        made = forecast_outline(growing, RENTED, profile(pending=10, boot=20))
+        made = forecast_outline(growing, PER_INSTANCE, profile(pending=10, boot=20))
         assert made.gpu_s.mean == pytest.approx(4 * ((302 - 10) + (302 - 110)))
 
 
@@ -195,8 +195,8 @@ def test_rented_is_no_less_than_held_and_the_same_seed_gives_the_same(
     def made(cluster: ClusterFacts) -> Forecast:
         return forecast_stages(stages, cluster, facts, samples=50, seed=seed)
 
-    rented, held = made(RENTED), made(HELD)
-    assert rented == made(RENTED)
+    rented, held = made(PER_INSTANCE), made(PER_TRIAL)
+    assert rented == made(PER_INSTANCE)
     assert rented.time_s.p50 <= rented.time_s.p95
     assert held.gpu_s.p50 <= held.gpu_s.p95
     for of in ("p50", "p95", "mean"):
@@ -214,6 +214,6 @@ def test_so_it_is_between_walls(rounds: list[tuple[float, tuple[Group, ...]]], f
         stages.append(Stage(now, now + length, some))
         now += length
     outline = Outline((), tuple(stages), rounds[0][0])
-    rented, held = (forecast_outline(outline, c, facts, start_s=start_s, samples=50) for c in (RENTED, HELD))
+    rented, held = (forecast_outline(outline, c, facts, start_s=start_s, samples=50) for c in (PER_INSTANCE, PER_TRIAL))
     assert rented.gpu_s.mean >= held.gpu_s.mean * (1 - 1e-9)
     assert rented.time_s.p50 <= rented.time_s.p95

@@ -80,7 +80,7 @@ def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_B
     """
     rng = random.Random(seed)
     facts = some_facts(rng, seed, make, policies)
-    rented = facts.cluster.billing == "rented"
+    rented = facts.cluster.per_instance
     unlucky = rng.random() * 0.02
 
     def metric(config: Config, epoch: int) -> float | None:
@@ -151,7 +151,7 @@ def check_accounts(world: World, state: State) -> None:
     moment that this can have been, and attempts that never confirmed their end count until their machine has.
     """
     cluster = state.facts.cluster
-    rented = cluster.billing == "rented"
+    rented = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
     charged = state.ledger.spent_gpu_s(state.now)
     assert billed <= budget_gpu_s(state) + EXACT, f"{billed} GPU-seconds billed of {budget_gpu_s(state)}"

@@ -43,8 +43,8 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import RunEnvironment, Running
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1, 2], 1, 10.0)
 REFUSAL = "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), '\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
@@ -110,7 +110,7 @@ class Agent:
 
 @dataclass
 class Core:
-    """What conversations ask of the daemon: a `seerd.shell.world.Core`."""
+    """What conversations ask of the daemon: a `seerd.shell.environment.Core`."""
 
     clock: RunClock
     seen: int = 0
@@ -152,7 +152,7 @@ class Provider:
         self.adopted.append((list(known), list(tokens)))
         return list(known)
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         self.asked.append(token)
         await self.gate.wait()
         return Launched("i-1", 8, time.time())
@@ -207,8 +207,8 @@ class Place:
             state = new_state(self.facts) if self.first else replay(journal)
             policy = PolicyProcess(self.facts.problem, plan=self.policy)
             best = self.journal.parent / "best"
-            world = RunEnvironment(self.provider, self.store, policy, JOB, "small", "accuracy", best)
-            daemon = Daemon(state, journal, world, self._watch)
+            environment = RunEnvironment(self.provider, self.store, policy, JOB, "small", "accuracy", best)
+            daemon = Daemon(state, journal, environment, self._watch)
             work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
             self.first = False
             running = asyncio.ensure_future(work)

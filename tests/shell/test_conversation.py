@@ -22,9 +22,9 @@ from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Span
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import RunEnvironment
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 
@@ -124,10 +124,10 @@ def play(
             core = Core(RunClock(time.time()), seen, list(pending))
             ways: Any = Ways(agent, path, becomes)
             store, policy = DirectoryStore(Path(folder)), PolicyProcess(small_facts().problem)
-            world = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
+            environment = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
             try:
                 async with Tasks() as tasks:
-                    orders, losses = InstanceOrders("i-1", world, core), Losses(world, core, tasks)
+                    orders, losses = InstanceOrders("i-1", environment, core), Losses(environment, core, tasks)
                     conversation = Conversation(orders, losses, tasks)
                     with contextlib.suppress(ProviderError):
                         await conversation.start()

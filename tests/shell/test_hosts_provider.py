@@ -18,7 +18,7 @@ from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.base import Connection, Provider, Span
 from seerd.shell.providers.hosts import HostsProvider, SshHost
-from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from tests.shell.sshd import Sshd, agents, sshds, until
 
 USER = getpass.getuser()
@@ -29,7 +29,7 @@ class Place:
     """Three servers, which the user knows."""
 
     servers: list[Sshd]
-    cargo: Cargo
+    bundle: Bundle
     run: str = field(default_factory=lambda: f"run-{secrets.token_hex(4)}")
 
     def hosts(self) -> tuple[SshHost, ...]:
@@ -45,7 +45,7 @@ class Place:
 
         async def live() -> None:
             options = AgentOptions(self.run, 1, True, 60.0, 5.0, False, False, "python3")
-            provider = HostsProvider(self.hosts(), Remote(self.cargo, options))
+            provider = HostsProvider(self.hosts(), Remote(self.bundle, options))
             try:
                 async with asyncio.timeout(90):
                     await provider.open()
@@ -74,7 +74,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         (ssh / "id_ed25519").write_bytes(servers[0].user_key.read_bytes())
         (ssh / "id_ed25519").chmod(0o600)
         (ssh / "known_hosts").write_text("".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers))
-        yield Place(servers, Cargo(tmp_path / "agent.pyz", tmp_path / "source"))
+        yield Place(servers, Bundle(tmp_path / "agent.pyz", tmp_path / "source"))
 
 
 async def welcome(run: str, connection: Connection) -> Welcome:
@@ -88,7 +88,7 @@ async def welcome(run: str, connection: Connection) -> Welcome:
 
 def test_it_is_a_provider(place: Place) -> None:
     provider: Provider = HostsProvider(
-        place.hosts(), Remote(place.cargo, AgentOptions("r", 1, False, 1, 1, False, False, "python3"))
+        place.hosts(), Remote(place.bundle, AgentOptions("r", 1, False, 1, 1, False, False, "python3"))
     )
     assert provider is not None
 

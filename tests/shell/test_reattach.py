@@ -24,9 +24,9 @@ from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Loss, never
+from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
-from seerd.shell.world import RunEnvironment, Running
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 
@@ -81,10 +81,10 @@ async def found(folder: Path) -> Reattached:
     core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)
-    world = RunEnvironment(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
+    environment = RunEnvironment(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
     try:
         async with Tasks() as tasks:
-            carrying = Dispatch(world, core, tasks)
+            carrying = Dispatch(environment, core, tasks)
             await carrying.open()
             return await carrying.reattach(["local-1"], [])
     finally:
@@ -122,10 +122,10 @@ async def told_to_end(folder: Path) -> float:
 
     server = await asyncio.start_unix_server(agent, str(folder / "s"))
     policy = PolicyProcess(small_facts().problem)
-    world = RunEnvironment(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
+    environment = RunEnvironment(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
     core = Core(RunClock(0.0))
     async with Tasks() as tasks:
-        orders, losses = InstanceOrders("local-1", world, core), Losses(world, core, tasks)
+        orders, losses = InstanceOrders("local-1", environment, core), Losses(environment, core, tasks)
         conversation = Conversation(orders, losses, tasks)
         taking_up = asyncio.create_task(conversation.start())
         await asyncio.sleep(0)

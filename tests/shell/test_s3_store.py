@@ -78,7 +78,7 @@ def test_a_store_that_can_be_written_opens_and_leaves_nothing_behind(s3):
 
 
 def test_a_grant_names_the_next_places_in_order(s3):
-    grant = in_store(lambda store: store.grant("t1", 2, 7, ["0001-000003"]))
+    grant = in_store(lambda store: store.presign("t1", 2, 7, ["0001-000003"]))
     assert [slot.name for slot in grant.puts] == ["0002-000007", "0002-000008", "0002-000009"]
     assert [slot.name for slot in grant.gets] == ["0001-000003"]
     put(grant)
@@ -86,20 +86,20 @@ def test_a_grant_names_the_next_places_in_order(s3):
 
 
 def test_a_url_is_good_for_one_method_on_one_object(s3):
-    slot = in_store(lambda store: store.grant("t1", 1, 1, [])).puts[0]
+    slot = in_store(lambda store: store.presign("t1", 1, 1, [])).puts[0]
     assert ask("PUT", slot.data_url, b"weights")[0] == 200
     assert ask("GET", slot.data_url)[0] == 403
     assert ask("DELETE", slot.data_url)[0] == 403
     assert ask("PUT", slot.data_url.replace("000001.pt", "000002.pt"), b"")[0] == 403
     assert ask("PUT", slot.data_url.replace("/t1/", "/t2/"), b"")[0] == 403
-    known = in_store(lambda store: store.grant("t1", 2, 1, [slot.name])).gets[0]
+    known = in_store(lambda store: store.presign("t1", 2, 1, [slot.name])).gets[0]
     assert ask("GET", known.data_url) == (200, b"weights")
     assert ask("PUT", known.data_url, b"other weights")[0] == 403
     assert ask("DELETE", known.manifest_url)[0] == 403
 
 
 def test_a_url_expires_after_the_run(s3):
-    slot = in_store(lambda store: store.grant("t1", 1, 1, [])).puts[0]
+    slot = in_store(lambda store: store.presign("t1", 1, 1, [])).puts[0]
     assert 3600 < lifetime(slot.data_url) <= 3600 + 600
     s3.ahead_s = 3600 + 601
     status, answer = ask("PUT", slot.data_url, b"weights")
@@ -108,7 +108,7 @@ def test_a_url_expires_after_the_run(s3):
 
 @pytest.mark.parametrize(("left_s", "at_most_s"), [(30 * 86400, LONGEST_S), (-500, 600)])
 def test_urls_live_no_longer_than_s3_allows_and_never_end_at_once(s3, left_s, at_most_s):
-    slot = in_store(lambda store: store.grant("t1", 1, 1, []), expires_in_s=left_s).puts[0]
+    slot = in_store(lambda store: store.presign("t1", 1, 1, []), expires_in_s=left_s).puts[0]
     assert lifetime(slot.data_url) == at_most_s
 
 
@@ -141,10 +141,10 @@ def test_parts_that_cannot_be_had_are_no_error(s3, name):
 def test_only_what_is_needed_is_kept_and_what_may_be_on_its_way_is_left_alone(s3):
     async def work(store: S3Store) -> None:
         for attempt in (1, 2):
-            grant = await store.grant("t1", attempt, 9, [])
+            grant = await store.presign("t1", attempt, 9, [])
             for place in range(3):
                 await asyncio.to_thread(put, grant, place=place)
-        other = await store.grant("t10", 1, 1, [])
+        other = await store.presign("t10", 1, 1, [])
         await asyncio.to_thread(put, other)
         await store.parts(Ask("t1", 1, slot_name(1, 4), 40 << 20))
         await store.parts(Ask("t1", 2, slot_name(2, 12), 40 << 20))
@@ -162,7 +162,7 @@ def test_only_what_is_needed_is_kept_and_what_may_be_on_its_way_is_left_alone(s3
 
 def test_manifests_are_removed_before_bytes(s3):
     async def work(store: S3Store) -> None:
-        grant = await store.grant("t1", 1, 1, [])
+        grant = await store.presign("t1", 1, 1, [])
         await asyncio.to_thread(put, grant)
         s3.seen.clear()
         await store.keep("t1", [])
@@ -186,7 +186,7 @@ def test_a_fetched_checkpoint_is_whole_or_not_there(s3, tmp_path):
     good = hashlib.sha256(data).hexdigest()
 
     async def work(store: S3Store) -> None:
-        name = await asyncio.to_thread(put, await store.grant("t1", 1, 1, []), data)
+        name = await asyncio.to_thread(put, await store.presign("t1", 1, 1, []), data)
         await store.fetch("t1", name, good, tmp_path / "best" / "checkpoint.pt")
         with pytest.raises(StoreError, match="damaged"):
             await store.fetch("t1", name, "0" * 64, tmp_path / "other.pt")
@@ -209,7 +209,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again_and_damage_is_seen(s3, tmp
     good = hashlib.sha256(data).hexdigest()
 
     async def work(store: S3Store) -> None:
-        name = await asyncio.to_thread(put, await store.grant("t1", 1, 1, []), data)
+        name = await asyncio.to_thread(put, await store.presign("t1", 1, 1, []), data)
         daemon_gets(s3, cut_answer)
         await store.fetch("t1", name, good, tmp_path / "a.pt")
         daemon_gets(s3, damage_answer)

@@ -14,19 +14,19 @@ import pytest
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
-from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
 OPTIONS = AgentOptions("digits-1", 2, False, 60.0, 5.0, False, False, "python3")
 
 
 @pytest.fixture(scope="module")
-def cargo(tmp_path_factory: pytest.TempPathFactory) -> Cargo:
-    top = tmp_path_factory.mktemp("cargo")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    top = tmp_path_factory.mktemp("bundle")
     build_agent(top / "agent.pyz")
     (top / "source").mkdir()
     (top / "source" / "train.py").write_text("pass\n")
-    return Cargo(top / "agent.pyz", top / "source")
+    return Bundle(top / "agent.pyz", top / "source")
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def server() -> Iterator[Sshd]:
         yield made[0]
 
 
-def with_remote(cargo: Cargo, work: Callable[[Remote], Awaitable[None]], options: AgentOptions = OPTIONS) -> None:
+def with_remote(bundle: Bundle, work: Callable[[Remote], Awaitable[None]], options: AgentOptions = OPTIONS) -> None:
     async def run() -> None:
-        remote = Remote(cargo, options)
+        remote = Remote(bundle, options)
         try:
             await work(remote)
         finally:
@@ -46,7 +46,7 @@ def with_remote(cargo: Cargo, work: Callable[[Remote], Awaitable[None]], options
     asyncio.run(run())
 
 
-def failure(cargo: Cargo, machine: RemoteMachine, patience_s: float = 0.0, options: AgentOptions = OPTIONS) -> str:
+def failure(bundle: Bundle, machine: RemoteMachine, patience_s: float = 0.0, options: AgentOptions = OPTIONS) -> str:
     """What `ready` says about a machine that cannot be got ready."""
     said = ""
 
@@ -56,25 +56,25 @@ def failure(cargo: Cargo, machine: RemoteMachine, patience_s: float = 0.0, optio
             await remote.ready(machine, patience_s)
         said = str(caught.value)
 
-    with_remote(cargo, work, options)
+    with_remote(bundle, work, options)
     return said
 
 
-def test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing(server: Sshd, cargo: Cargo) -> None:
+def test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing(server: Sshd, bundle: Bundle) -> None:
     new_key(server.folder / "other")
     other = replace(server.machine(), host_keys=((server.folder / "other.pub").read_text(),))
-    said = failure(cargo, other)
+    said = failure(bundle, other)
     assert "host key mismatch" in said
     assert "SHA256:" in said
     assert list(server.home.iterdir()) == []
 
 
-def test_a_machine_without_any_host_key_to_expect_is_not_trusted(server: Sshd, cargo: Cargo) -> None:
-    assert "host key mismatch" in failure(cargo, replace(server.machine(), host_keys=()))
+def test_a_machine_without_any_host_key_to_expect_is_not_trusted(server: Sshd, bundle: Bundle) -> None:
+    assert "host key mismatch" in failure(bundle, replace(server.machine(), host_keys=()))
     assert list(server.home.iterdir()) == []
 
 
-def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(server: Sshd, cargo: Cargo) -> None:
+def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(server: Sshd, bundle: Bundle) -> None:
     new_key(server.folder / "final")
     machine = replace(server.machine(), host_keys=((server.folder / "final.pub").read_text(),))
 
@@ -87,20 +87,20 @@ def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(serve
         await asyncio.to_thread(server.start)
         await getting_ready
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)
 
 
-def test_a_closed_port_is_tried_until_the_patience_is_over(cargo: Cargo, tmp_path: Path) -> None:
+def test_a_closed_port_is_tried_until_the_patience_is_over(bundle: Bundle, tmp_path: Path) -> None:
     new_key(tmp_path / "user")
     machine = RemoteMachine("m1", "127.0.0.1", "nobody", free_port(), (), tmp_path / "user")
     begun = time.monotonic()
-    said = failure(cargo, machine, 1.0)
+    said = failure(bundle, machine, 1.0)
     assert 0.5 < time.monotonic() - begun < 3.0
     assert said.startswith(f"m1 (nobody@127.0.0.1:{machine.port}) could not be reached over SSH within 1s: ")
     assert "connection refused" in said
 
 
-def test_a_server_that_starts_late_is_found(server: Sshd, cargo: Cargo) -> None:
+def test_a_server_that_starts_late_is_found(server: Sshd, bundle: Bundle) -> None:
     server.stop()
 
     async def work(remote: Remote) -> None:
@@ -109,7 +109,7 @@ def test_a_server_that_starts_late_is_found(server: Sshd, cargo: Cargo) -> None:
         await asyncio.to_thread(server.start)
         await getting_ready
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)
 
 
 def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,10 +133,10 @@ def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, m
     assert "disconnected" in asyncio.run(cause(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
 
-def test_a_name_that_nobody_knows_is_not_tried_again(cargo: Cargo, tmp_path: Path) -> None:
+def test_a_name_that_nobody_knows_is_not_tried_again(bundle: Bundle, tmp_path: Path) -> None:
     new_key(tmp_path / "user")
     machine = RemoteMachine("m1", "no-such-host.invalid", "nobody", 22, (), tmp_path / "user")
-    assert "cannot be resolved" in failure(cargo, machine, 60.0)
+    assert "cannot be resolved" in failure(bundle, machine, 60.0)
 
 
 def test_an_address_without_a_route_is_said_to_have_none(tmp_path: Path) -> None:
@@ -145,28 +145,28 @@ def test_an_address_without_a_route_is_said_to_have_none(tmp_path: Path) -> None
         asyncio.run(open_connection(RemoteMachine("m1", "255.255.255.255", "nobody", 22, (), tmp_path / "user")))
 
 
-def test_a_key_that_the_machine_does_not_take(server: Sshd, cargo: Cargo) -> None:
+def test_a_key_that_the_machine_does_not_take(server: Sshd, bundle: Bundle) -> None:
     new_key(server.folder / "stranger")
-    said = failure(cargo, server.machine(key=server.folder / "stranger"))
+    said = failure(bundle, server.machine(key=server.folder / "stranger"))
     assert "authentication failed" in said
     assert str(server.folder / "stranger") in said
 
 
-def test_a_missing_key_file_is_named(server: Sshd, cargo: Cargo) -> None:
-    assert "nowhere" in failure(cargo, server.machine(key=server.folder / "nowhere"), 60.0)
+def test_a_missing_key_file_is_named(server: Sshd, bundle: Bundle) -> None:
+    assert "nowhere" in failure(bundle, server.machine(key=server.folder / "nowhere"), 60.0)
 
 
-def test_a_machine_that_still_boots_says_so_before_the_login(cargo: Cargo) -> None:
+def test_a_machine_that_still_boots_says_so_before_the_login(bundle: Bundle) -> None:
     text = "System is booting up. Unprivileged users are not permitted to log in yet. See pam_nologin(8)."
     with sshds(1, "Banner /dev/null", "AllowUsers nobody-yet") as (server,):
         (server.folder / "nologin").write_text(text)
         server.extra[0] = f"Banner {server.folder / 'nologin'}"
         server.stop()
         server.start()
-        assert "still booting (pam_nologin)" in failure(cargo, server.machine())
+        assert "still booting (pam_nologin)" in failure(bundle, server.machine())
 
 
-def test_a_machine_that_still_boots_is_waited_for(cargo: Cargo) -> None:
+def test_a_machine_that_still_boots_is_waited_for(bundle: Bundle) -> None:
     with sshds(1, "ForceCommand true") as (server,):
         gate = server.folder / "nologin"
         gate.write_text("System is booting up. Unprivileged users are not permitted to log in yet.\n")
@@ -175,7 +175,7 @@ def test_a_machine_that_still_boots_is_waited_for(cargo: Cargo) -> None:
         )
         server.stop()
         server.start()
-        assert "still booting (pam_nologin)" in failure(cargo, server.machine())
+        assert "still booting (pam_nologin)" in failure(bundle, server.machine())
 
         async def work(remote: Remote) -> None:
             getting_ready = asyncio.create_task(remote.ready(server.machine(), 30.0))
@@ -183,31 +183,31 @@ def test_a_machine_that_still_boots_is_waited_for(cargo: Cargo) -> None:
             gate.unlink()
             await getting_ready
 
-        with_remote(cargo, work)
+        with_remote(bundle, work)
 
 
-def test_a_machine_without_the_python_says_what_to_do(server: Sshd, cargo: Cargo) -> None:
-    said = failure(cargo, server.machine(), 60.0, replace(OPTIONS, python="python3.999"))
+def test_a_machine_without_the_python_says_what_to_do(server: Sshd, bundle: Bundle) -> None:
+    said = failure(bundle, server.machine(), 60.0, replace(OPTIONS, python="python3.999"))
     assert "no 'python3.999'" in said
     assert "[train] python" in said
 
 
-def test_an_old_python_is_told_by_its_version(server: Sshd, cargo: Cargo) -> None:
+def test_an_old_python_is_told_by_its_version(server: Sshd, bundle: Bundle) -> None:
     old = server.folder / "old-python"
     pretend = "import sys; sys.version_info = (3, 6, 9, 'final', 0)"
     old.write_text(f'#!/bin/sh\nshift 3\nexec python3 -I -c "{pretend}; exec(sys.argv[1])" "$@"\n')
     old.chmod(0o755)
-    said = failure(cargo, server.machine(), 60.0, replace(OPTIONS, python=str(old)))
+    said = failure(bundle, server.machine(), 60.0, replace(OPTIONS, python=str(old)))
     assert "is version 3.6.9; seerd's agent needs 3.9 or newer" in said
 
 
-def test_what_a_shells_start_files_print_disturbs_nothing(server: Sshd, cargo: Cargo) -> None:
+def test_what_a_shells_start_files_print_disturbs_nothing(server: Sshd, bundle: Bundle) -> None:
     (server.home / ".bashrc").write_text("echo Welcome to the cluster\n")
 
     async def work(remote: Remote) -> None:
         await remote.ready(server.machine(), 20.0)
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)
 
 
 class KnownHosts:
@@ -233,22 +233,22 @@ def known(server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Know
 
 
 def test_a_host_that_the_user_knows_is_reached_with_the_users_own_key(
-    known: KnownHosts, server: Sshd, cargo: Cargo
+    known: KnownHosts, server: Sshd, bundle: Bundle
 ) -> None:
     known.know(server.host_key)
 
     async def work(remote: Remote) -> None:
         await remote.ready(known.machine, 20.0)
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)
 
 
 def test_a_key_that_only_ssh_agent_has_opens_a_host(
-    known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    known: KnownHosts, server: Sshd, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known.know(server.host_key)
     (tmp_path / ".ssh" / "id_ed25519").unlink()
-    assert "authentication failed" in failure(cargo, known.machine, 60.0)
+    assert "authentication failed" in failure(bundle, known.machine, 60.0)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(server.folder / "ssh-agent"))
     holder = subprocess.Popen(["ssh-agent", "-D", "-a", server.folder / "ssh-agent"], stdout=subprocess.DEVNULL)
     try:
@@ -258,30 +258,32 @@ def test_a_key_that_only_ssh_agent_has_opens_a_host(
         async def work(remote: Remote) -> None:
             await remote.ready(known.machine, 20.0)
 
-        with_remote(cargo, work)
+        with_remote(bundle, work)
     finally:
         holder.terminate()
         holder.wait()
 
 
 def test_a_host_that_the_user_does_not_know_is_not_trusted_and_the_way_to_accept_it_is_told(
-    known: KnownHosts, cargo: Cargo, server: Sshd
+    known: KnownHosts, bundle: Bundle, server: Sshd
 ) -> None:
-    said = failure(cargo, known.machine, 60.0)
+    said = failure(bundle, known.machine, 60.0)
     assert "its host key is not known" in said
     assert f"ssh-keyscan -p {known.machine.port} 127.0.0.1 >> ~/.ssh/known_hosts" in said
     assert list(server.home.iterdir()) == []
 
 
-def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, cargo: Cargo, server: Sshd) -> None:
+def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, bundle: Bundle, server: Sshd) -> None:
     new_key(server.folder / "other")
     known.know((server.folder / "other.pub").read_text())
-    said = failure(cargo, known.machine, 60.0)
+    said = failure(bundle, known.machine, 60.0)
     assert "host key mismatch" in said
     assert f"ssh-keygen -R '[127.0.0.1]:{known.machine.port}'" in said
 
 
-def test_the_users_configuration_names_machines(known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path) -> None:
+def test_the_users_configuration_names_machines(
+    known: KnownHosts, server: Sshd, bundle: Bundle, tmp_path: Path
+) -> None:
     (tmp_path / ".ssh" / "config").write_text(f"Host gpubox\n  HostName 127.0.0.1\n  Port {server.port}\n")
     known.know(server.host_key)
     machine = RemoteMachine("gpubox", "gpubox", known.machine.user)
@@ -289,11 +291,11 @@ def test_the_users_configuration_names_machines(known: KnownHosts, server: Sshd,
     async def work(remote: Remote) -> None:
         await remote.ready(machine, 20.0)
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)
     assert (server.home / ".seerd" / "digits-1" / "agent.sock").exists()
 
 
-def test_a_partition_is_noticed_by_the_reader(server: Sshd, cargo: Cargo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_is_noticed_by_the_reader(server: Sshd, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything between us stops without a word: a relay in the middle swallows it."""
     monkeypatch.setattr("seerd.shell.ssh.connecting.KEEPALIVE_S", 0.2)
 
@@ -323,4 +325,4 @@ def test_a_partition_is_noticed_by_the_reader(server: Sshd, cargo: Cargo, monkey
                     await reader.readline()
             await remote.forget(machine.name)
 
-    with_remote(cargo, work)
+    with_remote(bundle, work)

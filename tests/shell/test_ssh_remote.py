@@ -32,7 +32,7 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
-from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from tests.shell.sshd import Sshd, agents, sshds, until
 
 SCRIPT = """
@@ -50,7 +50,7 @@ class Place:
     """Servers, and what a run would send them."""
 
     servers: list[Sshd]
-    cargo: Cargo
+    bundle: Bundle
     run: str
 
     @property
@@ -72,7 +72,7 @@ class Place:
         """One daemon's life."""
 
         async def live() -> None:
-            remote = Remote(self.cargo, self.options(**other))
+            remote = Remote(self.bundle, self.options(**other))
             try:
                 async with asyncio.timeout(90):
                     await work(remote)
@@ -113,7 +113,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     (source / "run.sh").write_text("#!/bin/sh\n")
     (source / "run.sh").chmod(0o755)
     with sshds(1) as servers:
-        yield Place(servers, Cargo(tmp_path / "agent.pyz", source), f"run-{secrets.token_hex(4)}")
+        yield Place(servers, Bundle(tmp_path / "agent.pyz", source), f"run-{secrets.token_hex(4)}")
 
 
 class Talk:
@@ -167,7 +167,7 @@ def test_a_machine_gets_agent_and_source_and_answers(place: Place) -> None:
 
     place.do(work)
     assert place.sent().keys() == {"train.py", "run.sh", "lib/big.bin", "lib/twin.bin"}
-    assert place.sent()["lib/big.bin"] == (place.cargo.source / "lib" / "big.bin").read_bytes()
+    assert place.sent()["lib/big.bin"] == (place.bundle.source / "lib" / "big.bin").read_bytes()
     assert os.access(place.folder / "source" / "run.sh", os.X_OK)
     assert place.folder.stat().st_mode & 0o777 == 0o700
 
@@ -181,20 +181,20 @@ def test_only_what_changed_is_sent_again(place: Place) -> None:
         received.append(remote.received(machine.name))
 
     place.do(push)
-    everything = sum(path.stat().st_size for path in place.cargo.source.rglob("*") if path.is_file())
-    twin = (place.cargo.source / "lib" / "twin.bin").stat().st_size
+    everything = sum(path.stat().st_size for path in place.bundle.source.rglob("*") if path.is_file())
+    twin = (place.bundle.source / "lib" / "twin.bin").stat().st_size
     assert received == [everything - twin]
     place.do(push)
     assert received[1] == 0
-    (place.cargo.source / "train.py").write_text(SCRIPT + "# changed\n")
-    (place.cargo.source / "run.sh").unlink()
+    (place.bundle.source / "train.py").write_text(SCRIPT + "# changed\n")
+    (place.bundle.source / "run.sh").unlink()
     place.do(push)
     assert received[2] == len(SCRIPT) + len("# changed\n")
     assert place.sent().keys() == {"train.py", "lib/big.bin", "lib/twin.bin"}
     place.run += "-next"
     place.do(push)
     assert received[3] == 0
-    assert place.sent()["lib/twin.bin"] == (place.cargo.source / "lib" / "twin.bin").read_bytes()
+    assert place.sent()["lib/twin.bin"] == (place.bundle.source / "lib" / "twin.bin").read_bytes()
 
 
 def test_what_a_trial_prints_can_be_read_while_there_is_a_connection(place: Place) -> None:
@@ -455,7 +455,7 @@ def test_eight_machines_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").write_text(SCRIPT)
     with sshds(8) as servers:
-        place = Place(servers, Cargo(tmp_path / "agent.pyz", tmp_path / "source"), f"run-{secrets.token_hex(4)}")
+        place = Place(servers, Bundle(tmp_path / "agent.pyz", tmp_path / "source"), f"run-{secrets.token_hex(4)}")
 
         async def talk(remote: Remote, server: Sshd) -> None:
             await remote.ready(server.machine(), 30.0)

@@ -17,7 +17,7 @@ from seerd.sim.setting import Setting, behaviour_of, problem_of
 from seerd.sim.world import World
 
 IDEAL = ClusterFacts("held", 8, instant=True)
-RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=5.0)
+PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=5.0)
 
 
 def limits(deadline_s: float = 600.0, budget_gpu_s: float = 2400.0, **more: Any) -> Limits:

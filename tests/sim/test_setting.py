@@ -26,7 +26,7 @@ from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE
 from seerd.sim.setting import Faults, Outcome, Setting, behaviour_of, outcome_of, run
 from seerd.sim.world import World
-from tests.sim.hand import IDEAL, RENTED, curves, limits, planned, play, profile
+from tests.sim.hand import IDEAL, PER_INSTANCE, curves, limits, planned, play, profile
 
 EARLY = [0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.61, 0.62]
 LATE = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
@@ -144,7 +144,7 @@ class TestWhatTheCloudCosts:
     """Four trials on the four GPUs of one instance, a report every 10 s."""
 
     def world(self) -> tuple[Setting, World]:
-        setting = Setting(RISING, limits(300.0, 1200.0), RENTED, REAL)
+        setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, REAL)
         return setting, play(setting, planned(setting, "random", trials=4, p_max=1))
 
     def test_pending_and_boot_come_before_the_first_trial_and_its_start_before_training(self) -> None:
@@ -168,7 +168,7 @@ class TestWhatTheCloudCosts:
 
     def test_less_than_a_minute_is_billed_as_one(self) -> None:
         """Two reports and it is over: 27 s of boot and start and saving, 20 s of training."""
-        setting = Setting(curves([0.1, 0.2]), limits(300.0, 1200.0), RENTED, profile(boot=5.0, start=1.0))
+        setting = Setting(curves([0.1, 0.2]), limits(300.0, 1200.0), PER_INSTANCE, profile(boot=5.0, start=1.0))
         world = play(setting, planned(setting, "random", trials=1, p_max=1))
         (machine,) = world.fleet.machines.values()
         assert machine.ended is not None
@@ -176,12 +176,12 @@ class TestWhatTheCloudCosts:
         assert outcome_of(setting, world, world.state).gpu_s == 4 * 60
 
     def test_a_gpu_that_nobody_uses_is_billed_too(self) -> None:
-        setting = Setting(RISING, limits(300.0, 1200.0), RENTED, profile())
+        setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile())
         one, four = (play(setting, planned(setting, "random", trials=n, p_max=1)) for n in (1, 4))
         assert one.fleet.billed_gpu_s(60.0) == four.fleet.billed_gpu_s(60.0)
 
     def test_where_nothing_is_rented_gpus_are_paid_while_trials_hold_them(self) -> None:
-        held = replace(RENTED, billing="held", max_instances=1, usd_per_gpu_h=0.0)
+        held = replace(PER_INSTANCE, billing="held", max_instances=1, usd_per_gpu_h=0.0)
         setting = Setting(RISING, limits(300.0, 1200.0), held, profile(start=3.0, boot=20.0))
         world = play(setting, planned(setting, "random", trials=2, p_max=1))
         spans = zip(times(world, TrialStarted, "t0001"), times(world, TrialExited, "t0001"), strict=True)
@@ -189,7 +189,7 @@ class TestWhatTheCloudCosts:
 
     def test_every_cost_leaves_less_to_train_with(self) -> None:
         def reports(**costs: float) -> int:
-            setting = Setting(RISING, limits(300.0, 1200.0), RENTED, profile(**costs))
+            setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile(**costs))
             return max(
                 t.reports for t in play(setting, planned(setting, "random", trials=4, p_max=1)).state.trials.values()
             )
@@ -211,7 +211,7 @@ FAULTS = {
 
 
 def faulty(name: str) -> Setting:
-    return Setting(NOISY, limits(900.0, 3 * 3600.0), RENTED, Profile(JOB, CLOUD, "by hand"), FAULTS[name])
+    return Setting(NOISY, limits(900.0, 3 * 3600.0), PER_INSTANCE, Profile(JOB, CLOUD, "by hand"), FAULTS[name])
 
 
 @cache
@@ -325,7 +325,7 @@ def test_nothing_is_checked_where_nothing_is_kept_and_the_answer_is_the_same() -
 def test_a_budget_that_ends_runs_in_the_middle_of_long_reports_is_never_exceeded(policy: str) -> None:
     """Saving is cut short, and terminations take as long as they ever do: once in fifty runs that is what decides."""
     slow = curves([0.5] * 3, [0.6] * 3, seconds=400.0)
-    setting = Setting(slow, limits(1200.0, 1200.0), RENTED, assumed(rented=True))
+    setting = Setting(slow, limits(1200.0, 1200.0), PER_INSTANCE, assumed(rented=True))
     problem = planned(setting, policy)
     for seed in range(150):
         outcome = run(setting, problem, seed)

@@ -13,7 +13,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policy import POLICIES
 from seerd.sim.setting import Outcome, Setting
-from tests.sim.hand import RENTED, curves
+from tests.sim.hand import PER_INSTANCE, curves
 
 KEYS = {
     *("policy", "deadline_s", "budget_gpu_min", "best", "mean", "stderr", "regret", "gpu_min", "elapsed_s", "trials"),
@@ -26,7 +26,7 @@ MINUTE = 60.0
 
 
 def study(names: tuple[str, ...], limits: tuple[Limits, ...], seeds: int = 2) -> Study:
-    setting = Setting(RISING, limits[0], RENTED, assumed(rented=True))
+    setting = Setting(RISING, limits[0], PER_INSTANCE, assumed(rented=True))
     return Study(setting, tuple(PolicyParams(name=name) for name in names), limits, seeds)
 
 
@@ -69,7 +69,7 @@ def test_money_is_a_limit_as_well() -> None:
     limits = Limits(15 * MINUTE, 1e6, cost_usd=4.0)
     (row,) = rows(study(("seer",), (limits,)), lambda: None)
     assert row.outcomes
-    assert all(outcome.gpu_s / 3600 * RENTED.usd_per_gpu_h <= 4.0 for outcome in row.outcomes)
+    assert all(outcome.gpu_s / 3600 * PER_INSTANCE.usd_per_gpu_h <= 4.0 for outcome in row.outcomes)
 
 
 def test_limits_that_fit_nothing_give_a_row_that_says_so() -> None:

@@ -302,7 +302,7 @@ ANYHOW = {*CLOUD, "kill the daemon"}
 """What needs no instance."""
 
 
-def _bucket(rig: Rig) -> trace.Shelf:
+def _bucket(rig: Rig) -> trace.StoredCheckpoints:
     """The rig's bucket: PREFIX/RUN/TRIAL/NAME.json."""
 
     def now() -> Iterator[tuple[str, str, Callable[[], bytes]]]:

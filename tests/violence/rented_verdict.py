@@ -162,7 +162,9 @@ def _hopeless(evidence: RentedEvidence) -> bool:
 
 
 def _confirmed(evidence: RentedEvidence) -> list[Saved]:
-    """What is in the store and surely told: an agent that is killed may take to its grave what it has just put there (agent/aftermath.py)."""
+    """What is in the store and surely told: an agent that is killed may take to its grave what it has just put there
+    (agent/crash_recovery.py).
+    """
     killed = [t.since for t in evidence.troubles if t.what == "kill the agent on an instance"]
     return [one for one in evidence.saved if not any(at - LOOK_S <= one.at <= at + LOOK_S for at in killed)]
 

@@ -49,15 +49,15 @@ class Saved:
     at: float
 
 
-Shelf = Callable[[], Iterator[tuple[str, str, Callable[[], bytes]]]]
+StoredCheckpoints = Callable[[], Iterator[tuple[str, str, Callable[[], bytes]]]]
 """What is in a store now: trial, name of the checkpoint, and a way to read its manifest. May raise OSError."""
 
 
 class Watch:
     """Looks into a store again and again; as a context manager."""
 
-    def __init__(self, shelf: Shelf, every_s: float = LOOK_S) -> None:
-        self._shelf = shelf
+    def __init__(self, stored: StoredCheckpoints, every_s: float = LOOK_S) -> None:
+        self._stored = stored
         self._every_s = every_s
         self._seen: dict[tuple[str, str], Saved] = {}
         self._over = threading.Event()
@@ -78,7 +78,7 @@ class Watch:
 
     def look(self) -> None:
         """Once."""
-        for trial, name, content in self._shelf():
+        for trial, name, content in self._stored():
             if (trial, name) in self._seen:
                 continue
             with contextlib.suppress(OSError):  # it has been removed meanwhile
@@ -92,7 +92,7 @@ class Watch:
                 self.look()
 
 
-def directory(folder: Path) -> Shelf:
+def directory(folder: Path) -> StoredCheckpoints:
     """A directory of runs: RUN/TRIAL/NAME.json."""
 
     def now() -> Iterator[tuple[str, str, Callable[[], bytes]]]:

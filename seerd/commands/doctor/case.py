@@ -11,7 +11,7 @@ from seerd.commands.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.planner.stages import instances_for
 from seerd.planning import plans
-from seerd.planning.facts import Machine, Offer
+from seerd.planning.facts import Machine, Quote
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.spec import Ec2Cluster, Spec, require_limits
@@ -41,16 +41,16 @@ class Ec2Case(Case):
     cluster: Ec2Cluster
 
 
-def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Finding]:
-    """What the plan wants, and the line about it. `offer`: what the cloud offers, if it was asked."""
+def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Finding]:
+    """What the plan wants, and the line about it. `quote`: what the cloud offers, if it was asked."""
     spec, kind = case.spec, clusters.of(case.spec)
     try:
         require_limits(spec)
     except UsageError as error:
         return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
-        offer = offer or kind.offer(case.machine)
-        place = plans.Place(case.home.path, kind.machine_types(case.machine), offer)
+        quote = quote or kind.unasked_quote(case.machine)
+        place = plans.Place(case.home.path, kind.machine_types(case.machine), quote)
         made = plans.of_spec(spec, place)
     except LimitsError as error:
         return None, Finding(

@@ -121,9 +121,9 @@ def _last(
 
 async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
     notes = Notes()
-    offer = await renting.look(notes, cloud, case)
-    ground = await network.look(notes, cloud, case, offer)
-    await permissions.look(notes, cloud, case, permissions.Target(owner, offer, ground))
+    quote = await renting.look(notes, cloud, case)
+    ground = await network.look(notes, cloud, case, quote)
+    await permissions.look(notes, cloud, case, permissions.Target(owner, quote, ground))
     return notes.lines
 
 

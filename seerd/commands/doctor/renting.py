@@ -12,7 +12,7 @@ from seerd.commands.doctor.case import Ec2Case, peak_of
 from seerd.commands.doctor.finding import POLICY, Finding, Level, Notes
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
-from seerd.runs.clusters import offer_of, one_size
+from seerd.runs.clusters import one_size, quote_of
 from seerd.runs.quotes import price_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import images, quotas, types
@@ -42,8 +42,8 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
     kinds = await _types(notes, cloud, case)
     price = await _price(notes, cloud, case)
     gpus = kinds[0].gpus if kinds else 0
-    offer = offer_of(case.cluster, gpus, price, "AWS") if gpus and price else None
-    peak, plan = peak_of(case, offer)
+    quote = quote_of(case.cluster, gpus, price, "AWS") if gpus and price else None
+    peak, plan = peak_of(case, quote)
     notes.lines.append(plan)
     instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
     await _quota(notes, cloud, case, kinds, instances)

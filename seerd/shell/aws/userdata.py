@@ -13,7 +13,7 @@ from dataclasses import dataclass
 LIMIT = 16 * 1024
 """Bytes of user data that EC2 takes (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html)."""
 
-ALONE_S = 600
+ORPHAN_TIMEOUT_S = 600
 """An instance on which no agent has run for so long powers itself off: longer than an agent may take to get there."""
 LOOK_S = 10
 FIRMWARE_S = 15
@@ -26,8 +26,8 @@ USER = "seerd"
 @dataclass(frozen=True, slots=True)
 class Boot:
     """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts;
-    `root`: the user may become root, on an instance that is there to be installed and imaged; `alone_s`: how long it may cost until it has its
-    first agent, `ALONE_S` at most.
+    `root`: the user may become root, on an instance that is there to be installed and imaged;
+    `orphan_timeout_s`: how long it may cost until it has its first agent, `ORPHAN_TIMEOUT_S` at most.
     """
 
     run: str
@@ -36,7 +36,7 @@ class Boot:
     host_public: str
     authorised: str
     root: bool = False
-    alone_s: float | None = None
+    orphan_timeout_s: float | None = None
 
 
 def script(boot: Boot) -> str:
@@ -54,7 +54,7 @@ def script(boot: Boot) -> str:
         authorised=boot.authorised.strip(),
         user=USER,
         may=_ROOT if boot.root else _POWER,
-        watch="" if boot.root else _WATCH.format(first=_first_s(boot), alone=ALONE_S, look=LOOK_S),
+        watch="" if boot.root else _WATCH.format(first=_first_s(boot), alone=ORPHAN_TIMEOUT_S, look=LOOK_S),
         begin="" if boot.root else _BEGIN,
     )
     if len(text.encode()) > LIMIT:
@@ -64,9 +64,9 @@ def script(boot: Boot) -> str:
 
 def _first_s(boot: Boot) -> int:
     """How long the script waits for the first agent."""
-    if boot.alone_s is None:
-        return ALONE_S
-    return min(ALONE_S, max(LOOK_S, math.floor(boot.alone_s) - FIRMWARE_S))
+    if boot.orphan_timeout_s is None:
+        return ORPHAN_TIMEOUT_S
+    return min(ORPHAN_TIMEOUT_S, max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S))
 
 
 _POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'

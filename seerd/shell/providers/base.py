@@ -72,9 +72,9 @@ class Provider(Protocol):
         may have brought, is given back.
         """
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
-        """One instance for this token, once its agent takes connections. `alone_s`: how long it may cost without ever having had one, before it
-        ends itself; None if nobody counts.
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+        """One instance for this token, once its agent takes connections. `orphan_timeout_s`: how
+        long it may cost without ever having had one, before it ends itself; None if nobody counts.
 
         Raises `errors.LaunchError`, after whatever it had brought was given back: what went wrong, whether to ask again, when it ran.
         """

@@ -81,10 +81,10 @@ class Ec2Provider:
         self._fleet.watch()
         return [entry.instance for entry in kept]
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """One instance for this token, its agent ready. Raises `LaunchError`. Cancelled, it gives back what it has first."""
         self._fleet.watch()
-        task = self._fly(token, alone_s)
+        task = self._fly(token, orphan_timeout_s)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -161,10 +161,10 @@ class Ec2Provider:
 
     # ------------------------------------------------------------ launches
 
-    def _fly(self, token: str, alone_s: float | None) -> asyncio.Task[Launched]:
+    def _fly(self, token: str, orphan_timeout_s: float | None) -> asyncio.Task[Launched]:
         """The launch of this token: the one under way, or a new one."""
         if token not in self._flights:
-            flight = Flight(self._opened(), token, alone_s)
+            flight = Flight(self._opened(), token, orphan_timeout_s)
             task = asyncio.create_task(flight.fly())
             self._flights[token] = flight, task
             self._awaited.discard(token)

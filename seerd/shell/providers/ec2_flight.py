@@ -80,10 +80,10 @@ class Flight:
     cancelling it would leave that undone.
     """
 
-    def __init__(self, ground: LaunchContext, token: str, alone_s: float | None = None) -> None:
+    def __init__(self, ground: LaunchContext, token: str, orphan_timeout_s: float | None = None) -> None:
         self._ground = ground
         self._token = token
-        self._alone_s = alone_s
+        self._orphan_timeout_s = orphan_timeout_s
         self._entry: RegisterEntry | None = None
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
@@ -204,7 +204,7 @@ class Flight:
             host.public,
             client.public,
             root=ground.settings.root,
-            alone_s=self._alone_s,
+            orphan_timeout_s=self._orphan_timeout_s,
         )
         return run_instances(ground.settings, self._token, candidate, ground.image, script(boot))
 

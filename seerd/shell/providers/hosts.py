@@ -82,7 +82,7 @@ class HostsProvider:
         there = await asyncio.gather(*(self._take_up(name, wanted.get(name)) for name in self._hosts))
         return [instance for instance in there if instance is not None]
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """The first host that is not in use and can be got ready."""
         self._refuse_if_ended(token)
         causes: list[str] = []

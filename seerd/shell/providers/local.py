@@ -50,7 +50,7 @@ class LocalProvider:
         """Those whose folders have not been deleted; others cannot be, since an instance is its folder."""
         return [instance for instance in known if self._there(instance)]
 
-    async def launch(self, token: str, alone_s: float | None = None) -> Launched:
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """The instance for this token: a folder of that name with an agent running in it."""
         instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is sent to a machine: one errand at a time, each a short-lived Python there, that first gets what it lacks.
+"""What is sent to a machine: one remote task at a time, each a short-lived Python there, that first gets what it lacks.
 
 The one rule: bytes travel once. The agent's zip and every file of the source go by the checksum of their content, and only if the machine says
 that it does not have them.
@@ -30,17 +30,17 @@ NO_PROGRAM = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
-class Cargo:
+class Bundle:
     """What every machine of a run gets: the agent's zip, and the user's source as a folder of regular files."""
 
-    bundle: Path
+    program: Path
     source: Path
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """A cargo, weighed: the zip with its checksum; the source's files (path, checksum, size, executable), where they are, and the checksum
-    of that whole list.
+class PackedBundle:
+    """A bundle as it is sent: the zip with its checksum; the source's files (path, checksum, size,
+    executable), where they are, and the checksum of that whole list.
     """
 
     zip: bytes
@@ -50,24 +50,26 @@ class Parcel:
     files: dict[str, Path]
 
 
-def weigh(cargo: Cargo) -> Parcel:
+def pack(bundle: Bundle) -> PackedBundle:
     """Read it all once. Raises `OSError`."""
     entries = []
     files = {}
-    for path in sorted(path for path in cargo.source.rglob("*") if path.is_file()):
+    for path in sorted(path for path in bundle.source.rglob("*") if path.is_file()):
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about = path.stat()
-        entries.append((path.relative_to(cargo.source).as_posix(), sha256, about.st_size, bool(about.st_mode & 0o100)))
+        entries.append((path.relative_to(bundle.source).as_posix(), sha256, about.st_size, bool(about.st_mode & 0o100)))
         files[sha256] = path
     manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
-    bundle = cargo.bundle.read_bytes()
-    return Parcel(bundle, hashlib.sha256(bundle).hexdigest(), manifest, hashlib.sha256(manifest).hexdigest(), files)
+    program = bundle.program.read_bytes()
+    return PackedBundle(
+        program, hashlib.sha256(program).hexdigest(), manifest, hashlib.sha256(manifest).hexdigest(), files
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """What to do on a machine (`agent/ashore.py`), with which Python."""
+class RemoteTask:
+    """What to do on a machine (`agent/remote_tasks.py`), with which Python."""
 
     do: str
     run: str
@@ -75,22 +77,22 @@ class Errand:
     details: dict[str, Any]
 
 
-async def run_errand(connection: asyncssh.SSHClientConnection, errand: Errand, parcel: Parcel) -> Any:
+async def run_remote_task(connection: asyncssh.SSHClientConnection, task: RemoteTask, packed: PackedBundle) -> Any:
     """What it has brought. Raises `ProviderError` if it failed, `UnreachableError` if the machine does not let us yet or is gone."""
-    program = await asyncio.to_thread((Path(agent.__file__).parent / "landing.py").read_bytes)
+    program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
     # Without site (-S) it starts sooner, and needs nothing of what is installed there.
     # The program comes on stdin: on the command line everybody on the machine could read it, and shells differ in their quoting.
-    command = f"{shlex.quote(errand.python)} -I -S -c 'import sys;exec(sys.stdin.buffer.read({len(program)}))'"
-    about = {"do": errand.do, "run": errand.run, "zip": parcel.zip_sha256, "size": len(parcel.zip), **errand.details}
+    command = f"{shlex.quote(task.python)} -I -S -c 'import sys;exec(sys.stdin.buffer.read({len(program)}))'"
+    about = {"do": task.do, "run": task.run, "zip": packed.zip_sha256, "size": len(packed.zip), **task.details}
     try:
         async with connection.create_process(command, encoding=None) as process:
             process.stdin.write(program + json.dumps(about).encode() + b"\n")
-            return await _serve(process, parcel, errand.python)
+            return await _serve(process, packed, task.python)
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
 
 
-async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, python: str) -> Any:
+async def _serve(process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str) -> Any:
     """Send what is asked for until it is done."""
     said = _Lines(process.stdout)
     while True:
@@ -100,13 +102,13 @@ async def _serve(process: asyncssh.SSHClientProcess[bytes], parcel: Parcel, pyth
         if "failed" in answer:
             raise ProviderError(answer["failed"])
         if answer.get("need"):
-            process.stdin.write(parcel.zip)
+            process.stdin.write(packed.zip)
         if answer.get("manifest"):
-            process.stdin.write(parcel.manifest)
+            process.stdin.write(packed.manifest)
         for sha256 in answer.get("missing", []):
-            if not isinstance(sha256, str) or sha256 not in parcel.files:
+            if not isinstance(sha256, str) or sha256 not in packed.files:
                 raise ProviderError("it asks for a file that is none of the run's")
-            async for chunk in _chunks(parcel.files[sha256]):
+            async for chunk in _chunks(packed.files[sha256]):
                 process.stdin.write(chunk)
                 await process.stdin.drain()
 
@@ -155,7 +157,7 @@ async def _answer(process: asyncssh.SSHClientProcess[bytes], said: _Lines, pytho
 
 
 def _checked(line: bytes) -> dict[str, Any]:
-    """What `agent/ashore.py` may answer; the machine is not trusted to say just that."""
+    """What `agent/remote_tasks.py` may answer; the machine is not trusted to say just that."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):

@@ -19,9 +19,9 @@ import asyncssh
 
 from seerd.errors import ProviderError
 from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
-from seerd.shell.ssh.pushing import Cargo, Errand, Parcel, run_errand, weigh
+from seerd.shell.ssh.pushing import Bundle, PackedBundle, RemoteTask, pack, run_remote_task
 
-__all__ = ["AgentOptions", "Cargo", "Remote", "RemoteMachine", "TunnelReader"]
+__all__ = ["AgentOptions", "Bundle", "Remote", "RemoteMachine", "TunnelReader"]
 
 AT_ONCE = 16
 FIRST_WAIT_S = 0.1
@@ -108,12 +108,12 @@ class TunnelWriter:
 class Remote:
     """All machines of a run. At most `AT_ONCE` of them are being connected to or sent to at a time."""
 
-    def __init__(self, cargo: Cargo, options: AgentOptions) -> None:
-        self._cargo = cargo
+    def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
+        self._bundle = bundle
         self._options = options
         self._lines: dict[str, _Line] = {}
         self._few = asyncio.Semaphore(AT_ONCE)
-        self._weighing: asyncio.Task[Parcel] | None = None
+        self._packing: asyncio.Task[PackedBundle] | None = None
 
     async def ready(
         self, machine: RemoteMachine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
@@ -147,7 +147,7 @@ class Remote:
         """No agent there any more, after its trials had `grace_s` seconds to save; all else stays for the next. Raises `ProviderError`."""
         line = self._line(machine)
         async with line.lock:
-            await self._errand(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
+            await self._run_task(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
             line.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
@@ -157,7 +157,7 @@ class Remote:
         """
         line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
         async with line.lock:
-            await self._errand(machine, line, "end", max(0.0, end - asyncio.get_running_loop().time()))
+            await self._run_task(machine, line, "end", max(0.0, end - asyncio.get_running_loop().time()))
             line.socket = None
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
@@ -165,7 +165,7 @@ class Remote:
         line = self._line(machine)
         async with line.lock:
             patience_s = RECONNECT_S if patience_s is None else patience_s
-            found = await self._errand(machine, line, "left", patience_s)
+            found = await self._run_task(machine, line, "left", patience_s)
         if not isinstance(found, list):
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
@@ -177,9 +177,9 @@ class Remote:
         line = self._lines.get(machine.name)
         if line is None or line.connection is None or not _is_open(line):
             return None
-        errand = Errand("printed", self._options.run, self._options.python, {"after": after})
+        task = RemoteTask("printed", self._options.run, self._options.python, {"after": after})
         try:
-            found = await run_errand(line.connection, errand, await self._parcel())
+            found = await run_remote_task(line.connection, task, await self._packed())
             logs = await asyncio.to_thread(_unpacked, found["logs"])
             return logs, float(found["until"]), bool(found["more"])
         except UnreachableError:
@@ -199,8 +199,8 @@ class Remote:
 
     async def close(self) -> None:
         """Let go of all connections. Agents go on by themselves."""
-        if self._weighing is not None:
-            self._weighing.cancel()
+        if self._packing is not None:
+            self._packing.cancel()
         lines, self._lines = list(self._lines.values()), {}
         open_ones = [line.connection for line in lines if line.connection is not None]
         for connection in open_ones:
@@ -211,29 +211,29 @@ class Remote:
         return self._lines.setdefault(machine.name, _Line())
 
     async def _begin(self, machine: RemoteMachine, line: _Line, patience_s: float) -> None:
-        done = await self._errand(machine, line, "begin", patience_s)
+        done = await self._run_task(machine, line, "begin", patience_s)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
         line.received += received
 
-    async def _errand(self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
+    async def _run_task(self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
         """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
-        parcel = await self._parcel()
+        packed = await self._packed()
         details = {
-            "tree": parcel.tree,
+            "tree": packed.tree,
             "options": self._options.argv(),
             "shape": line.shape,
             "usual_shape": self._options.shape(None, None),
             **more,
         }
-        errand = Errand(do, self._options.run, self._options.python, details)
+        task = RemoteTask(do, self._options.run, self._options.python, details)
         patience = _Patience(patience_s)
         while True:
             try:
                 async with self._few:
-                    return await run_errand(await _connected(machine, line), errand, parcel)
+                    return await run_remote_task(await _connected(machine, line), task, packed)
             except UnreachableError as error:
                 if error.final:
                     raise ProviderError(f"{_named(machine)}: {error}") from error
@@ -244,12 +244,12 @@ class Remote:
             except ProviderError as error:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
 
-    async def _parcel(self) -> Parcel:
-        """Weighed once, whoever asks first."""
-        if self._weighing is None:
-            self._weighing = asyncio.create_task(asyncio.to_thread(weigh, self._cargo))
+    async def _packed(self) -> PackedBundle:
+        """Read once, whoever asks first."""
+        if self._packing is None:
+            self._packing = asyncio.create_task(asyncio.to_thread(pack, self._bundle))
         try:
-            return await asyncio.shield(self._weighing)
+            return await asyncio.shield(self._packing)
         except OSError as error:
             raise ProviderError(f"what is to be sent cannot be read: {error}") from error
 

@@ -25,7 +25,7 @@ class Store(Protocol):
     async def open(self) -> None:
         """Before anything else; raises `StoreError` if it cannot be used."""
 
-    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
         """What an attempt needs to put its checkpoints number `first` (from 1) and a few more, and to get these; None if agents need no grant.
 
         The n-th checkpoint of an attempt is called `slot_name(attempt, n)`.

@@ -33,7 +33,7 @@ class DirectoryStore:
     async def open(self) -> None:
         """Agents make it."""
 
-    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
         """Whoever can write the directory needs none."""
         return None
 

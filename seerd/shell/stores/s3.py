@@ -77,7 +77,7 @@ class S3Store:
             await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
             await client.delete_object(Bucket=self._at.bucket, Key=key)
 
-    async def grant(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
         """The next places from number `first`, and where `checkpoints` are. Raises `StoreError` if nothing can be signed."""
         with plain(f"checkpoints of {trial} cannot be granted"):
             names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]

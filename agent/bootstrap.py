@@ -1,0 +1,67 @@
+"""The bootstrap: the first thing that runs on a machine: sent over SSH as text, it sees to it that
+the agent's zip is there, and goes on with what is in it.
+
+The one rule: it needs nothing on the machine but a Python, and says so itself if that one is too old; so it is written for any Python 3, and the
+zip is used only if its bytes have the expected checksum.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from typing import Any, BinaryIO, Dict
+
+OLDEST = (3, 9)
+MARK = b"seerd "
+"""Every line of ours begins so: what a shell's start files print comes on the same stream."""
+
+
+def bootstrap(stream: BinaryIO) -> None:
+    """Read a remote task, get the zip if it is not here, and carry the remote task out with it."""
+    task = json.loads(stream.readline().decode())
+    if sys.version_info < OLDEST:
+        version = ".".join(map(str, sys.version_info[:3]))
+        say({"failed": "its Python, %s, is version %s; seerd's agent needs 3.9 or newer" % (sys.executable, version)})
+        return
+    path = os.path.join(os.path.expanduser("~"), ".cache", "seerd", "agents", task["zip"] + ".pyz")
+    if checksum(path) != task["zip"]:
+        say({"need": True})
+        fetch(stream, task["size"], task["zip"], path)
+    else:
+        say({"need": False})
+    os.utime(path)
+    sys.path.insert(0, path)
+    from seerd.agent import remote_tasks
+
+    remote_tasks.carry_out(task, path, stream, say)
+
+
+def say(answer: Dict[str, Any]) -> None:
+    """One line to whoever sent us."""
+    sys.stdout.buffer.write(MARK + json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def checksum(path: str) -> str:
+    """SHA-256 of a file in hex; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def fetch(stream: BinaryIO, size: int, expected: str, path: str) -> None:
+    """The next `size` bytes become the file at `path`, at once and only if they are the expected ones."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    part = "%s.%d.part" % (path, os.getpid())
+    with open(part, "wb") as file:
+        file.write(stream.read(size))
+    if checksum(part) != expected:
+        os.unlink(part)
+        raise ValueError("the agent's zip did not arrive whole")
+    os.replace(part, path)
+
+
+if __name__ == "__main__":
+    bootstrap(sys.stdin.buffer)

@@ -1,0 +1,63 @@
+"""Crash recovery, after the death of an agent: what the next one in its folder does before it takes orders.
+
+The one rule: nothing that it left behind runs on, everything that its trials had written is told, and each of its attempts is over.
+What the agent had been granted died with it: a checkpoint that was on its way to a store without a directory is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Iterator
+
+from seerd.agent import host
+from seerd.agent.journal import AgentJournal, Maker
+from seerd.agent.orders import Here
+from seerd.agent.presigned_urls import PresignedUrls
+from seerd.agent.protocol import Exited
+
+PULSE_S = 1.0
+"""How often an agent shows that it lives, by the time of its lock."""
+
+
+def recover(here: Here, journal: AgentJournal) -> None:
+    """Make it so. Raises `RuntimeError` if a process cannot be killed."""
+    ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
+    ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
+    left = host.kill(lambda: host.each_marked_with(f"{here.run}/"), set())
+    if left:
+        raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
+    for (trial, attempt), told in list(journal.open.items()):
+        store = journal.job.store if journal.job is not None else str(here.folder / "store")
+        output = here.output(store, PresignedUrls(trial, attempt, lambda _: False))
+        output.forget_nothing(told)
+        for makers in output.drain_all():
+            journal.add(makers)
+        while output.can_store():
+            journal.add(output.store())
+        journal.add([_lost(trial, attempt, ended[trial, attempt])])
+        del journal.open[trial, attempt]
+
+
+def _last_sign(here: Here, trial: str, attempt: int) -> float:
+    """When an attempt ended of which nothing runs any more, at the latest: its agent's last pulse, or what it has written itself after that."""
+    signs = [here.folder / "agent.lock", *_files(here.places(trial, attempt).attempt)]
+    return min(time.time(), PULSE_S + max(map(_written_at, signs)))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            yield Path(top, name)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _lost(trial: str, attempt: int, at: float) -> Maker:
+    return lambda seq: Exited(seq, at, trial, attempt, "lost", None)

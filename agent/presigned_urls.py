@@ -1,0 +1,149 @@
+"""What the daemon allows attempts to put into the store and to get from it: presigned URLs.
+
+The one rule: they are in this memory and nowhere else, and a place in the store is not used for a second checkpoint while there is another
+one: what was thought lost may still arrive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Set, Tuple, Union
+
+from seerd.agent.protocol import Ask, Grant, Parts, Slot
+
+ASK_S = 10.0
+"""How long an answer to `Ask` is waited for."""
+Say = Callable[[Ask], bool]
+"""Says it to the daemon, from any thread; whether there is one."""
+
+
+class PresignedUrls:
+    """What one attempt may do. Taken in by the agent's own thread, used by those that transfer."""
+
+    def __init__(self, trial: str, attempt: int, say: Say) -> None:
+        self.trial = trial
+        self.attempt = attempt
+        self._say = say
+        self._changed = threading.Condition()
+        self._grant: Optional[Grant] = None
+        self._refused: Optional[Grant] = None
+        self._sources: Dict[str, Slot] = {}
+        self._full: Set[str] = set()
+        self._tried: Dict[str, int] = {}
+        self._last = False
+        self._closed = False
+        self._asked: Optional[Ask] = None
+        self._answer: Optional[Parts] = None
+
+    @property
+    def asked(self) -> Optional[Ask]:
+        """What waits for an answer."""
+        return self._asked
+
+    def take(self, message: Union[Grant, Parts]) -> None:
+        """The daemon's newest word."""
+        with self._changed:
+            if isinstance(message, Grant):
+                self._grant = message
+                self._sources.update({slot.name: slot for slot in message.gets})
+            else:
+                self._answer = message
+            self._changed.notify_all()
+
+    def last_call(self) -> None:
+        """What is put from now on is the last: no place need be kept back for it."""
+        self._last = True
+
+    def close(self) -> None:
+        """Nobody need wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def place(self) -> Optional[Slot]:
+        """Where the next checkpoint goes, None while there is no place. One is kept back until the last call, in case that no daemon comes
+        back to grant more.
+        """
+        with self._changed:
+            if self._grant is None or self._grant is self._refused or self._closed:
+                return None
+            free = [slot for slot in self._grant.puts if slot.name not in self._full]
+            fresh = [slot for slot in free if slot.name not in self._tried]
+            kept_back = 0 if self._last or len(self._grant.puts) == 1 else 1
+            if len(fresh) > kept_back:
+                return fresh[0]
+            tried = sorted((slot for slot in free if slot.name in self._tried), key=lambda slot: self._tried[slot.name])
+            return tried[0] if tried else None
+
+    def try_it(self, slot: Slot) -> None:
+        """Something is put there now."""
+        with self._changed:
+            self._tried[slot.name] = max(self._tried.values(), default=0) + 1
+
+    def is_full(self, slot: Slot) -> None:
+        """A whole checkpoint is there: nothing else may be put there."""
+        with self._changed:
+            self._full.add(slot.name)
+
+    def is_refused(self, slot: Slot) -> None:
+        """The store does not take this URL any more: its grant is not used again. Nothing has arrived there, and nothing will."""
+        with self._changed:
+            self._tried.pop(slot.name, None)
+            if self._grant is not None and slot in self._grant.puts:
+                self._refused = self._grant
+            if self._sources.get(slot.name) == slot:
+                del self._sources[slot.name]
+
+    def source(self, name: str, until: float) -> Optional[Slot]:
+        """Where this checkpoint can be got, by any grant that named it; waits for one until this moment (monotonic), then None."""
+        with self._changed:
+            self._wait(until, lambda: name in self._sources)
+            return self._sources.get(name)
+
+    def parts(self, slot: Slot, size: int) -> Optional[Parts]:
+        """Where the parts of so many bytes go; None if nobody answers, or answers that it cannot be had."""
+        ask = Ask(self.trial, self.attempt, slot.name, size)
+        with self._changed:
+            self._asked, self._answer = ask, None
+            try:
+                if self._say(ask):
+                    self._wait(time.monotonic() + ASK_S, lambda: self._answers(slot))
+                return self._answer if self._answers(slot) and self._answer and self._answer.urls else None
+            finally:
+                self._asked = None
+
+    def _answers(self, slot: Slot) -> bool:
+        return self._answer is not None and self._answer.name == slot.name
+
+    def _wait(self, until: float, done: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: done() or self._closed, max(0.0, until - time.monotonic()))
+
+
+class PresignedUrlsByAttempt:
+    """Those of all attempts, by trial and attempt."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._urls: Dict[Tuple[str, int], PresignedUrls] = {}
+
+    def of(self, trial: str, attempt: int) -> PresignedUrls:
+        """What this attempt may do, now and later."""
+        key = trial, attempt
+        if key not in self._urls:
+            self._urls[key] = PresignedUrls(trial, attempt, self._say)
+        return self._urls[key]
+
+    def take(self, message: Union[Grant, Parts]) -> None:
+        """The daemon's newest word to one of them."""
+        self.of(message.trial, message.attempt).take(message)
+
+    def forget(self, trial: str, attempt: int) -> None:
+        """This attempt of the trial is over, and so are those before it."""
+        for key in [key for key in self._urls if key[0] == trial and key[1] <= attempt]:
+            self._urls.pop(key).close()
+
+    @property
+    def asks(self) -> List[Ask]:
+        """What a new connection has to answer."""
+        return [urls.asked for urls in self._urls.values() if urls.asked is not None]

@@ -1,0 +1,95 @@
+"""Progress marks, which the ranks of an attempt show: one small file each, in memory that they have mapped (docs/training-side.md).
+
+The one rule: a mark is the trial's output and is not trusted. What is not one is not there, and nothing in it can name a path or a process of
+others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Dict, Optional, Tuple
+
+from seerd.agent.record import record
+
+MARK = struct.Struct("<10q3d")
+VERSION = 1
+MOST_RANKS = 64
+WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
+
+
+@record
+class ProgressMark:
+    """One rank, as it showed itself.
+
+    pid, rank   rank: among all of the attempt
+    peers       ranks on this instance
+    signal      has it write its Python stack to its log; 0: there is none
+    on_gpu      not 0: its passes and steps are only begun when they are counted, and what they wait for is seen later
+    doing       WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done and its step is not; SAVING; ENDED: it leaves
+    units       calls of `running()` begun; `ticks`: backward passes and steps since
+    spells      times that it has worked from one of these to the next; `longest_s`: the longest of them but the first
+    waited_s    spent WAITING; `reduced_s`: spent REDUCING
+    """
+
+    pid: int
+    rank: int
+    peers: int
+    signal: int
+    on_gpu: int
+    doing: int
+    units: int
+    ticks: int
+    spells: int
+    longest_s: float
+    waited_s: float
+    reduced_s: float
+
+    @property
+    def position(self) -> Tuple[int, int]:
+        """How far it has come; the same work is the same position on every rank."""
+        return self.units, self.ticks
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it may be waiting for others, and has nothing else to do."""
+        return self.doing in (WAITING, REDUCING)
+
+
+def read(folder: Path) -> Dict[int, ProgressMark]:
+    """Of each local rank that shows one."""
+    found: Dict[int, ProgressMark] = {}
+    for local in range(MOST_RANKS):
+        mark = _read(folder / str(local))
+        if mark is None:
+            break
+        found[local] = mark
+    return found
+
+
+def _read(path: Path) -> Optional[ProgressMark]:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return _parsed(os.read(descriptor, MARK.size))
+        finally:
+            os.close(descriptor)
+    return None
+
+
+def _parsed(data: bytes) -> Optional[ProgressMark]:
+    if len(data) != MARK.size:
+        return None
+    version, *fields = MARK.unpack(data)
+    mark = ProgressMark(*fields)
+    numbers = (mark.rank, mark.signal, mark.on_gpu, mark.units, mark.ticks, mark.spells)
+    seconds = (mark.longest_s, mark.waited_s, mark.reduced_s)
+    sane = version == VERSION and 0 < mark.peers <= MOST_RANKS and WORKING <= mark.doing <= ENDED and mark.pid > 1
+    if not sane or min(numbers) < 0 or not all(math.isfinite(spent) and spent >= 0 for spent in seconds):
+        return None
+    return mark

@@ -1,0 +1,319 @@
+"""Remote tasks on a machine, each in a short-lived process over SSH: make the agent run here, end it and all that is ours, tell what is left and
+what trials have printed.
+
+The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up that nothing of the run is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
+
+import seerd.agent
+from seerd.agent import host
+from seerd.agent.printed import printed
+from seerd.agent.receive import Cache, FileEntry, PushError, build, checked, prune
+
+START_S = 20.0
+END_S = 10.0
+POLL_S = 0.01
+TAIL = 20
+INHERITED = 256
+"""File descriptors below this may come from whoever started us, or are of our own remote task; an agent keeps none of them."""
+LONGEST_SOCKET = 100
+"""The address of a Unix socket holds 107 bytes and an end (unix(7))."""
+KEPT = {"agent.log", "agent.out", "setup.log"}
+Say = Callable[[Dict[str, Any]], None]
+
+
+def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
+    """Do what is asked; the last answer is `done`, or `failed` with the reason. `program`: the agent's zip."""
+    home = Path.home()
+    folder = home / ".seerd" / task["run"]
+    try:
+        if task["do"] == "begin":
+            say({"done": _begin(task, Path(program), folder, stream, say)})
+        elif task["do"] == "end":
+            say({"done": _end(task["run"], folder)})
+        elif task["do"] == "end-agent":
+            say({"done": _end_foreign(task["run"], folder, task["grace_s"])})
+        elif task["do"] == "printed":
+            say({"done": printed(folder, task["after"])})
+        else:
+            say({"done": _left(task["run"], folder)})
+    except (OSError, PushError, EndError, ValueError) as error:
+        say({"failed": str(error)})
+
+
+class EndError(Exception):
+    """An agent does not start, or does not end."""
+
+
+# ---------------------------------------------------------------- begin
+
+
+def _begin(task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say) -> Dict[str, Any]:
+    """The agent of the run with its source beside it: where its socket is, and what had to be done for that."""
+    os.umask(0o077)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    os.chdir(folder)
+    received = _receive(task["tree"], program.parent.parent, stream, say)
+    started = _ensure_agent(task, program)
+    return {"socket": str(_short(folder) / "agent.sock"), "received": received, "started": started}
+
+
+def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
+    """The source as the folder `source` here; the bytes of files that had to be sent for it. `tree` names its whole content."""
+    mark = Path("source.sha256")
+    if mark.is_file() and mark.read_text() == tree and Path("source").is_dir():
+        say({"missing": [], "manifest": False})
+        return 0
+    say({"manifest": True})
+    entries = checked([FileEntry(*fields) for fields in json.loads(stream.readline().decode())])
+    cache = Cache(cache_folder)
+    missing = cache.missing(entries)
+    say({"missing": missing})
+    size = {entry.sha256: entry.size for entry in entries}
+    for sha256 in missing:
+        cache.take(stream, sha256, size[sha256])
+    with contextlib.suppress(FileNotFoundError):
+        mark.unlink()
+    build(cache, entries, Path("source"))
+    mark.write_text(tree)
+    prune(cache)
+    return sum(size[sha256] for sha256 in missing)
+
+
+def _place(program: Path) -> None:
+    """The agent's zip in its own folder, so that it outlives the cache; an agent that lives goes on reading from its own."""
+    here = Path("agent.pyz")
+    if not here.is_file() or here.read_bytes() != program.read_bytes():
+        shutil.copyfile(program, "agent.pyz.part")
+        os.replace("agent.pyz.part", here)
+
+
+def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
+    """An agent that takes connections; whether one had to be started. Raises `EndError`."""
+    started = None if _locked() else _spawn(task, program)
+    end = time.monotonic() + START_S
+    while not _answers():
+        over = started is not None and _has_ended(started) and not _locked()
+        if over or time.monotonic() > end:
+            raise EndError(f"the agent in {Path.cwd()} does not {'start' if started else 'answer'}; {_tail()}")
+        time.sleep(POLL_S)
+    return started is not None
+
+
+def _spawn(task: Dict[str, Any], program: Path) -> int:
+    """Its process: a copy of this one, since a new Python would import again, for a third of its start, what is imported here."""
+    _place(program)
+    argv = [str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd()), *_shape(task), *task["options"]]
+    with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
+        pid = os.fork()
+        if pid == 0:
+            _become_agent(argv, null.fileno(), out.fileno())
+    return pid
+
+
+def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
+    """Detached from this process, its session and its terminal, so that it survives the connection that brought us. Nothing of ours that is
+    still under way is gone on with, whatever happens.
+    """
+    status = 1
+    try:
+        os.setsid()
+        os.dup2(null, 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.closerange(3, INHERITED)
+        sys.argv, sys.path[0] = argv, argv[0]
+        seerd.agent.__path__[:] = [f"{argv[0]}/seerd/agent"]  # the cache's copy may go
+        from seerd.agent.__main__ import main
+
+        status = main()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 (as Python itself would)
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a full disk
+                stream.flush()
+        os._exit(status)
+
+
+def _has_ended(pid: int) -> bool:
+    """Of a process of ours."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _shape(task: Dict[str, Any]) -> List[str]:
+    """The options that say which GPUs there are: as said; else as for the agent here before; else as is usual in this run."""
+    kept = Path("shape.json")
+    if task["shape"] is not None:
+        kept.write_text(json.dumps(task["shape"]))
+    shape: List[str] = json.loads(kept.read_text()) if kept.is_file() else task["usual_shape"]
+    return shape
+
+
+def _locked() -> bool:
+    """Whether an agent lives here."""
+    try:
+        descriptor = os.open("agent.lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _answers() -> bool:
+    """Whether the agent that lives here takes connections."""
+    if not _locked():
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex("agent.sock") == 0
+
+
+def _short(folder: Path) -> Path:
+    """A path to the folder that is short enough for the address of a socket in it."""
+    if len(os.fsencode(folder)) <= LONGEST_SOCKET - len("/agent.sock"):
+        return folder
+    link = folder.parent / f".{folder.name[-8:]}"
+    if not link.is_symlink():
+        link.symlink_to(folder, target_is_directory=True)
+    return link
+
+
+def _tail() -> str:
+    try:
+        lines = Path("agent.out").read_text(errors="replace").splitlines()[-TAIL:]
+    except FileNotFoundError:
+        lines = []
+    return "its last lines:\n" + "\n".join(lines) if lines else "it has written nothing"
+
+
+# ---------------------------------------------------------------- end
+
+
+def _end(run: str, folder: Path) -> Dict[str, Any]:
+    """No agent and no process of the run, and of its folder only the logs. Raises `EndError` if something cannot be ended."""
+    if folder.is_dir():
+        os.chdir(folder)
+        _end_agent(run)
+    left = host.kill(lambda: host.each_marked_with(f"{run}/"), set())
+    if left:
+        raise EndError(f"the processes {sorted(left)} cannot be killed")
+    if folder.is_dir():
+        _keep_logs(folder)
+    return {}
+
+
+def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
+    """No agent of the run, with which its daemon cannot talk; its journal and what its trials made are for the next. Raises `EndError`."""
+    if folder.is_dir():
+        os.chdir(folder)
+        for pid in _agent():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if not _comes_true(lambda: not _locked(), grace_s + END_S):
+            _kill_agent(run)
+    return {}
+
+
+def _end_agent(run: str) -> None:
+    """Ask it as a daemon would, then by force; what it had started then dies with it."""
+    if not _locked():
+        return
+    from seerd.agent.protocol import VERSION, Hello, Shutdown
+    from seerd.agent.wire import encode
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
+        agent.connect("agent.sock")
+        agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
+    if not _comes_true(lambda: not _locked()):
+        _kill_agent(run)
+
+
+def _kill_agent(run: str) -> None:
+    """With all that it had started. Raises `EndError`."""
+    agents = _agent()
+    members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
+    host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
+    if not _comes_true(lambda: not _locked()):
+        raise EndError(f"the agent in {Path.cwd()} does not end; kill the process that `fuser agent.lock` names")
+
+
+def _agent() -> Set[int]:
+    """The process that holds the lock."""
+    try:
+        return {int(Path("agent.pid").read_text())} if _locked() else set()
+    except (FileNotFoundError, ValueError):
+        return set()
+
+
+def _exists(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
+    end = time.monotonic() + for_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _keep_logs(folder: Path) -> None:
+    """Everything else goes: source, checkpoints, what the trials made. The journal too, so that the next agent here begins anew."""
+    for top, folders, files in os.walk(folder, topdown=False):
+        here = Path(top)
+        in_logs = "logs" in here.relative_to(folder).parts
+        for name in files:
+            if not in_logs and not (here == folder and name in KEPT):
+                (here / name).unlink()
+        for name in folders:
+            with contextlib.suppress(OSError):
+                (here / name).unlink() if (here / name).is_symlink() else (here / name).rmdir()
+
+
+# ---------------------------------------------------------------- left
+
+
+def _left(run: str, folder: Path) -> List[str]:
+    """What of the run still runs here, one line each."""
+    lines = [f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))]
+    if folder.is_dir():
+        os.chdir(folder)
+        if _locked():
+            lines += [f"agent {pid} of {run} in {folder}" for pid in sorted(_agent())] or [f"an agent in {folder}"]
+    return lines
+
+
+def _command(pid: int) -> str:
+    """Its first words; arguments may be long."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:80]
+    return "(ended)"

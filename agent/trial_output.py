@@ -1,0 +1,208 @@
+"""The trial's output: what it writes for us (`out.jsonl`), turned into facts.
+
+Checkpoints take longer than lines: what `drain` finds of them waits until `store` puts the newest into the store, beside the reports that come
+meanwhile. One that a newer one has overtaken is not put any more.
+
+The one rule: the trial's output is not trusted. Whatever is not a well-formed line of docs/training-side.md is dropped with a word in the
+agent's log; nothing in it can name a path, stop the agent or be told twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+from seerd.agent import plainfile
+from seerd.agent.journal import Maker
+from seerd.agent.manifest import KEPT, CheckpointError, count_of, is_safe, metrics_of
+from seerd.agent.protocol import Checkpointed, Fact, Reported, Training
+from seerd.agent.transfer import CheckpointStore, NotNowError
+
+MOST_AT_ONCE = 1 << 20
+MOST_IN_ALL = 1 << 30
+"""A file with a hole in it can be larger than anybody could ever read, and the end of an attempt waits for its last line."""
+LONGEST_LINE = 1 << 16
+
+MOST_COMPLAINTS = 20
+NEVER_AGAIN = 1 << 62
+log = logging.getLogger("agent")
+
+
+class TrialOutput:
+    """The output of one attempt. `local` and `checkpoint_store`: its checkpoints here and in the
+    store.
+
+    `_waiting`: checkpoints that are to be stored, oldest first, and how long each took to write.
+    """
+
+    def __init__(self, path: Path, trial: str, attempt: int, local: Path, checkpoint_store: CheckpointStore) -> None:
+        self._path = path
+        self._trial = trial
+        self._attempt = attempt
+        self._local = local
+        self._lock = threading.Lock()
+        self._waiting: Dict[str, float] = {}
+        self.checkpoint_store = checkpoint_store
+        self._offset = 0
+        self._read_to = 0
+        self._complaints = 0
+        self._told: Set[Tuple[str, Any]] = set()
+
+    def forget_nothing(self, facts: List[Fact]) -> None:
+        """These facts of this attempt were told by an agent before us."""
+        for fact in facts:
+            if isinstance(fact, Training):
+                self._told.add(("training", 0))
+            elif isinstance(fact, Reported):
+                self._told.add(("report", fact.epoch))
+            elif isinstance(fact, Checkpointed):
+                self._told.add(("checkpoint", fact.name))
+
+    def has_grown(self) -> bool:
+        """Whether there is something that `drain` has not looked at."""
+        return plainfile.size(self._path) > self._read_to
+
+    def drain_all(self) -> Iterator[List[Maker]]:
+        """All that is left once nobody writes any more."""
+        while self.has_grown():
+            yield self.drain()
+
+    def drain(self) -> List[Maker]:
+        """Facts for the whole lines that have come since the last time, a bounded amount at once; their checkpoints wait for `store`."""
+        return [maker for line in self._lines() for maker in [self._fact(line)] if maker is not None]
+
+    def can_store(self) -> bool:
+        """Whether `store` has something to do, and can do it."""
+        return bool(self._waiting) and self.checkpoint_store.ready()
+
+    def waits(self) -> bool:
+        """Whether a checkpoint is not in the store yet."""
+        return bool(self._waiting)
+
+    def store(self) -> List[Maker]:
+        """Put the newest checkpoint that waits into the store, or, if it is damaged, the one before: the fact, if that has worked. Takes long;
+        `drain` may go on beside it.
+        """
+        waiting = dict(self._waiting)
+        name = list(waiting)[-1]
+        try:
+            maker = self._checkpoint(name, waiting[name])
+        except NotNowError as error:
+            log.info("%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error)
+            return []
+        except CheckpointError as error:
+            self._complain(error)
+            self._wait_only_for(lambda other: other != name)
+            return []
+        self._told.add(("checkpoint", name))
+        self._wait_only_for(lambda other: other not in waiting)
+        return [maker]
+
+    def _wait_only_for(self, these: Callable[[str], bool]) -> None:
+        with self._lock:
+            self._waiting = {name: save_s for name, save_s in self._waiting.items() if these(name)}
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            data = plainfile.read(self._path, self._offset, MOST_AT_ONCE)
+            if self._offset > MOST_IN_ALL:
+                raise ValueError("it has written too much, and nothing more of it is read")
+        except (OSError, ValueError) as error:
+            self._complain(error)
+            self._read_to = NEVER_AGAIN
+            return
+        whole = data.rfind(b"\n") + 1
+        self._read_to = self._offset + len(data)
+        if not whole and len(data) == MOST_AT_ONCE:
+            whole = len(data)
+        self._offset += whole
+        yield from data[:whole].splitlines()
+
+    def _fact(self, line: bytes) -> Optional[Maker]:
+        try:
+            told = json.loads(line) if len(line) <= LONGEST_LINE else None
+            if not isinstance(told, dict):
+                raise ValueError("not an object, or too long")
+            return self._known(told)
+        except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
+            self._complain(error)
+            return None
+
+    def _complain(self, error: Exception) -> None:
+        """Up to a point: a trial must not fill the disk with what we say about it."""
+        self._complaints += 1
+        if self._complaints <= MOST_COMPLAINTS:
+            last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
+            log.warning("%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last)
+
+    def _known(self, told: Dict[str, Any]) -> Optional[Maker]:
+        kind = told["kind"]
+        if kind == "training":
+            return self._once(kind, 0, self._training, told)
+        if kind == "report":
+            return self._once(kind, count_of(told["epoch"]), self._report, told)
+        if kind == "checkpoint":
+            self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
+            return None
+        raise ValueError(f"no line is of kind {kind!r:.40}")
+
+    def _once(
+        self, kind: str, key: Any, make: Callable[[Dict[str, Any]], Maker], told: Dict[str, Any]
+    ) -> Optional[Maker]:
+        if (kind, key) in self._told:
+            return None
+        maker = make(told)
+        self._told.add((kind, key))
+        return maker
+
+    def _training(self, told: Dict[str, Any]) -> Maker:
+        at, epoch = _moment(told), count_of(told["epoch"])
+        return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
+
+    def _report(self, told: Dict[str, Any]) -> Maker:
+        at, epoch, unit_s = _moment(told), count_of(told["epoch"]), _seconds(told.get("unit_s", 0.0))
+        metrics = metrics_of(told["metrics"])
+        return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
+
+    def _saved(self, name: str, save_s: float) -> None:
+        """Have it stored; of those that wait, the trial itself keeps only the newest."""
+        with self._lock:
+            if ("checkpoint", name) not in self._told and name not in self._waiting:
+                self._waiting = dict([*self._waiting.items(), (name, save_s)][-KEPT:])
+
+    def _checkpoint(self, name: str, wrote_s: float) -> Maker:
+        began = time.monotonic()
+        there, manifest = self.checkpoint_store.put(self._local, name)
+        at, save_s = time.time(), wrote_s + time.monotonic() - began
+        return lambda seq: Checkpointed(
+            seq=seq,
+            at=at,
+            trial=self._trial,
+            attempt=self._attempt,
+            name=there,
+            epoch=manifest.epoch,
+            metrics=manifest.metrics,
+            sha256=manifest.sha256,
+            size=manifest.size,
+            save_s=save_s,
+        )
+
+
+def _moment(told: Dict[str, Any]) -> float:
+    """When it says it was, if that is possible, else now."""
+    now, at = time.time(), told.get("at")
+    return at if isinstance(at, float) and now - 86400 < at <= now else now
+
+
+def _name(value: Any) -> str:
+    if not is_safe(value):
+        raise ValueError(f"{value!r:.80} is no name for a checkpoint")
+    return str(value)
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if type(value) in (int, float) and 0 <= value < 86400 else 0.0

@@ -1,0 +1,147 @@
+"""Provisioning, asking for instances: how many now, when again after a refusal, and when it is of
+no use any more.
+
+The one rule: an instance is asked for only if it could still be ready in time, be paid, and keep
+within the most GPUs that the person allows; those that the cloud is taking away count until they
+are being given back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from seerd.core.commands import Status
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
+from seerd.core.state import State
+from seerd.core.verdicts import Again, HoldCause
+
+
+def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
+    """When to ask again. Launches that were asked for together (`batch`) are refused together: that
+    counts once.
+    """
+    fleet, rules = state.fleet, state.rules
+    refusals = fleet.refusals
+    if not retry:
+        refusals += rules.max_refusals
+    elif batch > fleet.refused:
+        refusals += 1
+    at_s = max(fleet.launch_at, state.now + _wait_s(state, refusals)) if retry else math.inf
+    return Again(refusals=refusals, batch=max(fleet.refused, batch), at_s=at_s if at_s < math.inf else None)
+
+
+def after_coming(state: State) -> Again | None:
+    """An instance has come: refusals begin anew, and so does the time until the next launch; None
+    if there were none.
+    """
+    fleet = state.fleet
+    if not fleet.refusals and fleet.launch_at == -math.inf:
+        return None
+    at_s = fleet.launch_at if fleet.launch_at == math.inf else min(fleet.launch_at, state.now + _wait_s(state, 0))
+    return Again(refusals=0, batch=fleet.refused, at_s=at_s if at_s < math.inf else None)
+
+
+def _wait_s(state: State, refusals: int) -> float:
+    if state.facts.cluster.instant:
+        return 0.0
+    rules = state.rules
+    doubled = rules.retry_s * 2.0 ** min(10, max(0, refusals - 1))
+    return min(doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share)
+
+
+def launches(state: State) -> int:
+    """How many instances more are wanted and may be asked for now, each of which must still be
+    affordable.
+    """
+    if state.now < state.fleet.launch_at or not _in_time(state):
+        return 0
+    more, cluster = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live, state.facts.cluster
+    if not cluster.per_instance and cluster.max_instances is not None:
+        return min(
+            more, cluster.max_instances - state.fleet.present
+        )  # the same machines again, once they have been left
+    return more
+
+
+def asked_together(state: State) -> tuple[int, float | None]:
+    """How many instances are asked for now, and how long each may run without an agent, beside all
+    the others.
+    """
+    most, asked = launches(state), 0
+    ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
+    while asked < most and affordable_one(ahead):
+        asked += 1
+        _charge_one(ahead, f"one of {asked}")
+    return asked, orphan_timeout_s(ahead) if asked else None
+
+
+def _charge_one(ahead: State, name: str) -> None:
+    cluster = ahead.facts.cluster
+    if cluster.per_instance:
+        ahead.ledger.start(Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s))
+
+
+def affordable_one(state: State) -> bool:
+    """Whether one more instance may be paid."""
+    return affordable_launch(state, state.facts.cluster.gpus_per_instance)
+
+
+def held_back(state: State) -> HoldCause | None:
+    """Why instances that are wanted are not asked for now; None if there are none, or if they are
+    about to be asked for again.
+    """
+    if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
+        return None
+    if not _in_time(state):
+        return "late"
+    if launches(state) <= 0:
+        return "most"
+    return None if affordable_one(state) else "budget"
+
+
+def _most(state: State) -> int:
+    """Instances that may be there at one moment: what the wanted trials need is never too many."""
+    most_gpus = state.facts.problem.limits.max_gpus
+    if most_gpus is None:
+        return state.aims.needed + state.fleet.leaving
+    return max(state.aims.needed, most_gpus // state.facts.cluster.gpus_per_instance)
+
+
+def _in_time(state: State) -> bool:
+    return time_left(state, state.facts.cluster.boot_s)
+
+
+def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
+    """How a run ends that has no instance and can get none, None if it has or can: nothing will
+    come of waiting.
+    """
+    if state.fleet.live or state.fleet.leaving:
+        return None
+    if state.fleet.refusals >= state.rules.max_refusals and _patience_is_over(state):
+        return "failed"
+    if state.fleet.present or not state.aims.needed or not state.facts.cluster.per_instance:
+        return None
+    if not _in_time(state):
+        return "done" if in_last_stage else "deadline"
+    return None if affordable_one(state) else "budget"
+
+
+def _patience_is_over(state: State) -> bool:
+    """Whether it will be over when launches may be asked for again; never, if asking again cannot
+    help.
+    """
+    patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
+    return state.fleet.launch_at >= state.fleet.refused_since + patience_s
+
+
+def refused(state: State) -> str | None:
+    """Why the cloud refused, if a run has ended without a single attempt for want of an instance;
+    None if that is not so.
+    """
+    if not state.finished or state.end.status == "interrupted" or any(trial.attempt for trial in state.trials.values()):
+        return None
+    whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
+    return whys[-1] if whys else None

@@ -1,0 +1,302 @@
+"""A run's explanation, a trial's life and a moment as JSON-ready values. Keys are documented in
+docs/json.md and only ever added to.
+
+The one rule: pure functions of what was read; explanations are told as they are, with the sentence
+that people read beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from seerd.core.commands import AnyCommand
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
+from seerd.core.state import GONE, State, Trial
+from seerd.explanation.attempts import Attempt
+from seerd.explanation.costs import Cost, costs
+from seerd.explanation.explanations import Explanation
+from seerd.explanation.reasons import needed, wanted
+from seerd.explanation.sentences import predicate, reason, sentence
+from seerd.explanation.timeline import Chapter, Timeline
+from seerd.explanation.words import count, fill
+from seerd.planner.model import Report
+from seerd.planner.ranking import standing
+from seerd.view.run_json import best, result
+
+Json = dict[str, Any]
+
+UNDER_WAY = {
+    "set-timer": "look again at {due:at}",
+    "ask-policy": "the policy is asked",
+    "launch": "an instance with {gpus:GPU}",
+    "terminate": "{instance} is being given back",
+    "start-trial": "{trial} is being started on {nodes:names}",
+    "stop-trial": "{trial} [{checkpoint:if}saves within {grace_s:at}|is being killed]",
+    "publish": "the model of {trial} is being fetched",
+    "finish": "the end",
+}
+"""What has been ordered, by kind of the command."""
+
+
+def explanations_json(explanations: Iterable[Explanation], state: State) -> list[Json]:
+    """Tell what happened, each with its sentence."""
+    return [
+        {
+            "kind": explanation.kind,
+            "event": explanation.event,
+            "at_s": explanation.at_s,
+            **msgspec.to_builtins(explanation.facts),
+            "text": sentence(explanation, state.facts.metric),
+        }
+        for explanation in explanations
+    ]
+
+
+def _metric(state: State) -> Json:
+    return {"name": state.facts.metric, "mode": state.facts.mode}
+
+
+# ------------------------------------------------------------ a run
+
+
+def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
+    """Tell a run: `replay --json`, but for what the replay itself has found."""
+    divided = zip(timeline.chapters, costs(timeline, state, state.now), strict=True)
+    return {
+        **result(state, status),
+        "metric": _metric(state),
+        "policy": state.facts.problem.params.name,
+        "cost_usd": state.facts.problem.limits.cost_usd,
+        "adjusted": list(state.outline.adjusted),
+        "chapters": [_chapter(chapter, cost, state) for chapter, cost in divided],
+    }
+
+
+def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
+    return {
+        "stage": None if chapter.stage is None else chapter.stage + 1,
+        "end": chapter.end,
+        "times": chapter.times,
+        "start_s": chapter.start_s,
+        "until_s": state.now if chapter.until_s is None else chapter.until_s,
+        "planned_end_s": chapter.planned_end_s,
+        "groups": msgspec.to_builtins(chapter.groups),
+        **_cost(cost, state),
+        "instances": [_instance(one, state) for one in cost.instances],
+        "beats": explanations_json(chapter.explanations, state),
+    }
+
+
+def _instance(one: Cost, state: State) -> Json:
+    return {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
+
+
+def _cost(cost: Cost, state: State) -> Json:
+    gpu_s = float(cost.billed)
+    return {
+        "gpu_min": round(gpu_s / 60, 4),
+        "usd": round(state.ledger.usd(gpu_s), 4),
+        "idle_gpu_min": round(cost.idle / 60, 4),
+        "starting_gpu_min": round(cost.starting / 60, 4),
+    }
+
+
+# ------------------------------------------------------------ a trial
+
+
+def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
+    """Tell a trial's life: `replay --trial --json`, but for what the replay itself has found."""
+    outcome, why = outcome_of(trial, timeline, state)
+    attempts, published = timeline.attempts.of(trial.id), state.result.published
+    gpu_s = sum(attempt.gpu_s(state.now) for attempt in attempts)
+    return {
+        "run": state.facts.run,
+        "metric": _metric(state),
+        "trial": trial.id,
+        "config": dict(trial.config),
+        "phase": str(trial.phase),
+        "fate": outcome,
+        "why": why,
+        "handed_back": published is not None and published.incumbent.trial == trial.id,
+        "reports": trial.reports,
+        "last_metric": trial.metric,
+        "held_gpu_min": round(gpu_s / 60, 4),
+        "attempts": [_attempt(attempt, state) for attempt in attempts],
+        "beats": explanations_json(timeline.of_trial(trial.id), state),
+    }
+
+
+def _attempt(attempt: Attempt, state: State) -> Json:
+    made, ended = attempt.made, attempt.ended
+    finite = (one for one in made if one.metric is not None)
+    top = min(finite, key=lambda one: standing("", one.metric, state.facts.mode), default=None)
+    return {
+        "attempt": attempt.started.attempt,
+        "on": msgspec.to_builtins(attempt.started.on),
+        "gpus": sum(held.gpus for held in attempt.held),
+        "start_s": attempt.started.at_s,
+        "training_s": attempt.training_s,
+        "ended_s": attempt.ended_s,
+        "checkpoint": attempt.started.checkpoint,
+        "after_reports": attempt.after_reports,
+        "reports": len(made),
+        "first": _report(made[0]) if made else None,
+        "last": _report(made[-1]) if made else None,
+        "best": None if top is None else _report(top),
+        "how": None if ended is None else ended.how,
+        "kept": None if ended is None else ended.kept,
+        "held_gpu_min": round(attempt.gpu_s(state.now) / 60, 4),
+    }
+
+
+def _report(report: Report) -> Json:
+    return {"at_s": report.at_s, "report": report.reports, "metric": report.metric}
+
+
+def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str]:
+    """Tell in one word what became of a trial, and in one sentence why; the words are in
+    docs/json.md. Whatever ended it is the last of its explanations that could have.
+    """
+    newest = {explanation.kind: explanation for explanation in timeline.of_trial(trial.id)}
+    judged, stopped = newest.get("judged"), newest.get("stopped")
+    attempt = next(reversed(timeline.attempts.of(trial.id)), None)
+    name, reports = state.facts.metric, count(trial.reports, "report")
+    how = predicate(attempt.ended, name) if attempt and attempt.ended else trial.why
+    stood = predicate(judged, name) if judged is not None else ""
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished", f"its script came to its end by itself, after {reports}"
+    if trial.phase is TrialPhase.FAILED:
+        return "failed", how
+    if trial.phase is TrialPhase.ELIMINATED or trial.out:
+        return "eliminated", stood or trial.why
+    if state.phase is not RunPhase.OVER:
+        return _present(trial, stopped)
+    if attempt is None:
+        return "never-started", "there were never GPUs for it"
+    if attempt.stopped is not None and _at_the_end(attempt.stopped, timeline):
+        return "survived", f"it trained until the run ended, {reports} in all"
+    if judged is not None and judged.verdict in ("paused", "complete"):
+        return "paused", stood
+    return "paused", f"when the run ended it was waiting; its last attempt: {how}"
+
+
+def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
+    if trial.held is not None:
+        return "running", f"it is {trial.phase}, with {count(trial.reports, 'report')} so far"
+    if trial.gpus:
+        return "waiting", f"it waits for {count(trial.gpus, 'GPU')}"
+    if stopped is None:
+        return "paused", "it has not been started yet"
+    return "paused", f"it was stopped{reason(stopped)}"
+
+
+def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
+    """Tell whether it was asked to end as the run ended; if nobody knows why, after that."""
+    if stopped.why != "unknown":
+        return stopped.why in ("closing", "hard")
+    ends = (explanation for explanation in timeline.chapters[-1].explanations if explanation.kind == "closing")
+    return any(end.event <= stopped.event for end in ends)
+
+
+# ------------------------------------------------------------ a moment
+
+
+def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
+    """Tell one moment: `replay --at --json`, but for what the replay itself has found. `state` is
+    the one after the last event before `at_s`.
+    """
+    stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
+    waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
+    decided = [explanation for explanation in timeline.explanations if explanation.decided]
+    return {
+        "run": state.facts.run,
+        "metric": _metric(state),
+        "at_s": at_s,
+        "event": state.clock.seq,
+        "phase": str(state.phase),
+        "stage": stage + 1 if stages else None,
+        "stages": len(stages),
+        "stage_end_s": stages[stage].end_s if stages else None,
+        "wanted": msgspec.to_builtins(wanted(state)),
+        "instances_needed": needed(state),
+        "instances_live": state.fleet.live,
+        "running": [_running(trial) for trial in trials.values() if trial.held is not None],
+        "waiting": [{"trial": trial.id, "gpus": trial.gpus} for trial in waiting],
+        "instances": [
+            {
+                "instance": instance.id,
+                "phase": str(instance.phase),
+                "gpus": instance.gpus,
+                "busy": len(instance.busy),
+                "ready_s": instance.ready_at,
+                "by_s": instance.by,
+            }
+            for instance in state.fleet.instances.values()
+            if instance.phase not in GONE
+        ],
+        **_money(at_s, state),
+        "next": _next(state),
+        "under_way": [_under_way(command) for command in state.under_way.values()],
+        "best": best(state),
+        "decided": explanations_json((b for b in decided if b.event == decided[-1].event), state),
+    }
+
+
+def _running(trial: Trial) -> Json:
+    held = trial.held or ()
+    loading = trial.phase is TrialPhase.RUNNING and not trial.training
+    return {
+        "trial": trial.id,
+        "phase": "loading" if loading else str(trial.phase),
+        "attempt": trial.attempt,
+        "gpus": sum(len(slots.gpus) for slots in held),
+        "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in held],
+        "reports": trial.reports,
+        "metric": trial.metric,
+    }
+
+
+def _money(at_s: float, state: State) -> Json:
+    """Tell what is spent, what would be if everything were given back then, and what is left."""
+    book, budget = state.ledger, budget_gpu_s(state)
+    spent = book.spent_gpu_s(at_s)
+    committed = book.committed_gpu_s(at_s, release_s(state)) if book.open else spent
+    return {
+        "spent_gpu_min": round(spent / 60, 4),
+        "committed_gpu_min": round(committed / 60, 4),
+        "left_gpu_min": round((budget - committed) / 60, 4),
+        "budget_gpu_min": round(budget / 60, 4),
+        "spent_usd": round(book.usd(spent), 4),
+        "committed_usd": round(book.usd(committed), 4),
+        "gpus_billed": sum(charge.gpus for charge in book.open.values()),
+    }
+
+
+def _next(state: State) -> list[Json]:
+    """Tell what is due, soonest first. When the run is closed the limits have been kept."""
+    plan, fleet = state.plan, state.fleet
+    due: list[tuple[float | None, str]] = []
+    if state.phase is RunPhase.CLOSING:
+        due = [(state.end.close_by, "closed")]
+    elif state.phase is RunPhase.RUNNING:
+        due = [(close_at(state), "deadline"), (exhausted_at(state), "budget")]
+        if plan.question is None:
+            due += [(plan.again_s, "again") if plan.failures else (plan.last.ask_at_s, "plan")]
+        if state.now < fleet.launch_at and fleet.live < (needed(state) or 0):
+            due += [(fleet.launch_at, "launch")]
+    known = sorted((when, what) for when, what in due if when is not None and math.isfinite(when))
+    return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in known]
+
+
+def _under_way(command: AnyCommand) -> Json:
+    kind = str(type(command).__struct_config__.tag)
+    event = int(command.id.partition(".")[0])
+    facts = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
+    text = fill(UNDER_WAY[kind], facts)
+    return {"command": command.id, "event": event, "kind": kind, "text": text}

@@ -1,0 +1,376 @@
+"""A run's explanation, a trial's life and a moment, to be read on a terminal.
+
+The one rule: nothing is said here that `--json` does not say too; no line is wider than the
+terminal, and nothing is cut without saying by how much. Alike things that happened together are one
+line, and what a table already says is none; nothing that went wrong is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.core.commands import StopCause
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+from seerd.explanation.costs import Cost, costs
+from seerd.explanation.explanations import Explanation
+from seerd.explanation.sentences import predicate, sentence, subject
+from seerd.explanation.timeline import Chapter, Timeline
+from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
+from seerd.planner.ranking import standing
+from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plain import ENDINGS, config_text, gpus_text
+
+MOST_LINES = 30
+MOST_JUDGED = 16
+MOST_INSTANCES = 8
+
+STOPS: dict[StopCause, str] = {
+    "out": "out",
+    "resized": "moved to another number of GPUs",
+    "moved": "moved",
+    "displaced": "made to wait",
+    "reached": "stopped to be compared",
+    "paused": "paused",
+    "leaving": "moved off what the cloud takes away",
+    "node": "ended with another of their instances",
+    "hung": "killed since they hung",
+    "closing": "saved at the end",
+    "hard": "killed at the end",
+    "unknown": "asked to end",
+}
+"""What is counted of a stage's stops."""
+QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
+"""Causes of stops and ends that the table of who was compared, or the end itself, explains."""
+NEXT = {
+    "deadline": "everything must be asked to stop, to keep the deadline",
+    "budget": "everything must be asked to stop, to keep the budget",
+    "plan": "the stage is over, the policy is asked",
+    "again": "the policy is asked again, since its last answer was of no use",
+    "launch": "instances are asked for again",
+    "closed": "what has not saved by then is given back as it is",
+}
+
+STAGE = ", stage {stage} of {stages} (planned until {stage_end_s:at})"
+MOMENT = "{run} at {at_s:at} (after event {event}): {phase}[" + STAGE + "]"
+SPENT = (
+    "spent {spent_gpu_min:.2f} GPU-min{price}, {committed_gpu_min:.2f} if everything were given "
+    "back now, left {left_gpu_min:.2f} of {budget_gpu_min:.2f}; {gpus_billed:GPU} billed"
+)
+BEST = "best so far: {trial}, {name} {metric:value} after {epoch:report}"
+
+Json = dict[str, Any]
+Parts = Iterator[RenderableType]
+Rows = Sequence[tuple[str, str]]
+
+
+def wrapped(text: str, style: str = "") -> Table:
+    """Break text between words where the terminal ends."""
+    table = Table.grid()
+    table.add_column()
+    table.add_row(Text(text, style=style))
+    return table
+
+
+def grid(rows: Rows) -> Table:
+    """Show moments and what happened then; the text keeps to its column however narrow the
+    terminal is. Of very many the first and the last ones.
+    """
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column()
+    left_out = len(rows) - MOST_LINES
+    if left_out > 0:
+        note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
+        rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
+    for when, text in rows:
+        table.add_row(Text(when), Text(text))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """Make an empty one; columns whose name begins with `>` are for numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        name, number = column.removeprefix(">"), column.startswith(">")
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+# ------------------------------------------------------------ a run
+
+
+def timeline_page(timeline: Timeline, state: State) -> RenderableType:
+    """Show the whole run, stage by stage."""
+    parts: list[RenderableType] = [_head(state)]
+    parts += [wrapped(f"note: {told}") for told in state.outline.adjusted]
+    paid = costs(timeline, state, state.now)
+    for chapter, cost in zip(timeline.chapters, paid, strict=True):
+        parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
+    return Group(*parts, Text())
+
+
+def _head(state: State) -> Text:
+    limits, book = state.facts.problem.limits, state.ledger
+    spent = book.spent_gpu_s(state.now)
+    price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
+    over = state.end.status if state.phase is RunPhase.OVER else None
+    how = "not over" if over is None else ENDINGS[over]
+    trials = count(len(state.trials), "trial")
+    return Text(
+        f"{state.facts.run}: {state.facts.problem.params.name}, {trials}; {how}\n"
+        f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
+        f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
+    )
+
+
+def _chapter(chapter: Chapter, state: State) -> Parts:
+    yield wrapped(_title(chapter, state), "bold")
+    judged = [explanation for explanation in chapter.explanations if explanation.kind == "judged"]
+    first = next((explanation for explanation in chapter.explanations if explanation.kind == "planned"), None)
+    if first is not None:
+        yield grid([(at(first.at_s), sentence(first, state.facts.metric))])
+    if len(judged) > MOST_JUDGED:
+        yield grid([("", line) for line in _cuts(judged, state)])
+    elif judged:
+        yield _judged(judged, state)
+    if _best_get_most(judged, state):
+        yield grid([("", "of those that go on, the best have the most GPUs")])
+    rest = [explanation for explanation in chapter.explanations if explanation is not first]
+    yield grid(list(lines_of(rest, state.facts.metric)))
+    yield grid([("", text) for text in [_attempts(rest)] if text])
+
+
+def _title(chapter: Chapter, state: State) -> str:
+    until = state.now if chapter.until_s is None else chapter.until_s
+    when = f"{at(chapter.start_s)} to {at(until)}"
+    if chapter.stage is None:
+        return f"the {'end' if chapter.end else 'run'}, {when}"
+    last, stages = chapter.planned_end_s, len(state.outline.stages)
+    planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
+    again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
+    stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
+    return f"{stage}: {sizes(chapter.groups)}"
+
+
+def _judged(judged: Sequence[Explanation], state: State) -> Table:
+    """Show each of those that were compared."""
+    several = len({explanation.bracket for explanation in judged}) > 1
+    columns = ("  trial", "", f">{state.facts.metric}", ">reports", "place", "GPUs")
+    table = _table(*columns, *["bracket"] * several)
+    for explanation in judged:
+        metric = "-" if explanation.metric is None else value(explanation.metric)
+        place = "" if explanation.place is None else f"{ordinal(explanation.place)} of {explanation.of}"
+        best = f", {explanation.best} go{'es' * (explanation.best == 1)} on" if explanation.best and place else ""
+        moved = f"{explanation.gpus_before} -> {explanation.gpus}"
+        gpus = str(explanation.gpus or "") if explanation.gpus_before in (0, explanation.gpus) else moved
+        row = (f"  {explanation.trial}", explanation.verdict.replace("-", " "), metric, str(explanation.reports))
+        table.add_row(*row, place + best, gpus if explanation.gpus else "", *[str(explanation.bracket)] * several)
+    return table
+
+
+def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
+    """Tell whether that explains why some have other numbers of GPUs than before."""
+    on = [
+        explanation for explanation in _ordered(judged, state) if explanation.verdict == "goes-on" and explanation.gpus
+    ]
+    gpus = [explanation.gpus for explanation in on]
+    moved = any(explanation.gpus_before not in (0, explanation.gpus) for explanation in on)
+    return moved and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+
+
+def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
+    """Tell of many trials, by bracket, how many went on, and who just did or did not. Those that
+    were compared as they came: by how many reports they had made, each as it was told last.
+    """
+    as_they_came = len({explanation.event for explanation in judged}) > 1
+    rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
+    for explanation in judged:
+        reports = explanation.reports if as_they_came else 0
+        rounds.setdefault((explanation.bracket, reports), {})[explanation.trial] = explanation
+    for (bracket, reports), told in sorted(rounds.items()):
+        counts = Counter(explanation.verdict.replace("-", " ") for explanation in told.values())
+        ordered = _ordered(list(told.values()), state)
+        on = [explanation for explanation in ordered if explanation.verdict == "goes-on"]
+        off = [explanation for explanation in ordered if explanation.verdict != "goes-on"]
+        named = {"best": ordered[:1]}
+        if on and not as_they_came:
+            named |= {"last that goes on": on[-1:], "first that does not": off[:1]}
+        after = f", report {reports}" if reports else ""
+        stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
+        for what, one in named.items():
+            stood += [f"{what}: {explanation.trial} with {value(explanation.metric)}" for explanation in one]
+        yield f"bracket {bracket}{after}: {', '.join(stood)}"
+
+
+def _ordered(judged: Sequence[Explanation], state: State) -> list[Explanation]:
+    """Order those with a finite metric, best first."""
+    finite = [explanation for explanation in judged if explanation.metric is not None]
+    return sorted(finite, key=lambda explanation: standing(explanation.trial, explanation.metric, state.facts.mode))
+
+
+def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[str, str]]:
+    """Tell when what happened; `name`: what the metric is called."""
+    taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
+    groups: dict[tuple[object, ...], list[Explanation]] = {}
+    for explanation in explanations:
+        if _shown(explanation, taken):
+            launch = (
+                explanation.instance.partition(".")[0] if explanation.kind == "refused" else round(explanation.at_s)
+            )
+            groups.setdefault((explanation.kind, launch, predicate(explanation, name)), []).append(explanation)
+    for (_, _, text), together in groups.items():
+        who = names([subject(explanation) for explanation in together if subject(explanation)])
+        times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
+        yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"
+
+
+def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
+    """Tell whether an explanation is a line of its own; `taken`: what is told with its instance."""
+    if explanation.kind == "planned":
+        return bool(explanation.dropped or explanation.note)
+    if explanation.kind == "stopped":
+        return explanation.why not in QUIET and not (explanation.why == "leaving" and _in(explanation, taken))
+    if explanation.kind == "ended":
+        with_instance = explanation.how == "lost" and explanation.then != "failed" and _in(explanation, taken)
+        return explanation.how not in QUIET and not with_instance
+    return explanation.kind not in ("judged", "started")
+
+
+def _in(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
+    return (explanation.event, explanation.trial) in taken
+
+
+def _attempts(explanations: Sequence[Explanation]) -> str:
+    """Count the attempts that were started and stopped, and why."""
+    started = [explanation for explanation in explanations if explanation.kind == "started"]
+    first = sum(explanation.attempt == 1 for explanation in started)
+    stops = Counter(explanation.why for explanation in explanations if explanation.kind == "stopped")
+    parts = [f"{count(first, 'trial')} started"] if first else []
+    parts += [f"{len(started) - first} started again"] if len(started) > first else []
+    parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
+    return ", ".join(parts)
+
+
+def _cost(cost: Cost, state: State) -> Parts:
+    if not cost.billed:
+        return
+    per_instance = state.facts.cluster.per_instance
+
+    def share(part: float, of: float) -> str:
+        # Parts are told to a tenth of a cent, so that they add up.
+        usd = f", ${state.ledger.usd(of):.3f}" if state.ledger.usd_per_gpu_h else ""
+        idle = f", {part / of:.0%} idle" if per_instance and of else ""
+        return f"{of / 60:.2f} GPU-min{usd}{idle}"
+
+    billed = float(cost.billed)
+    boot = " (boot included)" if per_instance else ""
+    lines = [f"cost {share(cost.idle, billed)}{boot}, {cost.starting / billed:.0%} starting trials"]
+    if len(cost.instances) > 1:
+        shown = sorted(cost.instances, key=lambda one: -one.billed)
+        some, rest = shown[:MOST_INSTANCES], shown[MOST_INSTANCES:]
+        lines += [f"  {one.instance}: {share(one.idle, float(one.billed))}" for one in some]
+        minutes = sum(float(one.billed) for one in rest) / 60
+        lines += [f"  {count(len(rest), 'more instance')}: {minutes:.2f} GPU-min"] if rest else []
+    yield grid([("", line) for line in lines])
+
+
+# ------------------------------------------------------------ a trial
+
+
+def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
+    """Show the value of `replay --trial --json`."""
+    name = state.facts.metric
+    result = "; its model is the result" if told["handed_back"] else ""
+    parts: list[RenderableType] = [
+        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
+        Text(),
+    ]
+    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
+    explanations = [explanation for explanation in timeline.of_trial(told["trial"]) if explanation.kind != "started"]
+    lines = [(at(explanation.at_s), predicate(explanation, name)) for explanation in explanations]
+    held = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    parts += _titled(held, rows)
+    parts += _titled("what happened to it, and why", lines)
+    return Group(*parts)
+
+
+def _titled(title: str, rows: Rows) -> list[RenderableType]:
+    return [Text(title, style="bold"), grid(rows), Text()] if rows else []
+
+
+def _attempt(attempt: Json, name: str) -> str:
+    on = " and ".join(f"{o['instance']} GPU {gpus_text(o['gpus'])}" for o in attempt["on"])
+    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
+    told = f"on {on}: never trained"
+    if attempt["training_s"] is not None:
+        after_s = attempt["training_s"] - attempt["start_s"]
+        told = f"on {on}{since}: trained after {at(after_s)}"
+    first, last, best = attempt["first"], attempt["last"], attempt["best"]
+    if first is not None:
+        reports = count(attempt["reports"], "report")
+        told += f", {reports}: {name} {value(first['metric'])} to {value(last['metric'])}"
+    if best is not None and best["report"] not in (first["report"], last["report"]):
+        told += f", best {value(best['metric'])} at report {best['report']}"
+    return told + fill("; [ended at {ended_s:at} ({how})|still there]", attempt)
+
+
+# ------------------------------------------------------------ a moment
+
+
+def moment_page(told: Json, state: State) -> RenderableType:
+    """Show the value of `replay --at --json`."""
+    return Group(*_moment(told, state))
+
+
+def _moment(told: Json, state: State) -> Parts:
+    yield from (wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text())
+    wanted = [f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"]]
+    needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
+    plan = "the plan was not recorded; instances: "
+    if needed is not None:
+        plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
+    yield from (wrapped(plan + live), _where(told), Text())
+    if told["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
+        yield wrapped(f"waiting for GPUs: {waiting}")
+    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
+    yield from _titled("under way", under_way)
+    if told["decided"]:
+        last = told["decided"][0]
+        title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
+        yield from _titled(title, [("", one["text"]) for one in told["decided"]])
+
+
+def _money(told: Json, state: State) -> Parts:
+    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    yield wrapped(fill(SPENT, {**told, "price": price}))
+    if told["best"] is not None:
+        yield wrapped(fill(BEST, {**told["best"], "name": told["metric"]["name"]}))
+    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
+    if due:
+        first = (due[0][0], f"{due[0][1]} (comes first)")
+        yield from (Text("next", style="bold"), grid([first, *due[1:]]))
+
+
+def _where(told: Json) -> RenderableType:
+    table = _table("  instance", "state", "GPUs", "what runs there")
+    table.columns[-1].no_wrap = False
+    for instance in told["instances"]:
+        here = [
+            fill("{trial} ({phase}, {reports:report}) on ", one) + str(len(on["gpus"]))
+            for one in told["running"]
+            for on in one["on"]
+            if on["instance"] == instance["instance"]
+        ]
+        cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
+        row = [fill(cell, instance) for cell in cells]
+        table.add_row(*row, ", ".join(here) or "nothing")
+    return table if told["instances"] else Text("  no instance")

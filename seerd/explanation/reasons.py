@@ -1,0 +1,433 @@
+"""What an entry of the journal says, as explanations: who came, went and ended, what was decided,
+and the reason that was recorded with it.
+
+The one rule: nothing is concluded here. What stands beside a reason, the numbers that a person
+wants to see with it, is read from the state after the event; of the state before, only what the
+event is about, so that telling costs the same with one trial as with ten thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seerd.core.aiming import instances_needed
+from seerd.core.commands import (
+    AskPolicy,
+    Finish,
+    Launch,
+    Publish,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
+from seerd.core.enact import AnyDecision
+from seerd.core.events import (
+    AnyEvent,
+    Checkpoint,
+    InstanceLost,
+    InstanceNoticed,
+    InstanceReady,
+    InstanceTerminated,
+    LaunchRefused,
+    OrderRefused,
+    PolicyAnswered,
+    PublishFailed,
+    Remarked,
+    RunResumed,
+    StopAsked,
+    TrialExited,
+)
+from seerd.core.incumbent import better_report
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.limits import budget_gpu_s
+from seerd.core.plans import PlanChange
+from seerd.core.state import GONE, THERE, State, Trial
+from seerd.core.verdicts import Adopted, Closing, Declined, Gone, HeldBack, Slow
+from seerd.explanation.attempts import Attempt, Attempts, gone_s
+from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind, On, Sized, Then
+from seerd.planner.model import Compared
+from seerd.planner.ranking import standing
+
+Explanations = Iterator[Explanation]
+
+ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
+"""Events with which attempts end."""
+THENS: dict[TrialPhase, Then] = {
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "eliminated",
+    TrialPhase.FAILED: "failed",
+}
+
+
+@dataclass(slots=True)
+class Known:
+    """What was told before, and is needed to tell what follows.
+
+    asked_s    when each launch was asked for
+    question   what the policy was asked last; `planned`: it has given a plan that stands
+    published  the model that was last to be handed back
+    closed     the run is being ended, or has ended
+    """
+
+    attempts: Attempts = field(default_factory=Attempts)
+    asked_s: dict[str, float] = field(default_factory=dict)
+    question: AskPolicy | None = None
+    planned: bool = False
+    published: Publish | None = None
+    closed: bool = False
+
+    def note(self, decision: AnyDecision, now_s: float) -> None:
+        """Keep what was decided at `now_s`."""
+        match decision:
+            case AskPolicy():
+                self.question = decision
+            case Launch():
+                self.asked_s[decision.id] = now_s
+            case Adopted():
+                self.planned = True
+            case Closing():
+                self.closed, self.planned = True, False
+            case Publish():
+                self.published = decision
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of the journal, the state after it, and what was known.
+
+    there   the instance that the event names was there before
+    live    instances that were asked for or ready before
+    gpus    how many were wanted before for each trial that an answer of the policy judges
+    """
+
+    event: AnyEvent
+    decided: Sequence[AnyDecision]
+    known: Known
+    state: State
+    there: bool
+    live: int
+    gpus: Mapping[str, int]
+
+    @classmethod
+    def before(
+        cls,
+        event: AnyEvent,
+        decided: Sequence[AnyDecision],
+        known: Known,
+        state: State,
+    ) -> Step:
+        """Look at what the event is about before it is read."""
+        instance = state.fleet.instances.get(getattr(event, "instance", ""))
+        there = instance is not None and instance.phase in THERE
+        gpus, wanted = {}, state.plan.wanted
+        if isinstance(event, PolicyAnswered):
+            judged = [*(one.trial for one in event.plan.compared), *event.plan.eliminated]
+            gpus = {name: wanted[name].gpus for name in judged if name in wanted}
+        return cls(event, decided, known, state, there, state.fleet.live, gpus)
+
+    def tell(self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any) -> Explanation:
+        """Make an explanation of what the source has under these keys, and of what stands beside
+        it.
+        """
+        recorded = {key: getattr(source, key) for key in keys.split()}
+        return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
+
+
+def explanations_of(step: Step) -> Explanations:
+    """Tell what an entry says, what happened first. `step.state` is the one after it; what is known
+    is kept up.
+    """
+    yield from _happened(step)
+    if isinstance(step.event, ENDS):
+        yield from _ends(step)
+    for one in step.decided:
+        yield from _decided(one, step)
+        step.known.note(one, step.state.now)
+    yield from _instances(step)
+    for one in step.decided:
+        if isinstance(one, HeldBack) and one.why is not None:
+            trials = (one.trial,) if one.trial else ()
+            yield step.tell("held-back", one, "why needed had", trials=trials)
+
+
+def wanted(state: State) -> tuple[Sized, ...]:
+    """Count how many trials are wanted with each number of GPUs, largest first."""
+    counted = sorted(_sizes(state).items(), reverse=True)
+    return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in counted)
+
+
+def needed(state: State) -> int | None:
+    """Count the instances that the wanted trials need; None where the plan was not recorded."""
+    return instances_needed(_sizes(state), state.facts.cluster) if state.plan.asked else None
+
+
+def _sizes(state: State) -> Counter[int]:
+    return Counter(allocation.gpus for allocation in state.plan.wanted.values())
+
+
+# ------------------------------------------------------------ what happened
+
+
+def _happened(step: Step) -> Explanations:
+    event, state, known = step.event, step.state, step.known
+    match event:
+        case RunResumed():
+            yield _resumed(event, step)
+        case StopAsked():
+            yield step.tell("stop-wanted", event, "hard")
+        case InstanceReady() if event.instance in state.fleet.instances:
+            after_s = round(state.now - known.asked_s.get(event.command, state.now), 3)
+            yield step.tell("came", event, "instance gpus", asked=event.command, after_s=after_s)
+        case LaunchRefused() if event.command in state.fleet.instances:
+            again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
+            again = round(again_s, 3) if running and state.now < again_s < math.inf else None
+            yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
+        case InstanceNoticed():
+            yield from _noticed(event, step)
+        case PublishFailed() if (model := known.published) and model.id == event.command:
+            about = {"trial": model.trial, "detail": event.why}
+            yield step.tell("not-usable", event, "damaged", **about)
+        case Remarked():
+            yield step.tell("remark", event, "text")
+
+
+def _resumed(event: RunResumed, step: Step) -> Explanation:
+    state, known = step.state, step.known
+    reopened = known.closed and state.phase is RunPhase.RUNNING
+    known.closed = known.closed and not reopened
+    gone = tuple(one.instance for one in step.decided if isinstance(one, Gone))
+    silent_s = round(state.now - state.clock.heard_at, 3)
+    return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
+
+
+def _noticed(event: InstanceNoticed, step: Step) -> Explanations:
+    instance = step.state.fleet.instances.get(event.instance)
+    if instance is not None and instance.phase in GONE:
+        return
+    trials = tuple(dict.fromkeys(instance.busy.values())) if instance is not None else ()
+    about = {"notice": event.what, "detail": event.why, "by_s": event.by}
+    sure = event.what == "interruption"
+    yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
+
+
+def _ends(step: Step) -> Explanations:
+    """Tell of instances and attempts that are gone."""
+    event, attempts = step.event, step.known.attempts
+    lost = [one.instance for one in step.decided if isinstance(one, Gone)]
+    for name in [event.instance] if isinstance(event, InstanceLost) and step.there else lost:
+        ended_s, why = gone_s(name, step.state), step.state.fleet.instances[name].why
+        about = {"instance": name, "detail": why, "ended_s": ended_s}
+        yield step.tell("lost", trials=attempts.on(name), **about)
+    for attempt in attempts.leave(event, step.state):
+        attempt.ended = _ended(attempt, step)
+        del attempts.open[attempt.started.trial]
+        yield attempt.ended
+
+
+def _ended(attempt: Attempt, step: Step) -> Explanation:
+    trial = step.state.trials[attempt.started.trial]
+    how = _end_cause(attempt, trial, step.event)
+    told = how in ("crashed", "refused", "lost", "silent")
+    return step.tell(
+        "ended",
+        attempt.started,
+        "trial attempt",
+        how=how,
+        then=_then(attempt, trial),
+        detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",
+        failures=trial.crashes,
+        most_failures=step.state.rules.max_crashes,
+        losses=trial.losses,
+        reports=trial.reports,
+        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
+    )
+
+
+def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
+    if trial.fault is not None:
+        refused = trial.fault == "crashed" and isinstance(event, OrderRefused)
+        return "refused" if refused else trial.fault
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished"
+    if trial.phase is TrialPhase.FAILED:
+        return "silent"
+    cause = event.cause if isinstance(event, TrialExited) else "lost"
+    if cause in ("lease", "lost"):
+        return "lease" if cause == "lease" else "lost"
+    return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
+
+
+def _then(attempt: Attempt, trial: Trial) -> Then:
+    goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
+    return THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits")
+
+
+# ------------------------------------------------------------ what was decided
+
+
+def _decided(one: AnyDecision, step: Step) -> Explanations:
+    """Tell one decision; instances that come or go together are told together, see below."""
+    known, event = step.known, step.event
+    match one:
+        case Adopted() if isinstance(event, PolicyAnswered):
+            yield _planned(one, event.plan, step)
+            yield from _judgements(event.plan, step)
+        case Declined():
+            keys, stands = "failures again_s", known.planned
+            yield step.tell("declined", one, keys, detail=one.why, stands=stands)
+        case Slow():
+            yield step.tell("slow", one, "trial rank detail")
+        case Closing():
+            yield _closing(one, step)
+        case StopTrial():
+            stopped = _stopped(one, step)
+            known.attempts.open[one.trial].stopped = stopped
+            yield stopped
+        case StartTrial():
+            started = _started(one, step)
+            known.attempts.start(started)
+            yield started
+        case Publish():
+            yield _chosen(one, step)
+        case Finish():
+            yield _over(one, step)
+
+
+def _planned(verdict: Adopted, plan: PlanChange, step: Step) -> Explanation:
+    asked = step.known.question or AskPolicy(id=verdict.question)
+    about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
+    why = {"because": asked.why, "trial": asked.trial, "note": plan.note}
+    return step.tell("planned", verdict, "dropped", **about, **why)
+
+
+def _judgements(plan: PlanChange, step: Step) -> Explanations:
+    """Tell of everyone that the plan has compared, and of those that are out without that."""
+    compared = [one.compared() for one in plan.compared]
+    cuts = {(one.bracket, one.of): one for one in compared if one.place == one.best}
+    for one in compared:
+        yield _judged(one, cuts.get((one.bracket, one.of)), step)
+    known = {one.trial for one in compared}
+    for trial in (step.state.trials[name] for name in plan.eliminated if name not in known):
+        alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
+        yield _judged(alone, None, step)
+
+
+def _judged(one: Compared, cut: Compared | None, step: Step) -> Explanation:
+    return step.tell(
+        "judged",
+        one,
+        "trial metric reports of best",
+        verdict=_judgement(one, step.state),
+        place=one.place or None,
+        bracket=one.bracket + 1,
+        cut=cut and cut.trial,
+        cut_metric=cut and cut.metric,
+        gpus_before=step.gpus.get(one.trial, 0),
+        gpus=step.state.trials[one.trial].gpus,
+    )
+
+
+def _judgement(one: Compared, state: State) -> Judgement:
+    trial = state.trials[one.trial]
+    if trial.phase is TrialPhase.FAILED:
+        return "failed"
+    if trial.out:
+        return "out"
+    if one.trial in state.plan.order:
+        return "goes-on"
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished"
+    return "complete" if one.final else "paused"
+
+
+def _started(command: StartTrial, step: Step) -> Explanation:
+    kept = step.state.trials[command.trial].checkpoints
+    where = ((command.instance, command.gpus), *command.beside)
+    on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
+    newest = command.checkpoints[0] if command.checkpoints else None
+    since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
+    return step.tell("started", command, "trial attempt why", on=on, **since)
+
+
+def _stopped(command: StopTrial, step: Step) -> Explanation:
+    trial = step.state.trials[command.trial]
+    return step.tell(
+        "stopped",
+        command,
+        "trial attempt why others",
+        saves=command.checkpoint,
+        grace_s=round(command.grace_s, 3),
+        gpus_before=sum(len(slots.gpus) for slots in trial.held or ()),
+        gpus=trial.gpus,
+        until=trial.reached if command.why == "reached" else None,
+    )
+
+
+def _instances(step: Step) -> Explanations:
+    """Tell of those asked for together, and of those given back for the same reason."""
+    state = step.state
+    launches = [one for one in step.decided if isinstance(one, Launch)]
+    if launches:
+        ids, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
+        about = {"why": launches[0].why, "gpus_each": launches[0].gpus, "had": had}
+        trials = {"wanted": wanted(state), "needed": needed(state)}
+        yield step.tell("asked", instances=ids, **about, **trials)
+    ended = [one for one in step.decided if isinstance(one, Terminate)]
+    for why in dict.fromkeys(one.why for one in ended):
+        ids = tuple(one.instance for one in ended if one.why == why)
+        left = 0 if why == "end" else needed(state)
+        yield step.tell("given-back", why=why, instances=ids, needed=left, had=step.live)
+
+
+def _closing(verdict: Closing, step: Step) -> Explanation:
+    book, now_s = step.state.ledger, step.state.now
+    spent = book.spent_gpu_s(now_s)
+    committed = book.committed_gpu_s(now_s, verdict.release_s) if book.open else spent
+    gpu_s = {"spent": spent, "committed": committed, "budget": budget_gpu_s(step.state)}
+    minutes = {f"{what}_gpu_min": round(seconds / 60, 4) for what, seconds in gpu_s.items()}
+    keys = "status why detail close_at_s exhausted_at_s release_s"
+    return step.tell("closing", verdict, keys, **minutes)
+
+
+def _chosen(command: Publish, step: Step) -> Explanation:
+    """Tell of the model beside what else there was."""
+    state = step.state
+    usable = _usable(state)
+    others = (one for one in usable.items() if one[0] != command.trial)
+    mode = state.facts.mode
+    second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
+    unsaved = better_report(state, command.metric)
+    kept = state.trials[command.trial].checkpoints
+    return step.tell(
+        "chosen",
+        command,
+        "why trial metric checkpoint",
+        reports=next(one.reports for one in kept if one.name == command.checkpoint),
+        among=len(usable),
+        runner_up=second and second[0],
+        runner_up_metric=second and second[1].metric,
+        better_unsaved=unsaved and unsaved[0],
+        better_unsaved_metric=unsaved and unsaved[1],
+    )
+
+
+def _usable(state: State) -> dict[str, Checkpoint]:
+    """Find each trial's best checkpoint that could be handed back."""
+    best: dict[str, Checkpoint] = {}
+    for trial in state.trials.values():
+        kept = (c for c in trial.checkpoints if c.metric is not None)
+        found = [c for c in kept if f"{trial.id}/{c.name}" not in state.result.unreadable]
+        if found:
+            best[trial.id] = min(found, key=lambda c: standing("", c.metric, state.facts.mode))
+    return best
+
+
+def _over(command: Finish, step: Step) -> Explanation:
+    published = step.state.result.published
+    best = published and published.incumbent
+    about = {"path": published and published.path, "trial": best and best.trial}
+    return step.tell("over", command, "status", metric=best and best.metric, **about)

@@ -1,0 +1,209 @@
+"""What happened, and why, in sentences that a person understands who has never read this code.
+
+The one rule: a sentence says only what its explanation says, with the numbers that were compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from seerd.explanation.explanations import Explanation, Kind
+from seerd.explanation.words import fill
+from seerd.view.harmless import printable
+
+SUBJECTS: dict[Kind, str] = {
+    "judged": "trial",
+    "started": "trial",
+    "stopped": "trial",
+    "ended": "trial",
+    "came": "instance",
+}
+"""Whom a sentence is about, where it begins with that: "t0001: killed since it is out"."""
+
+NEED = "[{wanted:sizes} need {needed}, ]{had} there"
+LATE = (
+    "it takes up to {release_s:at} until everything has saved and been given back, "
+    "and the deadline allows no later beginning than {close_at_s:at}"
+)
+SAYS: dict[Kind, str] = {
+    "planned": "{reason}{groups:sizes} wanted[, {new:new configuration}]"
+    "[; {dropped:names} had ended meanwhile, left out][; {note}]",
+    "declined": "the policy gave no plan that can be used{times}: {detail}; "
+    "[{stands:if}the last plan stands|there is no plan yet], asked again at {again_s:at}",
+    "judged": "[{reports:if}{name} {metric:value} after {reports:report}|no report]"
+    "[ was {place:th} of {of}]{cuts}: {reason}",
+    "started": "started on {on:places}[ from its checkpoint of report {after_reports}]",
+    "stopped": "[{saves:if}asked to save and exit within {grace_s:at}|killed]{reason}",
+    "ended": "{reason}{after}",
+    "asked": "{instances:instance} of {gpus_each:GPU} asked for{reason}: " + NEED,
+    "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {reason}",
+    "came": "ready with {gpus:GPU}, asked for {after_s:about} before",
+    "refused": "no instance: {detail}[; asked again at {again_s:at}]",
+    "noticed": "{reason}[; {trials:names} must save and go on elsewhere]",
+    "lost": "{instance} is lost: {detail}{since}[; with it {trials:names}]",
+    "given-back": "{instances:names} given back{reason}",
+    "closing": "the end{reason}",
+    "stop-wanted": "the person asks for the end[{hard:if} at once]",
+    "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
+    " is taken up again; [still there: {alive:names}|no instance was there any more]"
+    "[, gone: {gone:names}]",
+    "chosen": "the model: {trial}, {name} {metric:value} after {reports:report}: "
+    "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
+    "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
+    "{better_unsaved_metric:value}, which is in no checkpoint that was kept]",
+    "not-usable": "the checkpoint of {trial} could not be fetched: {detail}; "
+    "[{damaged:if}the next best is taken|it stays in the store]",
+    "over": "over ({status:ending}): [the model is in {path}|without a model]",
+    "slow": "{detail}",
+    "remark": "{text}",
+}
+"""By kind; `{reason}`: see below."""
+REASONS: dict[str, dict[str, str]] = {
+    "planned": {
+        "began": "the run begins: ",
+        "clock": "the stage before was over by the clock: ",
+        "reports": "{trial} had made the reports after which trials are compared: ",
+        "ended": "[{trial}|a trial] had ended: ",
+        "resumed": "the run goes on: ",
+        "untrue": "the plan before was in part about trials that had ended: ",
+        "again": "the answer before was of no use: ",
+    },
+    "judged": {
+        "goes-on": "it goes on{luck}[, with {gpus:GPU}]{gpus_change}",
+        "out": "it is out",
+        "paused": "it waits, to go on if it is among the best when more have come there",
+        "complete": "its training is complete",
+        "finished": "its script had come to its end, its model counts",
+        "failed": "it had failed",
+    },
+    "stopped": {
+        "out": " since it is out",
+        "resized": " to go on with {gpus:GPU} instead of {gpus_before}",
+        "moved": " to go on elsewhere[: its GPUs are for {others:names}|: fewer instances will do]",
+        "displaced": " to wait: [its GPUs are for {others:names}|there is no room for it any more]",
+        "reached": " after report {until}, where it is compared with others",
+        "paused": " to wait: the plan does not want it to train on now",
+        "leaving": " to go on elsewhere: the cloud takes its instance away",
+        "node": " since it has ended on another of its instances",
+        "hung": " since some of its ranks do nothing, and the others wait for them",
+        "closing": " since the run ends",
+        "hard": " since the run was to end at once",
+    },
+    "ended": {
+        "saved": "exited, {kept_text}",
+        "killed": "killed, {kept_text}",
+        "finished": "came to the end of its script, {kept_text}",
+        "crashed": "crashed[: {detail}]",
+        "refused": "could not be started[: {detail}]",
+        "lost": "lost[: {detail}| with its instance]",
+        "lease": "stopped by its agent, which had not heard from seerd for too long; {kept_text}",
+        "silent": "failed[: {detail}]",
+    },
+    "asked": {
+        "replacement": " in place of what is gone or leaving",
+        "again": " again, after a refusal",
+        "resumed": ", as the run goes on",
+    },
+    "held-back": {
+        "budget": "the budget could not pay for it and for giving everything back",
+        "late": "it would come too late to be of use before the end",
+        "most": "no more may be there at once, and what the cloud takes away counts until then",
+    },
+    "noticed": {
+        "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
+        "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
+        "unhealthy": "{instance} is not used any more[: {detail}]",
+    },
+    "given-back": {
+        "idle": ": {needed} needed, {had} there",
+        "leaving": ": the cloud takes it away, and nothing runs there any more",
+        "end": ": the run ends",
+    },
+    "closing": {
+        "plan": ": the plan is carried out, its policy wants nothing more",
+        "last-stage": f" of the last stage: {LATE}",
+        "deadline": f": {LATE}",
+        "budget": ": {spent_gpu_min:.2f} of {budget_gpu_min:.2f} GPU-min spent, "
+        "{committed_gpu_min:.2f} when everything has been given back: "
+        "it takes up to {release_s:at} until everything has saved and been given back",
+        "person": ": the person asked for it",
+        "no-instance": ": no instance can be had[: {detail}]",
+        "no-trial": ": no trial is left that has reported",
+        "policy": ": again and again the policy gave no plan that can be used",
+        "unknown": ": {status:ending}",
+    },
+}
+"""By kind and cause; where nothing stands for a cause, nothing is said of it."""
+CAUSES: dict[Kind, str] = {
+    "planned": "because",
+    "judged": "verdict",
+    "ended": "how",
+    "noticed": "notice",
+}
+"""Under which key an explanation has its cause, where it is not `why`."""
+
+
+def subject(explanation: Explanation) -> str:
+    """Name the trial or instance with which its sentence begins; empty if with none."""
+    return str(explanation.facts[SUBJECTS[explanation.kind]]) if explanation.kind in SUBJECTS else ""
+
+
+def sentence(explanation: Explanation, name: str) -> str:
+    """Say what happened; `name`: what the metric is called."""
+    who = f"{subject(explanation)}: " if explanation.kind in SUBJECTS else ""
+    return who + predicate(explanation, name)
+
+
+def predicate(explanation: Explanation, name: str) -> str:
+    """Say what happened to its subject."""
+    cause = explanation.facts.get(CAUSES.get(explanation.kind, "why"))
+    reason = REASONS.get(explanation.kind, {}).get(str(cause), "")
+    more = PARTS[explanation.kind](explanation) if explanation.kind in PARTS else {}
+    template = SAYS[explanation.kind].replace("{reason}", more.pop("reason", reason))
+    for key, text in more.items():
+        template = template.replace(f"{{{key}}}", text)
+    return printable(fill(template, {**explanation.facts, "name": name}))
+
+
+def reason(explanation: Explanation) -> str:
+    """Say only why."""
+    return printable(fill(REASONS[explanation.kind].get(explanation.why, ""), explanation.facts))
+
+
+def _judged(explanation: Explanation) -> dict[str, str]:
+    """Find who goes on, and the last of them, for those behind it."""
+    late = explanation.place is None or explanation.place > explanation.best
+    cut = "{cut} with {cut_metric:value}" if late and explanation.cut_metric is not None else ""
+    cuts = "; nobody goes on yet" if explanation.verdict != "complete" else ""
+    if explanation.best == 1:
+        cuts = "; the best one goes on" + f" ({cut})" * bool(cut)
+    elif explanation.best:
+        cuts = "; the {best} best go on" + f" (the last of them {cut})" * bool(cut)
+    moved = explanation.gpus and explanation.gpus_before not in (0, explanation.gpus)
+    return {
+        "cuts": cuts if explanation.place is not None else "",
+        **({} if late or explanation.verdict != "paused" else {"reason": "it waits for a free place"}),
+        "luck": " all the same, since no better one could" if late and explanation.best else "",
+        "gpus_change": " instead of {gpus_before}" if moved else "",
+    }
+
+
+def _ended(explanation: Explanation) -> dict[str, str]:
+    """Find what was saved, and what the end meant for the trial."""
+    newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
+    after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
+    if explanation.how in ("crashed", "refused"):
+        after += " (end number {failures} by its own fault, {most_failures} are forgiven)"
+    if explanation.then == "failed" and explanation.how != "silent":
+        after += "; it has failed"
+    saved = "saved up to report {kept} of {reports}"
+    return {"kept_text": "nothing saved" if explanation.kept is None else saved, "after": after}
+
+
+PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
+    "declined": lambda one: {"times": " ({failures:th} time in a row)" * (one.failures > 1)},
+    "judged": _judged,
+    "ended": _ended,
+    "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
+}
+"""What has to be chosen for a sentence beyond what is there and what is not."""

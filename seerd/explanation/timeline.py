@@ -1,0 +1,121 @@
+"""A run's explanation in chapters, read entry by entry: one for each stage, and one for the end.
+
+The one rule: a stage begins when the plan says so, the end when the run is closed; what happens is
+in the chapter of its moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent, PolicyAnswered
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+from seerd.core.step import QUIET, commands_of, follow
+from seerd.explanation.attempts import Attempts
+from seerd.explanation.explanations import Explanation, Sized
+from seerd.explanation.reasons import Known, Step, explanations_of, wanted
+
+Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
+"""Leads a state by one event and what was decided with it."""
+
+
+@dataclass(slots=True)
+class Chapter:
+    """One stage as it went, or the end of the run (`end`): from `start_s` until the next one began
+    (None: it is the last).
+
+    stage          from 0; None: the end, or there is no plan yet, or none was recorded
+    planned_end_s  until when the stage was planned, None if it began more than once
+    times          how many times it has begun: brackets that follow each other have the same
+                   stages, an interrupted one begins again
+    groups         who was wanted when it began
+    """
+
+    start_s: float
+    end: bool
+    stage: int | None = None
+    planned_end_s: float | None = None
+    groups: tuple[Sized, ...] = ()
+    explanations: list[Explanation] = field(default_factory=list)
+    until_s: float | None = None
+    times: int = 1
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What has happened so far. `events` and `commands` are counted.
+
+    go  leads the state from one event to the next: whoever reads the run beside it may decide
+        again, what is told is what was recorded
+    """
+
+    go: Follow = follow
+    chapters: list[Chapter] = field(default_factory=list)
+    known: Known = field(default_factory=Known)
+    events: int = 0
+    commands: int = 0
+
+    @property
+    def attempts(self) -> Attempts:
+        """Give all attempts of the run."""
+        return self.known.attempts
+
+    @property
+    def explanations(self) -> Iterator[Explanation]:
+        """Give all of them, in order."""
+        return (explanation for chapter in self.chapters for explanation in chapter.explanations)
+
+    def of_trial(self, trial: str) -> list[Explanation]:
+        """Give what has happened to a trial."""
+        return [explanation for explanation in self.explanations if explanation.named(trial)]
+
+    def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
+        """Follow the run by one entry, and write down what happened."""
+        self.events += 1
+        self.commands += len(commands_of(decided))
+        quiet = not decided and isinstance(event, QUIET)
+        step = None if quiet else Step.before(event, decided, self.known, state)
+        self.go(state, event, decided)
+        self.attempts.hear(event, state)
+        if step is not None:
+            self._write(list(explanations_of(step)), event, state)
+
+    def _write(self, explanations: list[Explanation], event: AnyEvent, state: State) -> None:
+        kinds = {explanation.kind for explanation in explanations}
+        planned = "planned" in kinds
+        if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
+            self._begin(state)
+        chapter = self.chapters[-1]
+        if planned and chapter.stage is None and not chapter.end and state.outline.stages:
+            self._plan(chapter, state)
+        chapter.explanations += explanations
+
+    def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
+        """Tell whether another stage begins, or a run that had ended goes on."""
+        last = self.chapters[-1]
+        if last.end:
+            return state.phase is RunPhase.RUNNING
+        if not planned or last.stage is None:
+            return False
+        new = {one.trial for one in event.plan.new} if isinstance(event, PolicyAnswered) else set()
+        fresh = len(state.outline.stages) > 1 and bool(new) and state.plan.wanted.keys() <= new
+        return state.plan.stage != last.stage or fresh
+
+    def _begin(self, state: State) -> None:
+        if self.chapters:
+            self.chapters[-1].until_s = state.now
+        chapter = Chapter(state.now, end=state.phase is not RunPhase.RUNNING)
+        alike = (one for one in self.chapters if one.stage is None and one.end == chapter.end)
+        chapter.times += sum(1 for _ in alike)
+        self.chapters.append(chapter)
+
+    def _plan(self, chapter: Chapter, state: State) -> None:
+        """Note which stage it is."""
+        stage = state.plan.stage
+        chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
+        chapter.stage, chapter.groups = stage, wanted(state)
+        if chapter.times == 1:
+            chapter.planned_end_s = state.outline.stages[stage].end_s

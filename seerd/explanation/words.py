@@ -1,0 +1,96 @@
+"""How numbers, names and what is not there are written in sentences.
+
+The one rule: a template says where what is known goes, `{key:how}`; `[...]` is said only if there
+is what it names, what follows a `|` in it otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from string import Formatter
+from typing import Any
+
+from seerd.explanation.explanations import On, Sized
+from seerd.units import format_duration
+from seerd.view.plain import ENDINGS, gpus_text
+
+MOST_NAMES = 6
+
+
+def at(seconds: float) -> str:
+    """Write a moment or a duration, to a tenth of a second."""
+    return format_duration(round(seconds, 1))
+
+
+def count(number: int, what: str) -> str:
+    """Write 1 trial, 2 trials."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def ordinal(number: int) -> str:
+    """Write 1st, 2nd, 3rd, 4th."""
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+
+
+def names(many: Sequence[str]) -> str:
+    """Write the first few of them."""
+    more = len(many) - MOST_NAMES
+    return ", ".join(many) if more <= 1 else f"{', '.join(many[:MOST_NAMES])} and {more} more"
+
+
+def places(on: Sequence[On]) -> str:
+    """Write m2.0 GPU 0-3 and m2.1 GPU 2."""
+    return " and ".join(f"{one.instance} GPU {gpus_text(one.gpus)}" for one in on)
+
+
+def sizes(groups: Sequence[Sized]) -> str:
+    """Write 2 trials x 2 GPUs and 5 trials x 1 GPU."""
+    each = [f"{count(g.trials, 'trial')} x {count(g.gpus_per_trial, 'GPU')}" for g in groups]
+    return " and ".join(each) or "nobody"
+
+
+def value(metric: float | None) -> str:
+    """Write what was reported; None: it was not finite."""
+    return "missing or not finite" if metric is None else f"{metric:.6g}"
+
+
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "about": lambda seconds: at(round(seconds) or seconds),
+    "at": at,
+    "ending": ENDINGS.__getitem__,
+    "if": lambda _: "",
+    "names": names,
+    "places": places,
+    "sizes": sizes,
+    "th": ordinal,
+    "value": value,
+}
+COUNTED = ("GPU", "report", "instance", "new configuration")
+
+
+class _Words(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec in WRITERS:
+            return WRITERS[format_spec](value)
+        if format_spec in COUNTED:
+            return count(value if isinstance(value, int) else len(value), format_spec)
+        return format(value, format_spec)
+
+
+WORDS = _Words()
+CHOICE = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
+
+
+def fill(template: str, facts: dict[str, Any]) -> str:
+    """Write a sentence with what is known."""
+
+    def there(key: str) -> bool:
+        return bool(facts[key]) or isinstance(facts[key], float)
+
+    def choose(found: re.Match[str]) -> str:
+        fields = ((key, spec) for _, key, spec, _ in WORDS.parse(found[1]) if key)
+        return found[1 if all(there(key) for key, spec in fields if spec != "value") else 2]
+
+    return WORDS.vformat(CHOICE.sub(choose, template), (), facts)

@@ -1,0 +1,151 @@
+"""What a trial writes becomes facts; what it should not have written becomes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seerd.agent.protocol import Reported, Training
+from seerd.agent.transfer import Directory
+from seerd.agent.trial_output import MOST_AT_ONCE, MOST_COMPLAINTS, TrialOutput
+
+REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+
+FIELDS = {"epoch": JSON, "metrics": JSON, "name": JSON, "at": JSON, "unit_s": JSON, "save_s": JSON}
+NEARLY = st.fixed_dictionaries({"kind": st.sampled_from(["training", "report", "checkpoint"])}, optional=FIELDS)
+
+
+class Trial:
+    """A trial's output and what that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "out.jsonl"
+        self.output = TrialOutput(self.path, "t1", 1, folder / "local", Directory(folder / "store"))
+
+    def write(self, *lines: Any) -> None:
+        with self.path.open("ab") as out:
+            out.write(
+                b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+            )
+
+    def facts(self) -> list[Any]:
+        told = [make(1) for makers in self.output.drain_all() for make in makers]
+        while self.output.can_store():
+            told += [make(1) for make in self.output.store()]
+        return told
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial(tmp_path)
+
+
+def test_lines_become_facts_once_they_are_whole(trial):
+    line = json.dumps(REPORT).encode()
+    assert not trial.output.has_grown()
+    trial.write(line[:20])
+    assert trial.facts() == []
+    trial.write(line[20:] + b"\n")
+    assert [fact.epoch for fact in trial.facts()] == [1]
+    assert not trial.output.has_grown()
+
+
+def test_a_moment_that_cannot_be_is_now(trial):
+    now = time.time()
+    trial.write(
+        {**REPORT, "at": now - 5, "epoch": 1}, {**REPORT, "at": now + 99, "epoch": 2}, {**REPORT, "at": "x", "epoch": 3}
+    )
+    told = trial.facts()
+    assert told[0].at == now - 5
+    assert all(now <= fact.at <= time.time() for fact in told[1:])
+
+
+def test_nothing_is_told_twice_also_not_by_the_next_agent(trial, tmp_path):
+    at = time.time()
+    trial.write({"kind": "training", "epoch": 0}, REPORT, REPORT, {**REPORT, "epoch": 2, "at": at})
+    told = trial.facts()
+    assert [type(fact) for fact in told] == [Training, Reported, Reported]
+    again = Trial(tmp_path)
+    again.output.forget_nothing(told[:2])
+    assert again.facts() == told[2:]
+
+
+def test_a_damaged_report_does_not_take_the_place_of_a_good_one(trial):
+    trial.write({**REPORT, "metrics": "none"}, REPORT)
+    assert [fact.metrics for fact in trial.facts()] == [{"accuracy": 0.5}]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "null", "1" + "0" * 400])
+def test_a_metric_that_is_no_finite_number_is_none(trial, number):
+    trial.write(json.dumps(REPORT).replace("0.5", number).encode() + b"\n")
+    assert trial.facts()[0].metrics == {"accuracy": None}
+
+
+def test_more_than_fits_at_once_is_all_told(trial):
+    lines = [{**REPORT, "epoch": epoch, "metrics": {"x" * 60: 0.5}} for epoch in range(MOST_AT_ONCE // 100)]
+    trial.write(*lines)
+    assert trial.path.stat().st_size > MOST_AT_ONCE
+    assert len(trial.facts()) == len(lines)
+
+
+def test_a_line_without_end_is_passed_over(trial):
+    trial.write(b"x" * (3 * MOST_AT_ONCE), b"\n", REPORT)
+    assert [fact.epoch for fact in trial.facts()] == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe\n",
+        b"[" * 50_000 + b"\n",
+        b"null\n",
+        b"{}\n",
+        {"kind": "exited", "code": 0},
+        {"kind": ["report"]},
+        {**REPORT, "epoch": -1},
+        {**REPORT, "epoch": True},
+        {**REPORT, "epoch": 10**12},
+        {**REPORT, "metrics": {str(n): 1 for n in range(65)}},
+        {"kind": "checkpoint", "name": "../../secret"},
+        {"kind": "checkpoint", "name": ["a"]},
+        {"kind": "checkpoint", "name": "not-there"},
+        b'{"kind": "checkpoint", "name": "\\ud800"}\n',
+    ],
+)
+def test_hostile_lines_are_dropped_with_a_word_in_the_log(trial, line, caplog):
+    trial.write(line, REPORT)
+    assert [fact.epoch for fact in trial.facts()] == [1]
+    assert "dropped a line" in caplog.text
+
+
+@given(st.lists(st.binary(max_size=60) | JSON | NEARLY, max_size=8))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_output_whatever_raises(tmp_path, lines):
+    trial = Trial(tmp_path)
+    trial.path.unlink(missing_ok=True)
+    trial.write(*lines)
+    trial.facts()
+
+
+def test_what_is_said_about_hostile_lines_is_bounded(trial, caplog):
+    trial.write(*[b"junk\n"] * 1000)
+    assert trial.facts() == []
+    assert caplog.text.count("dropped") == MOST_COMPLAINTS
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_an_output_that_is_no_file_is_not_read(trial, make):
+    make(trial.path)
+    assert trial.facts() == []

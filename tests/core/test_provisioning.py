@@ -1,0 +1,325 @@
+"""Launches that are refused, instances that the cloud takes away, and launches that come too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from seerd.core.commands import AnyCommand, Finish, Launch, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.events import (
+    InstanceLost,
+    InstanceNoticed,
+    InstanceReady,
+    InstanceTerminated,
+    LaunchRefused,
+    RunFacts,
+    RunStarted,
+    StopAsked,
+    TimerFired,
+    TrialExited,
+    TrialStarted,
+)
+from seerd.core.invariants import violations
+from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.limits import grace_s
+from seerd.core.provisioning import refused
+from seerd.core.rules import RULES
+from seerd.core.state import State
+from tests.by_hand import begun, handle, reconciled_again
+
+MakeFacts = Callable[..., RunFacts]
+GPUS = 4
+
+
+class Cloud:
+    """A run of SEER that wants three instances of four GPUs, or with limits of its own one of twelve equal trials; the test is the cloud."""
+
+    def __init__(self, facts: MakeFacts, cluster: dict[str, float] | None = None, **limits: float | None) -> None:
+        made = facts(billing="rented", gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+        params = (
+            replace(made.problem.params, name="random", trials=12, p_max=1, t_min_s=15.0)
+            if limits
+            else made.problem.params
+        )
+        problem = replace(made.problem, limits=replace(made.problem.limits, **limits), params=params)
+        made = msgspec.structs.replace(made, problem=problem, cluster=replace(made.cluster, **(cluster or {})))
+        self.state: State = begun(made)
+        self.timer: SetTimer | None = None
+        self.open = self.launches(self.tell(RunStarted(at=0.0, facts=made)))
+        self.facts = 0
+
+    def tell(self, event: object) -> list[AnyCommand]:
+        commands = handle(self.state, event)  # type: ignore[arg-type]
+        assert violations(self.state) == []
+        if self.state.phase is not RunPhase.OVER:
+            assert reconciled_again(self.state) == []
+        self.timer = next((c for c in commands if isinstance(c, SetTimer)), self.timer)
+        return commands
+
+    @staticmethod
+    def launches(commands: Sequence[AnyCommand]) -> list[Launch]:
+        return [c for c in commands if isinstance(c, Launch)]
+
+    def refuse(self, launch: Launch, at: float, *, retry: bool = True) -> list[AnyCommand]:
+        return self.tell(LaunchRefused(at=at, command=launch.id, why="no capacity", retry=retry))
+
+    def come(self, launch: Launch, name: str, at: float) -> list[AnyCommand]:
+        commands = self.tell(InstanceReady(at=at, command=launch.id, instance=name, gpus=GPUS, running_since=at))
+        for start in commands:
+            if isinstance(start, StartTrial):
+                self.fact(TrialStarted, start.instance, at, trial=start.trial, attempt=start.attempt, pid=1)
+        return commands
+
+    def fact(self, kind: type, name: str, at: float, **fields: object) -> list[AnyCommand]:
+        self.facts += 1
+        return self.tell(kind(at=at, happened=at, instance=name, fact=self.facts, **fields))
+
+    def wake(self) -> list[AnyCommand]:
+        """The timer fires."""
+        assert self.timer is not None
+        return self.tell(TimerFired(at=self.timer.due, command=self.timer.id))
+
+    def exit(self, stop: StopTrial, at: float) -> list[AnyCommand]:
+        return self.fact(TrialExited, stop.instance, at, trial=stop.trial, attempt=stop.attempt, cause="asked", code=0)
+
+
+@pytest.fixture
+def cloud(facts: MakeFacts) -> Cloud:
+    made = Cloud(facts)
+    assert len(made.open) == 3
+    return made
+
+
+def due(cloud: Cloud) -> float:
+    assert cloud.timer is not None
+    return cloud.timer.due
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_what_is_refused_is_not_asked_for_again_at_once(cloud: Cloud) -> None:
+    first, second, third = cloud.open
+    assert cloud.launches(cloud.refuse(first, 1.0)) == []
+    assert due(cloud) == 16.0
+    cloud.come(second, "b", 5.0)
+    assert cloud.launches(cloud.refuse(third, 10.0)) == []
+    assert cloud.launches(cloud.wake()) == []
+    assert due(cloud) == 25.0
+    assert len(cloud.launches(cloud.wake())) == 2
+
+
+def test_each_refusal_in_a_row_doubles_the_wait_up_to_two_minutes(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, deadline_s=36_000.0, budget_gpu_s=400_000.0)
+    first, *others = cloud.open
+    for number, launch in enumerate(others):
+        cloud.come(launch, f"i{number}", 1.0)
+    waits, at = [], 1.0
+    for _ in range(6):
+        cloud.refuse(first, at)
+        waits.append(due(cloud) - at)
+        at = due(cloud)
+        (first,) = cloud.launches(cloud.wake())
+    assert waits == [15.0, 30.0, 60.0, 120.0, 120.0, 120.0]
+    cloud.come(first, "last", at)
+    (again,) = cloud.launches(cloud.tell(InstanceLost(at=at + 1, instance="last", why="power failure")))
+    cloud.refuse(again, at + 2)
+    assert due(cloud) - (at + 2) == 15.0
+
+
+def test_a_short_run_does_not_wait_long(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, deadline_s=120.0, budget_gpu_s=2000.0)
+    for launch in cloud.open:
+        cloud.refuse(launch, 1.0)
+    assert due(cloud) == 1.0 + 120.0 / 20
+
+
+def test_launches_that_are_refused_together_are_one_refusal(cloud: Cloud) -> None:
+    """Three times three of them end the run, and the reason is known."""
+    at = 0.0
+    for _ in range(3):
+        assert cloud.state.phase is RunPhase.RUNNING
+        for launch in cloud.open:
+            commands = cloud.refuse(launch, at + 1.0)
+        at = due(cloud)
+        cloud.open = cloud.launches(cloud.wake()) if cloud.state.phase is RunPhase.RUNNING else []
+    assert any(isinstance(c, Finish) and c.status == "failed" for c in commands)
+    assert refused(cloud.state) == "no capacity"
+
+
+def test_a_long_run_is_patient(facts: MakeFacts) -> None:
+    """Ten minutes of a hundred: launches are asked for eight times."""
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=40_000.0)
+    asked, at = 0, 0.0
+    while cloud.state.phase is RunPhase.RUNNING:
+        asked += 1
+        for launch in cloud.open:
+            cloud.refuse(launch, at + 1.0)
+        at = due(cloud)
+        cloud.open = cloud.launches(cloud.wake()) if cloud.state.phase is RunPhase.RUNNING else []
+    assert asked == 8
+    assert 480.0 < cloud.state.now <= 600.0
+
+
+def test_a_refusal_for_good_ends_a_run_that_has_nothing(cloud: Cloud) -> None:
+    for launch in cloud.open:
+        assert cloud.state.phase is RunPhase.RUNNING
+        cloud.refuse(launch, 1.0, retry=False)
+    assert (cloud.state.end.status, refused(cloud.state)) == ("failed", "no capacity")
+
+
+def test_a_refusal_for_good_is_asked_for_no_more_until_an_instance_is_gone(cloud: Cloud) -> None:
+    first, second, third = cloud.open
+    cloud.refuse(first, 1.0, retry=False)
+    cloud.come(second, "b", 5.0)
+    cloud.come(third, "c", 5.0)
+    assert due(cloud) > 100.0
+    lost = cloud.tell(InstanceLost(at=50.0, instance="c", why="power failure"))
+    assert len(cloud.launches(lost)) == 2
+    assert cloud.state.phase is RunPhase.RUNNING
+
+
+def test_a_run_that_has_trained_was_not_refused(cloud: Cloud) -> None:
+    first, *others = cloud.open
+    for launch in others:
+        cloud.refuse(launch, 1.0, retry=False)
+    cloud.come(first, "a", 2.0)
+    (again, *more) = cloud.launches(cloud.tell(InstanceLost(at=50.0, instance="a", why="power failure")))
+    for launch in (again, *more):
+        cloud.refuse(launch, 51.0, retry=False)
+    assert cloud.state.end.status == "failed"
+    assert refused(cloud.state) is None
+
+
+def test_a_run_that_the_person_ended_was_not_refused(cloud: Cloud) -> None:
+    cloud.refuse(cloud.open[0], 1.0)
+    for command in cloud.tell(StopAsked(at=2.0)):
+        if isinstance(command, Terminate):
+            cloud.tell(InstanceTerminated(at=3.0, command=command.id, instance=command.instance))
+    assert cloud.state.finished
+    assert refused(cloud.state) is None
+
+
+# ---------------------------------------------------------------- too late, too expensive
+
+
+@pytest.mark.parametrize(("at", "launched"), [(480.0, 1), (550.0, 0)])
+def test_an_instance_that_could_not_be_ready_in_time_is_not_asked_for(
+    facts: MakeFacts, at: float, launched: int
+) -> None:
+    """Closing begins at 593 s."""
+    cloud = Cloud(facts, {"boot_s": 60.0}, budget_gpu_s=40_000.0)
+    names = full(cloud)
+    assert len(cloud.launches(cloud.tell(InstanceLost(at=at, instance=names[0], why="power failure")))) == launched
+
+
+def test_a_run_without_an_instance_and_without_time_for_another_one_is_over(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, {"boot_s": 60.0}, budget_gpu_s=40_000.0)
+    for name in full(cloud):
+        cloud.tell(InstanceLost(at=550.0, instance=name, why="power failure"))
+    assert cloud.state.end.status == "done", "its last stage ends a little earlier"
+
+
+def test_a_run_without_an_instance_and_without_money_for_another_one_is_over(cloud: Cloud) -> None:
+    for name in full(cloud):
+        cloud.tell(InstanceLost(at=325.0, instance=name, why="power failure"))
+    assert cloud.state.end.status == "budget"
+
+
+# ---------------------------------------------------------------- instances that are taken away
+
+
+def full(cloud: Cloud) -> list[str]:
+    """All instances have come: a, b, c, ..."""
+    names = [chr(ord("a") + number) for number in range(len(cloud.open))]
+    for name, launch in zip(names, cloud.open, strict=True):
+        cloud.come(launch, name, 1.0)
+    return names
+
+
+def stopped(commands: Sequence[AnyCommand], name: str) -> list[StopTrial]:
+    return [c for c in commands if isinstance(c, StopTrial) and c.instance == name]
+
+
+def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once(cloud: Cloud) -> None:
+    full(cloud)
+    there = set(cloud.state.fleet.instances["b"].busy.values())
+    commands = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=170.0)
+    assert {stop.trial for stop in stopped(commands, "b")} == there
+    assert all(c.checkpoint for c in commands if isinstance(c, StopTrial))
+    assert len(cloud.launches(commands)) == 1
+    moved: list[AnyCommand] = []
+    for stop in [c for c in commands if isinstance(c, StopTrial)]:
+        moved += cloud.exit(stop, 51.0)
+    assert [c.instance for c in moved if isinstance(c, Terminate)] == ["b"]
+    assert not [c for c in moved if isinstance(c, StartTrial) and c.instance == "b"]
+    (launch,) = cloud.launches(commands)
+    moved += cloud.come(launch, "d", 90.0)
+    assert there <= {c.trial for c in moved if isinstance(c, StartTrial)}
+
+
+def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:
+    full(cloud)
+    usual = grace_s(cloud.state)
+    soon = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=50.0 + RULES.notice_margin_s + 1.5)
+    assert {stop.grace_s for stop in stopped(soon, "b")} == {1.5}
+    never = cloud.fact(InstanceNoticed, "a", 50.0, what="rebalance", by=None)
+    assert {stop.grace_s for stop in stopped(never, "a")} == {usual}
+
+
+def test_an_idle_instance_that_leaves_is_given_back_at_once(cloud: Cloud) -> None:
+    first, second, _ = cloud.open
+    cloud.come(first, "a", 1.0)
+    stops = cloud.fact(InstanceNoticed, "a", 2.0, what="rebalance", by=None)
+    for stop in stopped(stops, "a"):
+        cloud.exit(stop, 3.0)
+    assert cloud.state.fleet.instances["a"].phase is InstancePhase.RELEASING
+    cloud.fact(InstanceNoticed, "b", 4.0, what="interruption", by=100.0)
+    assert Terminate in {type(c) for c in cloud.come(second, "b", 5.0)}
+
+
+def test_a_run_on_its_last_leaving_instance_is_not_over_before_that_is_gone(cloud: Cloud) -> None:
+    """What was refused beside it, by a quota say, may be had afterwards."""
+    first, *others = cloud.open
+    for launch in others:
+        cloud.refuse(launch, 1.0, retry=False)
+    cloud.come(first, "a", 2.0)
+    commands = cloud.fact(InstanceNoticed, "a", 50.0, what="interruption", by=170.0)
+    for launch in cloud.launches(commands):
+        cloud.refuse(launch, 50.5, retry=False)
+    assert cloud.state.phase is RunPhase.RUNNING
+    for stop in stopped(commands, "a"):
+        last = cloud.exit(stop, 51.0)
+    (terminate,) = [c for c in last if isinstance(c, Terminate)]
+    again = cloud.tell(InstanceTerminated(at=52.0, command=terminate.id, instance="a"))
+    assert len(cloud.launches(again)) == 3
+
+
+def test_a_second_notice_asks_for_nothing_again(cloud: Cloud) -> None:
+    full(cloud)
+    cloud.fact(InstanceNoticed, "b", 50.0, what="rebalance", by=None)
+    assert cloud.fact(InstanceNoticed, "b", 51.0, what="interruption", by=171.0) == []
+    assert cloud.state.fleet.instances["b"].by == 171.0
+
+
+def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> None:
+    """The replacement is asked for when the leaving instance is being given back."""
+    cloud = Cloud(facts, max_gpus=3 * GPUS, budget_gpu_s=7200.0)
+    assert len(full(cloud)) == 3
+    commands = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=170.0)
+    assert cloud.launches(commands) == []
+    after = [cloud.exit(stop, 51.0) for stop in commands if isinstance(stop, StopTrial)]
+    assert [type(c) for told in after for c in told if isinstance(c, Terminate | Launch)] == [Terminate, Launch]
+
+
+@pytest.mark.parametrize("billing", ["held", "rented"])
+def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(facts: MakeFacts, billing: str) -> None:
+    made = facts(billing=billing, gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    state = begun(made)
+    launched = Cloud.launches(handle(state, RunStarted(at=0.0, facts=made)))
+    assert launched
+    ends = handle(state, StopAsked(at=5.0))
+    assert [c.instance for c in ends if isinstance(c, Terminate)] == [launch.id for launch in launched]

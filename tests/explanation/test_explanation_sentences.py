@@ -1,0 +1,66 @@
+"""Sentences are tables: every kind has one, and every reason that can be recorded is said."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from seerd.core import commands, events, verdicts
+from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind
+from seerd.explanation.pages import lines_of
+from seerd.explanation.sentences import REASONS, SAYS, sentence
+from seerd.explanation.words import fill
+
+CAUSES = {
+    "planned": commands.AskCause,
+    "judged": Judgement,
+    "stopped": commands.StopCause,
+    "ended": EndCause,
+    "asked": commands.LaunchCause,
+    "held-back": verdicts.HoldCause,
+    "noticed": events.Notice,
+    "given-back": commands.TerminateCause,
+    "closing": verdicts.CloseCause,
+}
+SILENT = {("asked", "plan"), ("asked", "room")}
+"""What needs no word beside the numbers."""
+
+
+def test_every_kind_has_a_sentence() -> None:
+    assert set(SAYS) == set(get_args(Kind))
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_every_reason_that_can_be_recorded_is_said(kind: str) -> None:
+    said = set(REASONS[kind])
+    assert said <= set(get_args(CAUSES[kind]))
+    unsaid = set(get_args(CAUSES[kind])) - said - {"unknown"}
+    assert {(kind, cause) for cause in unsaid} <= SILENT
+
+
+def test_what_is_not_there_is_not_said() -> None:
+    template = "{who}[ on {gpus:GPU}][ at {at_s:at}|, some time][ with {metric:value}]"
+    known = {"who": "t1", "gpus": 0, "at_s": None, "metric": 0.0}
+    assert fill(template, known) == "t1, some time with 0"
+    known |= {"gpus": 1, "at_s": 60.04, "metric": None}
+    assert fill(template, known) == "t1 on 1 GPU at 1m with missing or not finite"
+
+
+def test_what_people_wrote_is_no_template_and_cannot_paint_over_anything() -> None:
+    remark = Explanation("remark", 1, 0.0, {"text": "[{x}|\x1b[2J]"})
+    assert sentence(remark, "m") == "[{x}|  [2J]".replace("  ", " ")
+
+
+def stopped(trial: str, others: tuple[str, ...]) -> Explanation:
+    order = {"trial": trial, "attempt": 1, "why": "displaced", "saves": True, "grace_s": 4.0}
+    gpus = {"gpus_before": 1, "gpus": 1, "until": None, "others": others}
+    return Explanation("stopped", 7, 20.0, {**order, **gpus})
+
+
+def test_alike_things_that_happened_together_are_one_line_and_no_fact_is_lost() -> None:
+    explanations = [stopped("t1", ("t8",)), stopped("t2", ("t8",)), stopped("t3", ("t9",))]
+    asked = "asked to save and exit within 4s to wait: its GPUs are for"
+    first, second = lines_of(explanations, "m")
+    assert first == ("20s", f"t1, t2: {asked} t8")
+    assert second == ("20s", f"t3: {asked} t9")

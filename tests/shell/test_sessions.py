@@ -1,0 +1,189 @@
+"""What agents are told and heard: against an agent that is a script of what to answer, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from seerd.agent.protocol import VERSION, Expected, Grant, Hello, Job, Prepare, Prepared, Start, Stop, Welcome
+from seerd.agent.wire import decode, encode
+from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.events import InstanceLost
+from seerd.shell.agents import Readiness
+from seerd.shell.clock import RunClock
+from seerd.shell.losses import Losses
+from seerd.shell.policy import PolicyProcess
+from seerd.shell.providers.base import Connection, Launched, Span
+from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.sessions import Sessions
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.tasks import Tasks
+from tests.conftest import small_facts
+from tests.shell.place import Core
+
+JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
+HEALTHY = Expected(gpus=0, free_bytes=0, torch=False)
+START = StartTrial(id="5.0", trial="t1", attempt=1, instance="i-1", gpus=(0,), config={}, seed=1, checkpoints=())
+STOP = StopTrial(id="6.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=1.0)
+
+
+@dataclass
+class Agent:
+    """`ahead_s`: of its clock; `boots`: what it says its machine's boot is, one for each connection; `told`: all but renewals."""
+
+    path: Path
+    ahead_s: float = 0.0
+    boots: list[str] = field(default_factory=lambda: ["one"])
+    told: list[Any] = field(default_factory=list)
+    prepared: list[Prepare] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        while line := await reader.readline():
+            message = decode(line)
+            if isinstance(message, Hello):
+                boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
+                writer.write(encode(Welcome(VERSION, "1", 4, 0, time.time() + self.ahead_s, [], boot)))
+            elif isinstance(message, Prepare):
+                self.prepared.append(message)
+                writer.write(encode(Prepared(1, time.time(), message.id)))
+            elif message.kind not in ("renew", "ack"):
+                self.told.append(message)
+        writer.close()
+
+
+class SlowPresigning(DirectoryStore):
+    """Signing waits until it is `let`."""
+
+    let: asyncio.Event
+
+    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+        await self.let.wait()
+        return Grant(trial, attempt, [], [])
+
+
+class Reach:
+    """How instances are reached."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def connect(self, instance: str) -> Connection:
+        return await asyncio.open_unix_connection(str(self._path))
+
+    def address(self, instance: str) -> str:
+        return "10.0.0.1"
+
+    async def terminate(self, name: str) -> Span:
+        return Span()
+
+
+@dataclass
+class Place:
+    sessions: Sessions
+    agent: Agent
+    core: Core
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                if true():
+                    return
+                await asyncio.sleep(0.005)
+
+
+def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **agent: Any) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            spoken = Agent(Path(folder) / "s", **agent)
+            server = await asyncio.start_unix_server(spoken.serve, str(spoken.path))
+            core = Core(RunClock(time.time()))
+            policy = PolicyProcess(small_facts().problem)
+            reach: Any = Reach(spoken.path)
+            environment = RunEnvironment(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
+            try:
+                async with Tasks() as tasks:
+                    sessions = Sessions(environment, core, Losses(environment, core, tasks), tasks)
+                    await scenario(Place(sessions, spoken, core))
+            finally:
+                for writer in spoken.writers:
+                    writer.close()
+                server.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("ahead_s", "good"), [(0.0, True), (100.0, True), (500.0, False), (-500.0, False)])
+def test_a_machine_whose_clock_is_wrong_is_no_good_and_another_may_be(
+    ahead_s: float, good: bool, tmp_path: Path
+) -> None:
+    async def scenario(place: Place) -> None:
+        outcome = await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        assert (outcome == Readiness()) is good
+        assert good or ("the clock of i-1 is off by" in outcome.why and outcome.retry)
+
+    play(scenario, DirectoryStore(tmp_path), ahead_s=ahead_s)
+
+
+def test_what_is_ordered_later_is_said_later_however_long_signing_takes(tmp_path: Path) -> None:
+    """An agent passes over the stop of an attempt that it does not know: said before its start, the attempt would run for ever."""
+    store = SlowPresigning(tmp_path)
+
+    async def scenario(place: Place) -> None:
+        store_let = asyncio.Event()
+        object.__setattr__(store, "let", store_let)
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.sessions.order(START)
+        place.sessions.order(STOP)
+        await asyncio.sleep(0)
+        assert place.agent.told == []
+        store_let.set()
+        await place.until(lambda: len(place.agent.told) == 3)
+        assert [type(message) for message in place.agent.told] == [Grant, Start, Stop]
+
+    play(scenario, store)
+
+
+def test_a_machine_that_was_rebooted_is_lost_at_once(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        assert place.sessions.boot("i-1") == "one"
+        place.agent.writers[-1].close()
+        await place.until(lambda: bool(place.core.events))
+        (lost,) = place.core.events
+        assert isinstance(lost, InstanceLost)
+        assert lost.instance == "i-1"
+        assert "has been rebooted" in lost.why
+
+    play(scenario, DirectoryStore(tmp_path), boots=["one", "two"])
+
+
+def test_each_node_of_an_attempt_is_told_its_own_part(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        for number, name in enumerate(("i-1", "i-2"), 1):
+            await place.sessions.prepare(Launched(name, 4, time.time()), f"{number}.0")
+        place.sessions.order(msgspec.structs.replace(START, beside=(("i-2", (0, 1)),)))
+        await place.until(lambda: len(place.agent.told) == 2)
+        nodes = sorted((message.node for message in place.agent.told), key=lambda node: node.rank)
+        assert [(node.rank, node.count, node.gpus) for node in nodes] == [(0, 2, 3), (1, 2, 3)]
+        assert len({node.endpoint for node in nodes}) == 1
+
+    play(scenario, DirectoryStore(tmp_path))
+
+
+def test_an_instance_is_expected_to_have_the_gpus_that_it_was_launched_with(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 7, time.time()), "1.0")
+        (prepare,) = place.agent.prepared
+        assert prepare.expected == replace(HEALTHY, gpus=7)
+
+    play(scenario, DirectoryStore(tmp_path))
