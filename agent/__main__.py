@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-import zipimport
+import zipfile
 from pathlib import Path
 from typing import Optional
 
@@ -81,12 +81,9 @@ def _lock() -> bool:
 
 
 def _unpack_library(program: Path, library: Path) -> Path:
-    """The training side out of our own zip."""
-    bundle = zipimport.zipimporter(str(program))
-    for name in TRAINING_SIDE:
-        path = library / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bundle.get_data(name))
+    """Unpack the training side out of our own zip."""
+    with zipfile.ZipFile(program) as bundle:
+        bundle.extractall(library, [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)])
     return library
 
 

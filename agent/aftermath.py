@@ -13,7 +13,7 @@ from typing import Iterator
 
 from seerd.agent import host
 from seerd.agent.grants import Granted
-from seerd.agent.journal import Journal, Maker
+from seerd.agent.journal import AgentJournal, Maker
 from seerd.agent.orders import Here
 from seerd.agent.protocol import Exited
 
@@ -21,7 +21,7 @@ PULSE_S = 1.0
 """How often an agent shows that it lives, by the time of its lock."""
 
 
-def clean_up(here: Here, journal: Journal) -> None:
+def clean_up(here: Here, journal: AgentJournal) -> None:
     """Make it so. Raises `RuntimeError` if a process cannot be killed."""
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
     ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}

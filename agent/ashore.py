@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 import seerd.agent
 from seerd.agent import host
 from seerd.agent.printed import printed
-from seerd.agent.receive import Cache, Entry, PushError, build, checked, prune
+from seerd.agent.receive import Cache, FileEntry, PushError, build, checked, prune
 
 START_S = 20.0
 END_S = 10.0
@@ -80,7 +80,7 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
         say({"missing": [], "manifest": False})
         return 0
     say({"manifest": True})
-    entries = checked([Entry(*fields) for fields in json.loads(stream.readline().decode())])
+    entries = checked([FileEntry(*fields) for fields in json.loads(stream.readline().decode())])
     cache = Cache(cache_folder)
     missing = cache.missing(entries)
     say({"missing": missing})

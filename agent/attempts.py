@@ -38,7 +38,7 @@ STACK_S = 1.0
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
-class Attempt:
+class LocalAttempt:
     """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to end, None if nobody.
 
     `why_held`: waits until the memory of GPUs is free; what holds it still, empty if nothing does.

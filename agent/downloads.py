@@ -23,7 +23,7 @@ class DataError(ValueError):
     """The data cannot be had; the text says what of it, and why."""
 
 
-class Data:
+class JobData:
     """What the next preparation fetches."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from seerd.agent import host
-from seerd.agent.health import BROKEN, CARDS, SHOWN, SMI_S, Look, Machine, UnhealthyError, last_line
+from seerd.agent.health import BROKEN, CARDS, SHOWN, SMI_S, CheckedMachine, Look, UnhealthyError, last_line
 from seerd.agent.record import record
 
 APPS = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
@@ -44,7 +44,7 @@ class App:
 class Gpus:
     """The CUDA devices of this machine. `names`: of our GPU n, as CUDA_VISIBLE_DEVICES has it."""
 
-    def __init__(self, machine: Machine, names: Callable[[Iterable[int]], List[str]]) -> None:
+    def __init__(self, machine: CheckedMachine, names: Callable[[Iterable[int]], List[str]]) -> None:
         self._machine = machine
         self._names = names
         self._before: Dict[str, int] = {}

@@ -40,7 +40,7 @@ class UnhealthyError(Exception):
 
 
 @record
-class Machine:
+class CheckedMachine:
     """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look carry, so that none outlives the agent."""
 
     folder: Path
@@ -48,7 +48,7 @@ class Machine:
     marker: str
 
 
-async def check_machine(expected: Optional[Expected], machine: Machine) -> str:
+async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
     """Before anything is done on it. What `nvidia-smi` lists, empty if it was not asked. Raises `UnhealthyError`."""
     if expected is None:
         return ""
@@ -66,7 +66,7 @@ async def check_machine(expected: Optional[Expected], machine: Machine) -> str:
     return listing
 
 
-async def check_torch(expected: Optional[Expected], machine: Machine, job: Job) -> None:
+async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job: Job) -> None:
     """Once the job's setup is done. Raises `UnhealthyError`, or `ValueError` or `OSError` if no machine with this setup could do it."""
     if expected is None or not expected.torch or not machine.cuda:
         return
@@ -106,7 +106,7 @@ def gpu_problem(listing: str, expected: int) -> str:
     return ""
 
 
-async def _listed(machine: Machine) -> str:
+async def _listed(machine: CheckedMachine) -> str:
     """The GPUs that `nvidia-smi` lists."""
     look = Look(CARDS, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
     try:

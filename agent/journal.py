@@ -36,11 +36,11 @@ Maker = Callable[[int], Fact]
 """A fact that lacks only its number."""
 
 
-class JournalError(Exception):
+class AgentJournalError(Exception):
     """The journal cannot be read or written; nothing may go on without it."""
 
 
-class Journal:
+class AgentJournal:
     """The file at `path`, opened for one agent.
 
     last   number of the newest fact, 0 for none
@@ -106,7 +106,7 @@ class Journal:
         for message in messages:
             if isinstance(message, FACTS):
                 if message.seq != self.last + 1:
-                    raise JournalError(f"{self._path}: fact {message.seq} comes after fact {self.last}")
+                    raise AgentJournalError(f"{self._path}: fact {message.seq} comes after fact {self.last}")
                 self._remember(message)
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
@@ -154,7 +154,7 @@ class Journal:
             if sync and data:
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise JournalError(f"{self._path} cannot be written: {error.strerror}") from error
+            raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
 def _starts(order: Order, exited: Exited) -> bool:
@@ -172,7 +172,7 @@ def _read(path: Path) -> Tuple[List[Message], int]:
         except ProtocolError as error:
             if number == len(lines):
                 break
-            raise JournalError(f"{path}, line {number}: {error}") from None
+            raise AgentJournalError(f"{path}, line {number}: {error}") from None
         good += len(line) + 1
     return messages, good
 

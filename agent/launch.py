@@ -20,8 +20,8 @@ DROPPED = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
 }
 
-TRAINING_SIDE = ("seerd/__init__.py", "seerd/training.py")
-"""What trials import, by its names in the agent's zip."""
+TRAINING_SIDE = ("seerd/__init__.py", "seerd/training/")
+"""What trials import, by how its names in the agent's zip begin."""
 
 JOIN_S = 120
 """How long nodes wait for each other; they are told to start at the same time, and a cold disk takes a minute to import torch."""

@@ -17,20 +17,21 @@ from pathlib import Path
 from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
 
 from seerd.agent import host
-from seerd.agent.attempts import Attempt, Tell
-from seerd.agent.downloads import Data
+from seerd.agent.attempts import LocalAttempt, Tell
+from seerd.agent.downloads import JobData
 from seerd.agent.gpus import Gpus
 from seerd.agent.grants import Granted, Grants, Say
-from seerd.agent.health import Machine, UnhealthyError, check_machine, check_torch
-from seerd.agent.journal import Journal, Maker, Order
+from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
+from seerd.agent.journal import AgentJournal, Maker, Order
 from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
+from seerd.agent.manifest import is_safe
 from seerd.agent.network import environment
 from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
-from seerd.agent.transfer import Directory, Shelf, is_safe
+from seerd.agent.transfer import Directory, Shelf
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
@@ -53,9 +54,9 @@ class Here:
         return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> CheckedMachine:
         """What is looked at to see whether it is healthy."""
-        return Machine(self.folder, self.cuda, f"{self.run}//health")
+        return CheckedMachine(self.folder, self.cuda, f"{self.run}//health")
 
     def places(self, trial: str, attempt: int) -> Places:
         """Where an attempt's things are."""
@@ -73,16 +74,16 @@ class Here:
 class Orders:
     """What has been ordered on this instance. Facts go through `tell`, questions through `ask`; `beside` does work beside everything else."""
 
-    def __init__(self, here: Here, journal: Journal, tell: Tell, beside: Beside, ask: Say) -> None:
+    def __init__(self, here: Here, journal: AgentJournal, tell: Tell, beside: Beside, ask: Say) -> None:
         self._here = here
         self._journal = journal
         self._tell = tell
         self._beside = beside
         self._grants = Grants(ask)
-        self._data = Data()
+        self._data = JobData()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
-        self._attempts: Dict[str, Attempt] = {}
+        self._attempts: Dict[str, LocalAttempt] = {}
         self._preparing = asyncio.Lock()
 
     @property
@@ -167,13 +168,13 @@ class Orders:
             return
         places = self._here.places(order.trial, order.attempt)
         outbox = self._here.outbox(job.store, self._grants.of(order.trial, order.attempt))
-        attempt = Attempt(order, places, outbox, self._tell, self._gpus.why_held)
+        attempt = LocalAttempt(order, places, outbox, self._tell, self._gpus.why_held)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)
         self._beside(self._run(attempt, plan, places, outbox.shelf))
 
-    async def _run(self, attempt: Attempt, plan: LaunchPlan, places: Places, shelf: Shelf) -> None:
+    async def _run(self, attempt: LocalAttempt, plan: LaunchPlan, places: Places, shelf: Shelf) -> None:
         """From the start of an attempt to its end."""
         order = attempt.start
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
 import time
 from pathlib import Path
@@ -19,32 +18,25 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import plainfile
 from seerd.agent.journal import Maker
-from seerd.agent.protocol import MOST_REPORTS, Checkpointed, Fact, Reported, Training
-from seerd.agent.record import record
-from seerd.agent.transfer import KEPT, NotNowError, Shelf, TransferError, is_safe
+from seerd.agent.manifest import KEPT, CheckpointError, count_of, is_safe, metrics_of
+from seerd.agent.protocol import Checkpointed, Fact, Reported, Training
+from seerd.agent.transfer import NotNowError, Shelf
 
 MOST_AT_ONCE = 1 << 20
 MOST_IN_ALL = 1 << 30
 """A file with a hole in it can be larger than anybody could ever read, and the end of an attempt waits for its last line."""
 LONGEST_LINE = 1 << 16
-MOST_METRICS = 64
 
 MOST_COMPLAINTS = 20
 NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
 
-@record
-class Saved:
-    """The trial's checkpoint of this number (from 1), in the attempt's folder; to write it took so many seconds."""
-
-    number: int
-    name: str
-    save_s: float
-
-
 class Outbox:
-    """The output of one attempt. `local` and `shelf`: its checkpoints here and in the store."""
+    """The output of one attempt. `local` and `shelf`: its checkpoints here and in the store.
+
+    `_waiting`: checkpoints that are to be stored, oldest first, and how long each took to write.
+    """
 
     def __init__(self, path: Path, trial: str, attempt: int, local: Path, shelf: Shelf) -> None:
         self._path = path
@@ -52,8 +44,7 @@ class Outbox:
         self._attempt = attempt
         self._local = local
         self._lock = threading.Lock()
-        self._waiting: List[Saved] = []
-        self._saves = 0
+        self._waiting: Dict[str, float] = {}
         self.shelf = shelf
         self._offset = 0
         self._read_to = 0
@@ -95,24 +86,24 @@ class Outbox:
         """Put the newest checkpoint that waits into the store, or, if it is damaged, the one before: the fact, if that has worked. Takes long;
         `drain` may go on beside it.
         """
-        saved = self._waiting[-1]
-        began = time.monotonic()
+        waiting = dict(self._waiting)
+        name = list(waiting)[-1]
         try:
-            maker = self._checkpoint(saved, began)
+            maker = self._checkpoint(name, waiting[name])
         except NotNowError as error:
-            log.info("%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, saved.name, error)
+            log.info("%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error)
             return []
-        except (ValueError, TypeError, TransferError) as error:
+        except CheckpointError as error:
             self._complain(error)
-            self._keep_waiting(lambda other: other.number != saved.number)
+            self._wait_only_for(lambda other: other != name)
             return []
-        self._told.add(("checkpoint", saved.name))
-        self._keep_waiting(lambda other: other.number > saved.number)
+        self._told.add(("checkpoint", name))
+        self._wait_only_for(lambda other: other not in waiting)
         return [maker]
 
-    def _keep_waiting(self, these: Callable[[Saved], bool]) -> None:
+    def _wait_only_for(self, these: Callable[[str], bool]) -> None:
         with self._lock:
-            self._waiting = list(filter(these, self._waiting))
+            self._waiting = {name: save_s for name, save_s in self._waiting.items() if these(name)}
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -136,7 +127,7 @@ class Outbox:
             if not isinstance(told, dict):
                 raise ValueError("not an object, or too long")
             return self._known(told)
-        except (ValueError, TypeError, KeyError, RecursionError, TransferError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
             self._complain(error)
             return None
 
@@ -152,7 +143,7 @@ class Outbox:
         if kind == "training":
             return self._once(kind, 0, self._training, told)
         if kind == "report":
-            return self._once(kind, _count(told["epoch"]), self._report, told)
+            return self._once(kind, count_of(told["epoch"]), self._report, told)
         if kind == "checkpoint":
             self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
             return None
@@ -168,39 +159,42 @@ class Outbox:
         return maker
 
     def _training(self, told: Dict[str, Any]) -> Maker:
-        at, epoch = _moment(told), _count(told["epoch"])
+        at, epoch = _moment(told), count_of(told["epoch"])
         return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
 
     def _report(self, told: Dict[str, Any]) -> Maker:
-        at, epoch, unit_s = _moment(told), _count(told["epoch"]), _seconds(told.get("unit_s", 0.0))
-        metrics = _metrics(told["metrics"])
+        at, epoch, unit_s = _moment(told), count_of(told["epoch"]), _seconds(told.get("unit_s", 0.0))
+        metrics = metrics_of(told["metrics"])
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 
     def _saved(self, name: str, save_s: float) -> None:
-        """It waits; of those that do, the trial itself keeps only the newest."""
+        """Have it stored; of those that wait, the trial itself keeps only the newest."""
         with self._lock:
-            if ("checkpoint", name) not in self._told and all(name != other.name for other in self._waiting):
-                self._saves += 1
-                self._waiting = [*self._waiting, Saved(self._saves, name, save_s)][-KEPT:]
+            if ("checkpoint", name) not in self._told and name not in self._waiting:
+                self._waiting = dict([*self._waiting.items(), (name, save_s)][-KEPT:])
 
-    def _checkpoint(self, saved: Saved, began: float) -> Maker:
-        name, manifest = self.shelf.put(self._local, saved.name)
-        save_s = saved.save_s + time.monotonic() - began
-        metrics, epoch, at = _metrics(manifest.metrics), _count(manifest.epoch), time.time()
-        trial, attempt, sha256, size = self._trial, self._attempt, manifest.sha256, manifest.size
-        return lambda seq: Checkpointed(seq, at, trial, attempt, name, epoch, metrics, sha256, size, save_s)
+    def _checkpoint(self, name: str, wrote_s: float) -> Maker:
+        began = time.monotonic()
+        there, manifest = self.shelf.put(self._local, name)
+        at, save_s = time.time(), wrote_s + time.monotonic() - began
+        return lambda seq: Checkpointed(
+            seq=seq,
+            at=at,
+            trial=self._trial,
+            attempt=self._attempt,
+            name=there,
+            epoch=manifest.epoch,
+            metrics=manifest.metrics,
+            sha256=manifest.sha256,
+            size=manifest.size,
+            save_s=save_s,
+        )
 
 
 def _moment(told: Dict[str, Any]) -> float:
     """When it says it was, if that is possible, else now."""
     now, at = time.time(), told.get("at")
     return at if isinstance(at, float) and now - 86400 < at <= now else now
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_REPORTS:
-        raise ValueError(f"{value!r:.40} is no number of reports")
-    return value
 
 
 def _name(value: Any) -> str:
@@ -211,22 +205,3 @@ def _name(value: Any) -> str:
 
 def _seconds(value: Any) -> float:
     return float(value) if type(value) in (int, float) and 0 <= value < 86400 else 0.0
-
-
-def _metrics(value: Any) -> Dict[str, Optional[float]]:
-    if not isinstance(value, dict) or len(value) > MOST_METRICS:
-        raise ValueError("metrics are no table, or too many")
-    return {str(name)[:64]: _finite(number) for name, number in value.items()}
-
-
-def _finite(number: Any) -> Optional[float]:
-    """None for NaN, infinity, and numbers too large to be one."""
-    if number is None:
-        return None
-    if type(number) not in (int, float):
-        raise ValueError(f"{number!r:.40} is no number")
-    try:
-        value = float(number)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None

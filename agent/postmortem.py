@@ -43,7 +43,7 @@ class Findings:
 
 
 @record
-class Failed:
+class FailedRank:
     """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status, negative for a signal."""
 
     rank: int
@@ -62,7 +62,7 @@ def examine(logs: Path) -> Findings:
     launcher = logs / "launcher.log"
     text = _end(launcher, SUMMARY_BYTES)
     closed = set(map(int, CLOSED.findall(text.encode())))
-    failed = [Failed(*map(int, found)) for found in FAILED_RANK.findall(text)]
+    failed = [FailedRank(*map(int, found)) for found in FAILED_RANK.findall(text)]
     first = [one for one in failed if one.pid not in closed] or failed
     silent_since = {one: max(map(_changed, paths)) for one in first if (paths := _logs(logs, one.local))}
     if not silent_since:
@@ -100,7 +100,7 @@ def _inwards(tail: List[str]) -> List[str]:
     return [*tail[: begin - 1], "Stack (most recent call last):", *reversed(tail[begin:])]
 
 
-def _was_killed(one: Failed) -> bool:
+def _was_killed(one: FailedRank) -> bool:
     return one.code < 0 and -one.code not in LATER
 
 

@@ -23,7 +23,7 @@ class PushError(Exception):
     """What was sent cannot be used; the text says why."""
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number, whether it can be executed."""
 
     path: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     executable: bool
 
 
-def checked(entries: List[Entry]) -> List[Entry]:
+def checked(entries: List[FileEntry]) -> List[FileEntry]:
     """The same, if each lies inside the folder and none in the way of another. Raises `PushError`."""
     files: Set[str] = {entry.path for entry in entries}
     folders: Set[str] = set()
@@ -54,7 +54,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def missing(self, entries: Iterable[Entry]) -> List[str]:
+    def missing(self, entries: Iterable[FileEntry]) -> List[str]:
         """The checksums of which there is no such file here, each once, in the order of the entries."""
         wanted = dict.fromkeys(entry.sha256 for entry in entries)
         return [sha256 for sha256 in wanted if not self._has(sha256)]
@@ -74,7 +74,7 @@ class Cache:
             with contextlib.suppress(FileNotFoundError):
                 part.unlink()
 
-    def copy(self, entry: Entry, to: Path) -> None:
+    def copy(self, entry: FileEntry, to: Path) -> None:
         """A copy, since a trial may write into its files. Raises `PushError` if what is here is not the file any more."""
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
@@ -103,7 +103,7 @@ class Cache:
         return found == sha256
 
 
-def build(cache: Cache, entries: List[Entry], to: Path) -> None:
+def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
     """The folder `to` with exactly these files, in the place of whatever was there."""
     new, old = to.with_name(f".{to.name}.new"), to.with_name(f".{to.name}.old")
     for left in (new, old):

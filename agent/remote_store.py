@@ -17,17 +17,14 @@ from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
 from seerd.agent.grants import Granted
+from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
 from seerd.agent.protocol import Slot
 from seerd.agent.ranges import download
 from seerd.agent.transfer import (
-    LARGEST_MANIFEST,
-    Manifest,
     NotNowError,
-    TransferError,
     checksum,
     keep_only,
     name_file,
-    small_file,
     write_named,
 )
 from seerd.agent.upload import upload
@@ -39,7 +36,7 @@ GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
 
 
-class UnreachableError(OSError):
+class StoreUnreachableError(OSError):
     """No checkpoint could be got, and at least one may still be there."""
 
 
@@ -66,7 +63,7 @@ class RemoteStore:
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
         """Put a checkpoint of the folder `local` into the store; its name there.
 
-        Raises `TransferError` if it is damaged or cannot be put, `NotNowError` if there is no place for it, but may be later.
+        Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no place for it, but may be later.
         """
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
@@ -84,9 +81,9 @@ class RemoteStore:
                 if error.expired and not self._wires.is_cut:
                     self._granted.is_refused(slot)
                     raise NotNowError(str(error)) from None
-                raise TransferError(f"checkpoint {name} cannot be put into the store: {error}") from None
+                raise CheckpointError(f"checkpoint {name} cannot be put into the store: {error}") from None
             except OSError as error:
-                raise TransferError(f"checkpoint {name} cannot be read: {error}") from None
+                raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
         self._granted.is_full(slot)
         return slot.name, manifest
 
@@ -105,13 +102,13 @@ class RemoteStore:
             except WebError as error:
                 log.warning("checkpoint %s cannot be fetched: %s", name, error)
                 unreachable = unreachable or ("" if error.status in GONE else f"checkpoint {name}: {error}")
-            except TransferError as error:
+            except CheckpointError as error:
                 log.warning("checkpoint %s cannot be restored: %s", name, error)
             else:
                 keep_only(local, here)
                 return here
         if unreachable:
-            raise UnreachableError(unreachable)
+            raise StoreUnreachableError(unreachable)
         keep_only(local)
         return None
 
@@ -131,7 +128,7 @@ class RemoteStore:
     def _download(self, slot: Slot, manifest: Manifest, part: Path) -> None:
         download(self._wires, slot.data_url, manifest.size, part)
         if checksum(part) != manifest.sha256:
-            raise TransferError("its bytes do not have the checksum of its manifest")
+            raise CheckpointError("its bytes do not have the checksum of its manifest")
         name_file(part, part.with_name(f"{manifest.name}.pt"))
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
@@ -155,11 +152,11 @@ class RemoteStore:
 def _opened(path: Path) -> Iterator[int]:
     """The descriptor of a plain file, which stays readable when the trial removes its name."""
     if not path.is_file():
-        raise TransferError(f"{path} is missing, or no file")
+        raise CheckpointError(f"{path} is missing, or no file")
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise TransferError(f"{path} cannot be read: {error.strerror}") from None
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     try:
         yield descriptor
     finally:
@@ -174,9 +171,9 @@ def _verified(whole: Piece, manifest: Manifest) -> str:
             sha256.update(block)
             md5.update(block)
     except OSError as error:
-        raise TransferError(f"{manifest.name} cannot be read: {error}") from None
+        raise CheckpointError(f"{manifest.name} cannot be read: {error}") from None
     if sha256.hexdigest() != manifest.sha256 or os.fstat(whole.descriptor).st_size != manifest.size:
-        raise TransferError(f"{manifest.name} does not have the checksum of its manifest")
+        raise CheckpointError(f"{manifest.name} does not have the checksum of its manifest")
     return base64.b64encode(md5.digest()).decode()
 
 
@@ -185,5 +182,5 @@ def _is_here(local: Path, manifest: Manifest) -> bool:
     try:
         known = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
         return known.sha256 == manifest.sha256 and checksum(local / f"{manifest.name}.pt") == manifest.sha256
-    except (TransferError, OSError):
+    except (CheckpointError, OSError):
         return False

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
 
 from seerd.agent.aftermath import PULSE_S, clean_up
-from seerd.agent.journal import Journal, JournalError, Maker
+from seerd.agent.journal import AgentJournal, AgentJournalError, Maker
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
@@ -56,7 +56,7 @@ class Agent:
     def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
         self._here = here
         self._lease = lease
-        self._journal = Journal(here.folder / "journal.jsonl")
+        self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
@@ -104,7 +104,7 @@ class Agent:
             await talk.listen(seen, self._orders, lambda message: self._obey(talk, message))
         except (ProtocolError, ValueError, OSError) as error:
             log.warning("a connection ended: %s", error)
-        except JournalError as error:
+        except AgentJournalError as error:
             self._fail(error)
         finally:
             if self._talk is talk:

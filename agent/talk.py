@@ -12,7 +12,7 @@ import time
 from typing import Callable, Optional, Union
 
 from seerd.agent import host
-from seerd.agent.journal import Journal
+from seerd.agent.journal import AgentJournal
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
 from seerd.agent.wire import decode, encode
@@ -27,7 +27,7 @@ class Talk:
     """A connection, from its first line to its end."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, here: Here, journal: Journal
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, here: Here, journal: AgentJournal
     ) -> None:
         self._reader = reader
         self._writer = writer

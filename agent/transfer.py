@@ -8,65 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Protocol, Tuple
+from typing import List, Optional, Protocol, Tuple
 
-from seerd.agent import plainfile
-from seerd.agent.protocol import MOST_REPORTS, NAME
-from seerd.agent.record import record
+from seerd.agent.manifest import KEPT, CheckpointError, Manifest, is_safe, small_file
 
-KEPT = 2
 AGAIN_S = 0.5
 """A directory that could not be written is tried again after so long."""
-LARGEST_MANIFEST = 1 << 16
-LARGEST_CHECKPOINT = 5 << 40
-"""S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
 log = logging.getLogger("agent")
 
 
-class TransferError(Exception):
-    """A checkpoint could not be stored or fetched; the text says why."""
-
-
-class NotNowError(TransferError):
+class NotNowError(CheckpointError):
     """The store has no place for it; that may change."""
-
-
-@record
-class Manifest:
-    """What `NAME.json` says of `NAME.pt`."""
-
-    name: str
-    epoch: int
-    metrics: Dict[str, Any]
-    sha256: str
-    size: int
-
-    @classmethod
-    def read(cls, path: Path) -> "Manifest":
-        """Raises `TransferError` for anything that is not exactly a manifest of that name."""
-        return cls.parse(small_file(path), path.stem)
-
-    @classmethod
-    def parse(cls, raw: bytes, name: Optional[str] = None) -> "Manifest":
-        """Of this name, or of any that may be part of a path. Raises `TransferError`."""
-        try:
-            told = json.loads(raw)
-            made = cls(told["name"], told["epoch"], told["metrics"], told["sha256"], told["size"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise TransferError(f"this is no manifest: {error}") from None
-        whole = type(made.epoch) is int and type(made.size) is int and isinstance(made.metrics, dict)
-        named = made.name == name if name is not None else is_safe(made.name)
-        possible = whole and 0 <= made.size <= LARGEST_CHECKPOINT and 0 <= made.epoch <= MOST_REPORTS
-        if not named or not possible or not isinstance(made.sha256, str):
-            raise TransferError(f"this is no manifest of {name or 'a checkpoint'}")
-        return made
 
 
 class Shelf(Protocol):
@@ -76,7 +34,7 @@ class Shelf(Protocol):
         """Whether there is a place for the next checkpoint."""
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; its name there. Raises `TransferError`."""
+        """Put a checkpoint of the folder `local` into the store; its name there. Raises `CheckpointError`."""
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
         """Have the newest good one of these (newest first) in the folder `local`, and no others; its name there, None if there is none.
@@ -120,15 +78,10 @@ class Directory:
         """What has begun is soon done."""
 
 
-def is_safe(name: Any) -> bool:
-    """Whether a name from outside may become part of a path."""
-    return isinstance(name, str) and NAME.fullmatch(name) is not None
-
-
 def store(local: Path, to: Path, name: str) -> Manifest:
-    """Put a checkpoint of the folder `local` into the folder `to`; there, older ones than the newest two are dropped.
+    """Put a checkpoint of the folder `local` into the folder `to`; there, only the newest `KEPT` stay.
 
-    Raises `TransferError`, which is a `NotNowError` where a folder cannot be written.
+    Raises `CheckpointError`, which is a `NotNowError` where a folder cannot be written.
     """
     manifest = _transfer(local, to, name)
     try:
@@ -151,7 +104,7 @@ def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
         try:
             if not _good(local, name):
                 _transfer(store_folder, local, name)
-        except TransferError as error:
+        except CheckpointError as error:
             log.warning("checkpoint %s cannot be restored: %s", name, error)
         else:
             return name
@@ -175,17 +128,6 @@ def keep_only(folder: Path, *names: str) -> None:
         _remove(folder, stale)
 
 
-def small_file(path: Path) -> bytes:
-    """The file's content; a manifest is small, and nothing that could block on reading. Raises `TransferError`."""
-    try:
-        content = plainfile.read(path, 0, LARGEST_MANIFEST + 1)
-    except OSError as error:
-        raise TransferError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST_MANIFEST:
-        raise TransferError(f"{path} is too large")
-    return content
-
-
 def _names(folder: Path) -> List[str]:
     """Checkpoints that are there, oldest first; a name with a dot in front is still being written."""
     return sorted(path.stem for path in folder.glob("*.json") if is_safe(path.stem))
@@ -202,14 +144,14 @@ def _good(folder: Path, name: str) -> bool:
     try:
         manifest = Manifest.read(folder / f"{name}.json")
         return checksum(folder / f"{name}.pt") == manifest.sha256
-    except (TransferError, OSError):
+    except (CheckpointError, OSError):
         return False
 
 
 def _copy(source: Path, to: Path, manifest: Manifest) -> None:
     """A hard link where that is possible (the files are never written again), else a copy; its checksum is that of the manifest."""
     if not source.is_file():
-        raise TransferError(f"{source} is not a file")
+        raise CheckpointError(f"{source} is not a file")
     part = to.with_name(f".{to.name}")
     with contextlib.suppress(FileNotFoundError):
         part.unlink()
@@ -219,7 +161,7 @@ def _copy(source: Path, to: Path, manifest: Manifest) -> None:
         shutil.copyfile(source, part)
     if part.stat().st_size != manifest.size or checksum(part) != manifest.sha256:
         part.unlink()
-        raise TransferError(f"{source} does not have the checksum of its manifest")
+        raise CheckpointError(f"{source} does not have the checksum of its manifest")
     _flush(part)
     os.replace(part, to)
 

@@ -1,7 +1,7 @@
 """Whether the budget is ever exceeded, and how much of it is left unused: many runs as people have them on EC2, drawn from a seed.
 
 `python bench/budget_audit.py [--runs 10000] [--jobs 2] [--seed 0]` prints one JSON object, the same to the bit on any number of cores.
-What a run is, `seerd/sim/drawn.py` says; where its budget went, `seerd/sim/account.py`. The bill is the simulated cloud's own; the run's ledger
+What a run is, `drawn.py` says; where its budget went, `account.py`. The bill is the simulated cloud's own; the run's ledger
 must agree. `--first N` begins with run N, to look at one; `--worst N` adds the runs that used the least.
 """
 
@@ -10,18 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+
+from bench.account import CAUSES, Account, audited
+from bench.drawn import Drawn, draw
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Limits
 from seerd.planner.policy import POLICIES
 from seerd.planning.planned import plan_for
-from seerd.sim.account import CAUSES, Account, audited
-from seerd.sim.drawn import Drawn, draw
 from seerd.sim.setting import problem_of
 
 POLICY_NAMES = sorted(POLICIES.keys() - {"bohb"})

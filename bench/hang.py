@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from seerd.trial import REDUCING, WORKING, Trial, _Mark
-
 from bench.testbed.agents import Client, Rig
 from seerd.agent.protocol import Exited, Node, Reported, Stalled, Waited
 from seerd.shell.bundle import build_agent
+from seerd.training.marks import REDUCING, WORKING, Mark
+from seerd.training.ranks import Ranks
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 ADDRESSES = ("127.0.0.4", "127.0.0.30")
@@ -129,9 +129,9 @@ def straggler() -> dict[str, object]:
 def mark_us() -> float:
     """Microseconds of a CPU to show a step: after the backward pass, and after the step."""
     with tempfile.TemporaryDirectory() as name:
-        trial, steps = Trial({}, 0, None), 100_000
-        trial.world = 2
-        mark = _Mark(trial, Path(name))
+        ranks, steps = Ranks(None), 100_000
+        ranks.world = 2
+        mark = Mark(ranks, Path(name))
         began = time.process_time()
         for _ in range(steps):
             mark.tick(REDUCING)

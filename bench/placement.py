@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Container, Sequence
 
-from seerd.core.placement import Demand, Node, place
+from seerd.core.placement import Demand, PackingNode, place
 
 INSTANCES = 1000
 TRIALS = 1000
@@ -20,7 +20,7 @@ LIMIT_MS = 50.0
 
 def main() -> None:
     generator = random.Random(0)
-    nodes = [Node(f"i-{i:04}", 8) for i in range(INSTANCES)]
+    nodes = [PackingNode(f"i-{i:04}", 8) for i in range(INSTANCES)]
     first = [Demand(f"t{i:04}", generator.choice((1, 2, 4, 8))) for i in range(TRIALS)]
     held = place(first, {}, nodes).assignments
     better = [Demand(d.trial, min(8, d.gpus * 4)) for d in first[::4]]

@@ -19,7 +19,8 @@ import numpy as np
 from seerd.planner.clouds import EC2, JOB
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.profile import Profile
-from seerd.planner.seer import Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import schedule
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Outcome, Setting, problem_of, run
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from seerd.core.placement import Demand, Node, place
+from seerd.core.placement import Demand, PackingNode, place
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +29,7 @@ def cpu_s(*command: str) -> float:
 def placement_ms(trials: int) -> dict[str, float]:
     """A boundary at which half of the trials end and a tenth of the others get twice the GPUs, on as many eight-GPU instances."""
     rng = random.Random(0)
-    nodes = [Node(f"n{i:04d}", 8) for i in range(trials)]
+    nodes = [PackingNode(f"n{i:04d}", 8) for i in range(trials)]
     before = [Demand(f"t{i:04d}", rng.choice([1, 2, 4])) for i in range(trials)]
     current = place(before, {}, nodes).assignments
     after = [Demand(d.trial, d.gpus * 2 if rng.random() < 0.1 else d.gpus) for d in before[::2]]

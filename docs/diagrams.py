@@ -1,4 +1,6 @@
-"""Draws docs/lifecycle.md from the tables of legal moves in seerd/core/lifecycle.py; `make docs` runs it.
+"""Draw docs/lifecycle.md from the tables of legal moves in seerd/core/lifecycle.py.
+
+`make docs` runs it.
 
 The one rule: nothing in that page is written by hand, so it cannot say anything else than the code.
 """
@@ -16,8 +18,9 @@ from seerd.core.lifecycle import INSTANCE_MOVES, RUN_MOVES, TRIAL_MOVES
 PAGE = Path(__file__).with_name("lifecycle.md")
 OPENING = """# Phases
 
-Every phase that a run, a trial or an instance can be in, and every way from one to another. Anything else is a bug of the core and stops it.
-Drawn by `make docs` from `seerd/core/lifecycle.py`.
+Every phase that a run, a trial or an instance can be in, and every way from one to another.
+Anything else is a bug of the core and stops it. `make docs` draws this page from
+`seerd/core/lifecycle.py`.
 """
 
 
@@ -25,7 +28,7 @@ Phase = TypeVar("Phase", bound=StrEnum)
 
 
 def page() -> str:
-    """The whole page as Markdown; GitHub shows the diagrams."""
+    """Draw the whole page as Markdown; GitHub shows the diagrams."""
     return "\n".join(
         [
             OPENING,
@@ -41,9 +44,8 @@ def _section(title: str, moves: Mapping[Phase, frozenset[Phase]]) -> str:
     lines = [f"    [*] --> {first}"]
     for old, ways in moves.items():
         lines += [f"    {old} --> {new}" for new in sorted(ways)] or [f"    {old} --> [*]"]
-    return "\n".join(
-        [f"## {title}", "", getdoc(type(first)) or "", "", "```mermaid", "stateDiagram-v2", *lines, "```", ""]
-    )
+    diagram = ["```mermaid", "stateDiagram-v2", *lines, "```", ""]
+    return "\n".join([f"## {title}", "", getdoc(type(first)) or "", "", *diagram])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""What each stage could be given, and what a choice for all stages would take: the expected values that a search of plans compares.
+"""What each stage could be given, and what a choice for all stages would take: the expected values
+that a search of plans compares.
 
-The one rule: no random numbers. A stage's time is the mean over fixed quantiles of its slowest lane, so a choice has one time and one cost,
-and both are sums over stages (RubberBand, EuroSys '21, sections 4.2 and 4.3). The sampled forecast is for the plan that a search has chosen.
+The one rule: no random numbers. A stage's time is the mean over fixed quantiles of its slowest
+lane, so a choice has one time and one cost, and both are sums over stages (RubberBand, EuroSys '21,
+sections 4.2 and 4.3). The sampled forecast is for the plan that a search has chosen.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from seerd.planner.forecast import HOUR_S, lane_time
-from seerd.planner.latencies import Crowd, moments, slowest
+from seerd.planner.latency_sampling import Crowd, moments, slowest
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.stages import Lanes, WorkStage, instances_of, lanes, share
@@ -48,7 +50,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Terms:
-    """Who bills what. Cost is in USD, or in GPU-seconds if GPU time has no price or is what is limited (`in_gpu_s`)."""
+    """Who bills what.
+
+    Cost is in USD, or in GPU-seconds if GPU time has no price or is what is limited (`in_gpu_s`).
+    """
 
     cluster: ClusterFacts
     profile: Profile
@@ -88,7 +93,7 @@ class Terms:
         return 0.0 if self.cluster.instant else moments(self.profile.cloud.release).mean_s
 
     def boot_s(self, counts: Sequence[int]) -> list[float]:
-        """The slowest boot of so many, for each count."""
+        """Return the slowest boot of so many, for each count."""
         boot = moments(self.profile.cloud.boot)
         if not counts or boot.mean_s <= 0:
             return [0.0] * len(counts)
@@ -100,44 +105,56 @@ class Terms:
         return {}
 
     def boot_of(self, count: int) -> float:
-        """The slowest boot of so many; none if there is none."""
+        """Return the slowest boot of so many; none if there is none."""
         if count and count not in self.boots:
             self.boots[count] = self.boot_s([count])[0]
         return self.boots[count] if count else 0.0
 
 
 def expected_slowest(crowds: Sequence[Crowd]) -> list[float]:
-    """The mean, over evenly spaced quantiles, of how long the slowest of each takes."""
+    """Return the mean, over evenly spaced quantiles, of how long the slowest of each takes."""
     uniform = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    means: list[float] = slowest(crowds, np.broadcast_to(uniform, (len(crowds), QUANTILES))).mean(axis=1).tolist()
+    means: list[float] = (
+        slowest(crowds, np.broadcast_to(uniform, (len(crowds), QUANTILES))).mean(axis=1).tolist()
+    )
     return means
 
 
-def option_gpus(stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = None) -> tuple[int, ...]:
-    """Ascending. As many GPUs for each trial, or so many that all trials have had their turn after 1, 2, 3, ... turns.
+def option_gpus(
+    stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = None
+) -> tuple[int, ...]:
+    """List the numbers of GPUs worth trying, ascending.
 
-    Every factor of the number of trials is among these; numbers that give a trial no more than fewer GPUs do are not.
+    As many GPUs for each trial, or so many that all trials have had their turn after 1, 2, 3, ...
+    turns.
+
+    Every factor of the number of trials is among these; numbers that give a trial no more than
+    fewer GPUs do are not.
     """
     size, trials = cluster.gpus_per_instance, stage.trials
     most = most_gpus(cluster, max_gpus)
     turns = {-(-trials // turn) for turn in range(1, trials + 1)}
     widest = min(WIDEST, stage.p_max or WIDEST)
     multiples = {
-        trials * each for each in range(1, widest + 1) if share(trials, trials * each, size, stage.p_max) == each
+        trials * each
+        for each in range(1, widest + 1)
+        if share(trials, trials * each, size, stage.p_max) == each
     }
     fitting = sorted(gpus for gpus in turns | multiples if most is None or gpus <= most)
     return tuple(fitting)
 
 
 def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
-    """The most at one moment; None: any number."""
-    by_instances = None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
+    """Return the most GPUs at one moment; None: any number."""
+    by_instances = (
+        None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
+    )
     bounds = [bound for bound in (max_gpus, by_instances) if bound is not None]
     return min(bounds) if bounds else None
 
 
 def options(stage: WorkStage, gpus: Iterable[int], terms: Terms) -> tuple[Option, ...]:
-    """The stage on each of these numbers of GPUs."""
+    """Make the options of a stage on each of these numbers of GPUs."""
     size = terms.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for n in gpus]
     members = [lanes(one, size) for one in stages]
@@ -156,14 +173,16 @@ def _crowds(iterations: int, some: Sequence[Lanes], terms: Terms) -> list[Crowd]
     return [
         Crowd(
             lane.count,
-            lane_time(iterations, lane.gpus_per_trial, terms.cluster, terms.profile).times(lane.turns),
+            lane_time(iterations, lane.gpus_per_trial, terms.cluster, terms.profile).times(
+                lane.turns
+            ),
         )
         for lane in some
     ]
 
 
 def expected(choice: Sequence[Option], terms: Terms) -> Figures:
-    """Time and cost of these options, one per stage."""
+    """Add up time and cost of these options, one per stage."""
     now_s, cost = 0.0, 0.0
     held: list[tuple[int, float]] = []
     count = 0
@@ -184,7 +203,10 @@ def expected(choice: Sequence[Option], terms: Terms) -> Figures:
 
 
 def give_back(held: list[tuple[int, float]], surplus: int, now_s: float, terms: Terms) -> float:
-    """What so many instances have cost that are given back, the youngest first. `held`: how many run since when."""
+    """Say what so many instances have cost that are given back, the youngest first.
+
+    `held`: how many run since when.
+    """
     cost = 0.0
     while surplus:
         count, begin_s = held.pop()

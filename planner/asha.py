@@ -1,9 +1,11 @@
-"""ASHA: asynchronous successive halving on a fixed cluster (Li et al., MLSys '20, Algorithm 2, section 3.3; defaults of sections 4, 5.1, 5.2).
+"""ASHA: asynchronous successive halving on a fixed cluster (Li et al., MLSys '20, Algorithm 2,
+section 3.3; defaults of sections 4, 5.1, 5.2).
 
-The one rule: a free place goes to whoever can go on from the highest rung, and to a new configuration only if nobody can.
+The one rule: a free place goes to whoever can go on from the highest rung, and to a new
+configuration only if nobody can.
 
-Trials that cannot go on are paused, not ended: a rung that grows may let them go on later. Whether the best model is taken from the last rung or
-from reports on the way to it is the core's business.
+Trials that cannot go on are paused, not ended: a rung that grows may let them go on later. Whether
+the best model is taken from the last rung or from reports on the way to it is the core's business.
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from seerd.planner.beside import Beside
+from seerd.planner.caching import IndexCache, per_problem
 from seerd.planner.draws import draws
-from seerd.planner.fixed import FixedCluster, fixed_cluster
-from seerd.planner.memo import per_problem
-from seerd.planner.memory import Json, Memory
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.memory import FORGOTTEN, Json, Memory, integer, items, recall, text
 from seerd.planner.model import (
     Bracket,
     Compared,
@@ -35,11 +36,10 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.names import Names, names, names_after
 from seerd.planner.protocol import Policy
-from seerd.planner.recall import FORGOTTEN, items, recall, text, whole
-from seerd.planner.rungs import PAUSED, Arrival, Job, Ladders, Place, read_place, rung_reports
+from seerd.planner.rungs import PAUSED, Arrival, Ladders, Place, RungJob, read_place, rung_reports
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import Names, names, names_after
 
 VERSION = 1
 """Of what the policies by rungs remember."""
@@ -48,16 +48,22 @@ BRACKETS = 3
 """The three that stop most aggressively: s = 0, 1, 2."""
 
 EFFICIENCY = 0.75
-"""A trial gets no more GPUs than leave each of them this share of what it would do alone (section 5.2)."""
+"""A trial gets no more GPUs than leave each of them this share of what it would do alone (section
+5.2).
+"""
 
 TRAINS_S = 1.0
-"""A trial trains at least so long, start included: no more than fit can be asked for, and ids are as wide as so many need, so that they sort."""
+"""A trial trains at least so long, start included: no more than fit can be asked for, and ids are
+as wide as so many need, so that they sort.
+"""
 
 AT = "at "
 """Before a trial's id: the key of its place."""
 
 HOPELESS = 8
-"""When so many trials have failed, and a whole cluster full of them, before any has come to a rung, the script is broken: no new ones."""
+"""When so many trials have failed, and a whole cluster full of them, before any has come to a rung,
+the script is broken: no new ones.
+"""
 
 
 class Source(Protocol):
@@ -67,13 +73,13 @@ class Source(Protocol):
     """
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """The configuration of draw `number`, from 0."""
+        """Return the configuration of draw `number`, from 0."""
 
     def drew(self, trial: str, config: Config) -> None:
-        """A trial has this configuration."""
+        """Take note that a trial has this configuration."""
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """What has become of earlier ones."""
+        """Take note of what has become of earlier ones."""
 
 
 class AtRandom:
@@ -83,24 +89,27 @@ class AtRandom:
         self._draws = draws(problem)
 
     def draw(self, number: int, mode: Mode) -> Config:  # noqa: ARG002
-        """The next one of the seed's sequence."""
+        """Draw the next one of the seed's sequence."""
         return self._draws[number]
 
     def drew(self, trial: str, config: Config) -> None:
-        """Nothing is learned from it."""
+        """Learn nothing from it."""
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Nothing is learned from it."""
+        """Learn nothing from it."""
 
 
 def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, ...], ...]:
-    """The rungs of brackets s = 0, 1, ...: at most so many, and never the two that stop least, unless there is no other."""
+    """Return the rungs of brackets s = 0, 1, ...: at most so many, and never the two that stop
+    least, unless there is no other.
+    """
     rungs = len(rung_reports(params))
     return tuple(rung_reports(params, s) for s in range(min(most, max(1, rungs - 2))))
 
 
 def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...]:
-    """Which share of the configurations each bracket gets, so that all get the same resources (section 5.1).
+    """Say which share of the configurations each bracket gets, so that all get the same resources
+    (section 5.1).
 
     A configuration of a bracket with k rungs takes k / eta^(k-1) of a whole training on average.
     """
@@ -109,13 +118,13 @@ def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...
 
 
 def next_bracket(drawn: Sequence[int], wanted: Sequence[Fraction]) -> int:
-    """The bracket that is furthest behind its share."""
+    """Return the bracket that is furthest behind its share."""
     total = sum(drawn) + 1
     return max(range(len(drawn)), key=lambda i: (wanted[i] * total - drawn[i], -i))
 
 
 def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
-    """How many of so many trials each bracket gets."""
+    """Count how many of so many trials each bracket gets."""
     drawn = [0] * len(wanted)
     for _ in range(trials):
         drawn[next_bracket(drawn, wanted)] += 1
@@ -123,7 +132,9 @@ def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
 
 
 def places(gpus: int, size: int, gpus_per_instance: int) -> int:
-    """How many trials of `size` GPUs fit, none split between instances unless it takes whole ones."""
+    """Count how many trials of `size` GPUs fit, none split between instances unless it takes whole
+    ones.
+    """
     if size > gpus_per_instance:
         return max(gpus // gpus_per_instance // -(-size // gpus_per_instance), int(gpus >= size))
     whole, rest = divmod(gpus, gpus_per_instance)
@@ -131,10 +142,14 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 
 
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """What a trial may have: p_min, doubled while it is allowed, efficient, and in whole instances if it is more than one."""
+    """Say what a trial may have: p_min, doubled while it is allowed, efficient, and in whole
+    instances if it is more than one.
+    """
     params, per_instance = problem.params, problem.gpus_per_instance
     most = gpus if params.p_max is None else min(gpus, params.p_max)
-    doubled = takewhile(lambda p: p <= most, (params.p_min * 2**i for i in range(1, gpus.bit_length() + 1)))
+    doubled = takewhile(
+        lambda p: p <= most, (params.p_min * 2**i for i in range(1, gpus.bit_length() + 1))
+    )
     fit = (p for p in doubled if p <= per_instance or p % per_instance == 0)
     return (params.p_min, *takewhile(lambda p: problem.scaling.efficiency(p) >= EFFICIENCY, fit))
 
@@ -164,7 +179,7 @@ class Setting:
         return self.cluster
 
     def outline(self) -> Outline | Impossible:
-        """One stage on the whole cluster.
+        """Outline one stage on the whole cluster.
 
         Without a number of trials, those are counted that start at once.
         """
@@ -178,7 +193,7 @@ def setting(
     brackets: tuple[tuple[int, ...], ...],
     allowed: Callable[[Problem, int], tuple[int, ...]],
 ) -> Setting:
-    """`allowed`: the sizes of trials on so many GPUs."""
+    """Derive what follows from a problem alone; `allowed`: the sizes of trials on so many GPUs."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
     beside = places(gpus, params.p_min, problem.gpus_per_instance)
@@ -214,7 +229,7 @@ class Search:
         self._changes: dict[str, Json] = {"version": VERSION}
 
     @property
-    def running(self) -> dict[str, Job]:
+    def running(self) -> dict[str, RungJob]:
         """Who is on the way to a rung."""
         return self._ladders.running
 
@@ -229,20 +244,22 @@ class Search:
         return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
         brackets = self._setting.brackets
         drawn = items(values.get("drawn"), len(brackets))
-        self._drawn = [whole(count, 0) for count in drawn]
+        self._drawn = [integer(count, 0) for count in drawn]
         if "names" in values:
             prefix, offset, width = items(values["names"], 3)
-            self._names = Names(text(prefix), whole(offset, -sum(self._drawn)), whole(width, 1))
+            self._names = Names(text(prefix), integer(offset, -sum(self._drawn)), integer(width, 1))
         remembered = [(key, value) for key, value in values.items() if key.startswith(AT)]
         at = {key.removeprefix(AT): read_place(value, brackets) for key, value in remembered}
         self._changes = {}
         self._stand(at, view)
 
     def take_up(self, view: View) -> None:
-        """Without what was remembered: every live trial is paused at the rung that it has come to."""
+        """Go on without what was remembered: every live trial is paused at the rung that it has
+        come to.
+        """
         live = [trial for trial in view.trials.values() if trial.status == "live"]
         rungs = self._setting.brackets[0]
         at = {trial.id: Place(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
@@ -261,7 +278,9 @@ class Search:
         return self._tell()
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Whoever has just come to a rung goes on if it is among the best 1/eta; nobody else does."""
+        """Let those go on that have just come to a rung and are among the best 1/eta,
+        nobody else.
+        """
         while arrivals:
             self._ladders.carry_on(view, arrivals)
             arrivals = self._tell()
@@ -279,17 +298,19 @@ class Search:
         return tuple(new)
 
     def go_on_with_the_best(self, view: View) -> bool:
-        """Whoever is best on the highest rung goes on, whatever its rank. False: nobody can."""
+        """Let the best on the highest rung go on, whatever its rank. False: nobody can."""
         went = self._ladders.promote_best(view)
         self._tell()
         return went
 
     def take_compared(self, view: View) -> tuple[Compared, ...]:
-        """How those stand who have come to a rung, or gone on from one, since the plan before."""
+        """Say how those stand who have come to a rung, or gone on from one, since the
+        plan before.
+        """
         return self._ladders.take_compared(view.mode)
 
     def take_changes(self) -> dict[str, Json]:
-        """What is to be remembered otherwise than before this was last asked."""
+        """Say what is to be remembered otherwise than before this was last asked."""
         for name, place in self._ladders.places.items():
             self._changes[AT + name] = place.remembered
         self._ladders.places.clear()
@@ -325,20 +346,22 @@ class Index(Protocol):
     """What a policy by rungs works with, as far as it is made from a memory."""
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
 
     def take_up(self, view: View) -> None:
-        """From the view alone, in which there are trials."""
+        """Go on from the view alone, in which there are trials."""
 
     def take_changes(self) -> dict[str, Json]:
-        """What is to be remembered otherwise than before this was last asked."""
+        """Say what is to be remembered otherwise than before this was last asked."""
 
 
 IndexT = TypeVar("IndexT", bound=Index)
 
 
 def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[IndexT, bool]:
-    """The index that belongs to a memory, or else to the view alone; whether the memory was known."""
+    """Make the index that belongs to a memory, or else to the view alone; whether the memory was
+    known.
+    """
 
     def restored(values: Mapping[str, Json]) -> IndexT:
         index = make()
@@ -355,16 +378,16 @@ def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[In
 
 
 def asked(
-    beside: Beside[IndexT],
+    cache: IndexCache[IndexT],
     make: Callable[[Setting], IndexT],
     decide: Callable[[Setting, IndexT, View], Plan],
 ) -> Callable[[Setting, Memory, View], tuple[Plan, Memory]]:
-    """A policy's `plan`, from how its index is made and what follows from that."""
+    """Make a policy's `plan`, from how its index is made and what follows from that."""
 
     def plan(setting: Setting, memory: Memory, view: View) -> tuple[Plan, Memory]:
         if setting.sure_cluster.over(view.now_s):
             return Plan(done=True), memory.after({})
-        index, note = beside.take(setting.problem, memory), ""
+        index, note = cache.take(setting.problem, memory), ""
         forgotten: dict[str, Json] = {}
         if index is None:
             index, known = recalled(lambda: make(setting), memory, view)
@@ -372,7 +395,7 @@ def asked(
             note = "" if known or not view.trials else FORGOTTEN
         found = decide(setting, index, view)
         after = memory.after(forgotten | index.take_changes())
-        beside.keep(setting.problem, after, index)
+        cache.keep(setting.problem, after, index)
         return (replace(found, note=note) if note else found), after
 
     return plan
@@ -383,8 +406,8 @@ def policy(
     make: Callable[[Setting], IndexT],
     decide: Callable[[Setting, IndexT, View], Plan],
 ) -> Policy:
-    """A policy that works with an index which it keeps beside its memory."""
-    known, plan = per_problem(setting_of), asked(Beside(), make, decide)
+    """Make a policy that works with an index which it keeps with its memory."""
+    known, plan = per_problem(setting_of), asked(IndexCache(), make, decide)
     return Policy(
         outline=lambda problem: known(problem).outline(),
         plan=lambda problem, memory, view: plan(known(problem), memory, view),
@@ -392,7 +415,9 @@ def policy(
 
 
 def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
-    """Algorithm 2 on p_min GPUs per trial; once no new configurations come, trials that are left share the GPUs equally."""
+    """Make the policy of Algorithm 2 on p_min GPUs per trial; once no new configurations come,
+    trials that are left share the GPUs equally.
+    """
     return policy(
         lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
         lambda setting: Search(setting, source(setting.problem)),
@@ -415,7 +440,9 @@ def _decide(setting: Setting, search: Search, view: View) -> Plan:
 
 
 def _size(setting: Setting, search: Search, trials: int) -> int:
-    """GPUs per trial: the most that all can have, if there is nobody else to give them to."""
+    """Choose the GPUs per trial: the most that all can have, if there is nobody else to give them
+    to.
+    """
     allowed, gpus = setting.sizes, setting.sure_cluster.gpus
     if not search.exhausted:
         return allowed[0]
@@ -430,7 +457,9 @@ def fixed_outline(
     most_places: int,
     allowed: tuple[int, ...],
 ) -> Outline:
-    """One stage from the cluster's start to its end, and the brackets' shares of it; `allowed`: what trials may grow to."""
+    """Outline one stage from the cluster's start to its end, and the brackets' shares of it;
+    `allowed`: what trials may grow to.
+    """
     params = problem.params
     trials = most_places if params.trials is None else params.trials
     drawn = dealt(trials, shares(brackets, params.eta))

@@ -1,14 +1,17 @@
-"""BOHB: successive halving whose configurations come from a model of earlier ones (Falkner et al., ICML '18), on a fixed cluster.
+"""BOHB: successive halving whose configurations come from a model of earlier ones (Falkner et al.,
+ICML '18), on a fixed cluster.
 
-The one rule: who goes on is decided by ASHA's rungs and brackets; only where configurations come from is different.
+The one rule: who goes on is decided by ASHA's rungs and brackets; only where configurations come
+from is different.
 
-The model is Optuna's multivariate tree-structured Parzen estimator, one for each number of reports at which trials are compared. A
-configuration comes from the one with the most reports that has d + 3 results, d being the number of parameters; one in three is drawn
-at random, so that the model cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range becomes
-a value is `seerd.planner.space`'s business.
+The model is Optuna's multivariate tree-structured Parzen estimator, one for each number of reports
+at which trials are compared. A configuration comes from the one with the most reports that has d +
+3 results, d being the number of parameters; one in three is drawn at random, so that the model
+cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range
+becomes a value is `seerd.planner.space`'s business.
 
-A draw follows from its number and from the reports: the model is made anew for each, with the latest
-results in the order of their trials, and a seed of its own.
+A draw follows from its number and from the reports: the model is made anew for each, with the
+latest results in the order of their trials, and a seed of its own.
 """
 
 from __future__ import annotations
@@ -40,18 +43,28 @@ MODELLED = 1000
 """A model knows so many of the latest results: making one anew takes time for each of them."""
 
 Point = Mapping[str, Value]
-"""A configuration as the model knows it: a share of the range for each parameter that has one, else the choice's number."""
+"""A configuration as the model knows it: a share of the range for each parameter that has one, else
+the choice's number.
+"""
 
 
 def _modelled(space: Space) -> Space:
-    """Only with parameters that every row of the table has: recorded configurations may have come from several spaces."""
+    """Keep only the parameters that every row of the table has: recorded configurations may have
+    come from several spaces.
+    """
     everywhere = (p for p in space.parameters if all(p.name in row for row in space.table))
     return replace(space, parameters=tuple(everywhere))
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
-    """The row most like a configuration; of equals the first. Ranges count by their share (log scale if `log`), other choices as 1 apart."""
-    return min(rows, key=lambda row: sum(_apart(p, config[p.name], row[p.name]) ** 2 for p in space.parameters))
+    """Return the row most like a configuration; of equals the first.
+
+    Ranges count by their share (log scale if `log`), other choices as 1 apart.
+    """
+    return min(
+        rows,
+        key=lambda row: sum(_apart(p, config[p.name], row[p.name]) ** 2 for p in space.parameters),
+    )
 
 
 def _apart(parameter: Parameter, one: Value, other: Value) -> float:
@@ -61,12 +74,18 @@ def _apart(parameter: Parameter, one: Value, other: Value) -> float:
 
 
 def _point(config: Config, space: Space) -> Point:
-    return {p.name: p.choices.index(v) if p.choices else p.share(v) for p in space.parameters for v in [config[p.name]]}
+    return {
+        p.name: p.choices.index(v) if p.choices else p.share(v)
+        for p in space.parameters
+        for v in [config[p.name]]
+    }
 
 
 def _config(point: Point, space: Space) -> Config:
     return {
-        p.name: p.choices[int(v)] if p.choices else p.at(float(v)) for p in space.parameters for v in [point[p.name]]
+        p.name: p.choices[int(v)] if p.choices else p.at(float(v))
+        for p in space.parameters
+        for v in [point[p.name]]
     }
 
 
@@ -77,14 +96,18 @@ def _optuna() -> Any:
 
 
 def _require_optuna() -> None:
-    """Without importing it, which takes longer than all of `seerd plan` may."""
+    """Look for Optuna without importing it, which takes longer than all of `seerd plan` may."""
     if find_spec("optuna") is None:
         raise NeedsPackageError('the policy bohb needs Optuna: pip install "seerd[bohb]"')
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Optuna says what it does and which of its features are new; here nobody wants to know. What others set is as before afterwards."""
+    """Silence Optuna, which says what it does and which of its features are new; here nobody wants
+    to know.
+
+    What others set is as before afterwards.
+    """
     logging = _optuna().logging
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
@@ -97,9 +120,10 @@ def _quietly() -> Iterator[None]:
 
 
 def _good(parameters: int, results: int) -> int:
-    """How many count as good: N_b,l of the paper, equation 3.
+    """Say how many results count as good: N_b,l of the paper, equation 3.
 
-    At least d + 1: on a high rung there are few results, all of them good, and a model of the single best would lead away from the others.
+    At least d + 1: on a high rung there are few results, all of them good, and a model of the
+    single best would lead away from the others.
     """
     return min(results, max(parameters + 1, int(QUANTILE * results)))
 
@@ -124,7 +148,7 @@ class Known:
 
 
 def suggest(space: Space, known: Known, mode: Mode, seed: int) -> Point:
-    """A promising point, away from those that have no result yet."""
+    """Suggest a promising point, away from those that have no result yet."""
     states = _optuna().trial.TrialState
     distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
     make = partial(_optuna().trial.create_trial, distributions=distributions)
@@ -172,7 +196,7 @@ class FromModel:
         self._failed: set[str] = set()
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """From the model with the most reports that knows enough, or at random."""
+        """Draw from the model with the most reports that knows enough, or at random."""
         config, reports = self._draws[number], self.modelled_at()
         rng = random.Random(f"{self._seed} {number}")
         if rng.random() >= AT_RANDOM and reports is not None:
@@ -184,14 +208,19 @@ class FromModel:
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
-        """It is pending. The model does not know one that is not of this space."""
+        """Take note that a trial is pending.
+
+        The model does not know one that is not of this space.
+        """
         self._table.tried(config)
         if _fits(config, self._space):
             self._points[trial] = _point(config, self._space)
             self._pending.add(trial)
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Results belong to the number of reports that they were had after, whatever the bracket."""
+        """Take note of results, which belong to the number of reports that they were had after,
+        whatever the bracket.
+        """
         for arrival in arrivals:
             trial = arrival.job.trial
             if trial in self._points:
@@ -201,7 +230,9 @@ class FromModel:
         self._pending.difference_update(lost)
 
     def modelled_at(self) -> int | None:
-        """The most reports after which there are enough results with a metric for a model."""
+        """Return the most reports after which there are enough results with a metric for
+        a model.
+        """
         enough = len(self._space.parameters) + 3
         known = [
             reports
@@ -211,7 +242,7 @@ class FromModel:
         return max(known, default=None)
 
     def known(self, reports: int) -> Known:
-        """In the order in which trials were drawn."""
+        """Return what is known, in the order in which trials were drawn."""
         results = dict.fromkeys(self._failed) | self._results[reports]
         latest = sorted(results)[-MODELLED:]
         return Known(
@@ -229,12 +260,12 @@ class Table:
         self._tried: Counter[Key] = Counter()
 
     def tried(self, config: Config) -> None:
-        """One more trial has it."""
+        """Take note that one more trial has it."""
         if self._rows:
             self._tried[_key(config)] += 1
 
     def untried(self) -> list[Config]:
-        """Those that have been tried least; none if there is no table."""
+        """List the rows that have been tried least; none if there is no table."""
         rounds = min((self._tried[key] // n for key, n in self._there.items()), default=0)
         left = {key for key, n in self._there.items() if self._tried[key] < n * (rounds + 1)}
         return [row for row, key in self._rows if key in left]
@@ -244,12 +275,12 @@ Key = tuple[tuple[str, Value], ...]
 
 
 def _key(config: Config) -> Key:
-    """The same for equal configurations."""
+    """Return a key that equal configurations share."""
     return tuple(sorted(config.items()))
 
 
 def _fits(config: Config, space: Space) -> bool:
-    """Whether it is a configuration of this space."""
+    """Tell whether it is a configuration of this space."""
     return all(p.name in config and _may_be(p, config[p.name]) for p in space.parameters)
 
 
@@ -261,7 +292,7 @@ _BY_RUNGS = asha(FromModel)
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
-    """As ASHA's. Raises `NeedsPackageError` if Optuna is missing."""
+    """Outline a run as ASHA does. Raises `NeedsPackageError` if Optuna is missing."""
     _require_optuna()
     return _BY_RUNGS.outline(problem)
 

@@ -35,19 +35,26 @@ INSTANCE_TYPES: Mapping[str, InstanceType] = {
     "g5.12xlarge": InstanceType(4, 5.672),
     "g5.48xlarge": InstanceType(8, 16.288),
 }
-"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand. A `price` in the spec replaces them."""
+"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand.
+
+A `price` in the spec replaces them.
+"""
 
 PRICES_AS_OF = "2024"
 
 DEFAULT_TYPE = "p3.8xlarge"
-"""What `simulate` rents where nothing else is said: the instance of RubberBand's evaluation (EuroSys '21, section 6)."""
+"""What `simulate` rents where nothing else is said: the instance of RubberBand's evaluation
+(EuroSys '21, section 6).
+"""
 
 EC2 = CloudProfile(
     pending=Latency(12.0, 25.0),
     boot=Latency(50.0, 90.0),
     release=Latency(1.0, 3.0),
 )
-"""Assumed: until `running` (not billed), from there until an agent takes orders, until a termination is accepted."""
+"""Assumed: until `running` (not billed), from there until an agent takes orders, until a
+termination is accepted.
+"""
 
 JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
 """Assumed of a training script nobody has measured: `seerd profile` replaces it."""
@@ -59,9 +66,11 @@ LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
 """On this machine an instance is an agent's process."""
 
 RENTED_TERMINATE_S = 6.0
-"""The most that a termination may take to be accepted: set aside by the budget guard, whose promise ends there."""
+"""The most that a termination may take to be accepted: set aside by the budget guard, whose promise
+ends there.
+"""
 
 
 def assumed(*, rented: bool) -> Profile:
-    """The profile that is planned with until something was measured."""
+    """Return the profile that is planned with until something was measured."""
     return Profile(JOB, EC2, "assumed") if rented else Profile(LOCAL_JOB, LOCAL, "assumed")

@@ -1,4 +1,5 @@
-"""Configurations drawn at random, by number: draw 17 of a seed is the same whoever asks for it, and whenever.
+"""Configurations drawn at random, by number: draw 17 of a seed is the same whoever asks for it, and
+whenever.
 
 The one rule: a draw is a function of the space, the seed and its number; what is kept here only
 saves the time of drawing the earlier ones again.
@@ -9,14 +10,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from seerd.planner.memo import per_problem
+from seerd.planner.caching import per_problem
 from seerd.planner.model import Problem
 from seerd.planner.space import Config
 
 
 @dataclass(slots=True)
 class Draws:
-    """One seed's sequence of independent draws from the problem's space, as far as it was asked for."""
+    """One seed's sequence of independent draws from the problem's space, as far as it was asked
+    for.
+    """
 
     _problem: Problem
     _rng: random.Random
@@ -31,5 +34,5 @@ class Draws:
 
 @per_problem
 def draws(problem: Problem) -> Draws:
-    """The sequence of the problem's seed."""
+    """Return the sequence of the problem's seed."""
     return Draws(problem, random.Random(problem.params.seed))

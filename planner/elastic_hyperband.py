@@ -1,22 +1,24 @@
-"""E-Hyperband: all brackets of Hyperband at the same time, on a cluster that shrinks (Dunlap et al., SEER, section 6.3; brackets as in
-Li et al., "Hyperband", JMLR 2018, Algorithm 1).
+"""E-Hyperband: all brackets of Hyperband at the same time, on a cluster that shrinks (Dunlap et
+al., SEER, section 6.3; brackets as in Li et al., "Hyperband", JMLR 2018, Algorithm 1).
 
-The one rule: a unit of resource is `t_min` on `p_min` GPUs; R is the largest for which all brackets fit into the deadline and the budget.
+The one rule: a unit of resource is `t_min` on `p_min` GPUs; R is the largest for which all brackets
+fit into the deadline and the budget.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from seerd.planner.clocked import Round, Track, clocked
-from seerd.planner.fixed import at_least
+from seerd.planner.fixed_cluster import at_least
 from seerd.planner.hyperband import most_brackets, rungs_of
-from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planner.model import Impossible, Problem
+from seerd.planner.remainder import longest
+from seerd.planner.wall_clock import Round, Track, by_wall_clock
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
-    limits, params = problem.planned, problem.params
-    largest = _largest(limits, params, longer=problem.whole)
+    params = problem.params
+    largest = _largest(problem)
     if largest is None:
         least_s = params.t_min_s
         reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
@@ -31,40 +33,50 @@ def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Tra
     rounds, begin = [], Fraction(0)
     for trials, until in rungs_of(most, bracket, resource, Fraction(params.eta)):
         end = until * unit_s
-        rounds.append(Round(problem.start_s + float(begin), problem.start_s + float(end), trials, params.p_min))
+        rounds.append(
+            Round(
+                problem.start_s + float(begin), problem.start_s + float(end), trials, params.p_min
+            )
+        )
         begin = end
     return Track(tuple(rounds))
 
 
-def _largest(limits: Limits, params: PolicyParams, *, longer: bool) -> tuple[int, Fraction] | None:
-    """(s_max, R), with fewer brackets than R would have where there are not GPUs enough for them.
+def _largest(problem: Problem) -> tuple[int, Fraction] | None:
+    """Find (s_max, R), with fewer brackets than R would have where there are not GPUs enough for
+    them.
 
-    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that fit have the largest R. Where one bracket
-    more would cost too much, the jump to it is left unused as published; on whole instances trials train longer with it.
+    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that
+    fit have the largest R. Where one bracket more would cost too much, the jump to it is left
+    unused as published; on whole instances trials train longer with it.
     """
+    limits, params = problem.planned, problem.params
     eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
-    longest = Fraction(limits.deadline_s) / unit_s
-    if longest < 1:
+    by_time = Fraction(limits.deadline_s) / unit_s
+    if by_time < 1:
         return None
     crowded = False
-    for most in range(most_brackets(longest, eta), -1, -1):
+    for most in range(most_brackets(by_time, eta), -1, -1):
         tracks = [rungs_of(most, bracket, Fraction(1), eta) for bracket in range(most + 1)]
         peak = sum(rungs[0][0] for rungs in tracks) * params.p_min
         if limits.max_gpus is not None and peak > limits.max_gpus:
             crowded = True
             continue
         units = sum(_units(rungs) for rungs in tracks)
-        affordable = Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units)
-        resource = min(longest, affordable) if longer or crowded else min(longest, affordable, eta ** (most + 1))
+        affordable = min(by_time, Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units))
+        resource = affordable if crowded else longest(problem, eta ** (most + 1), affordable)
         if resource >= eta**most:
             return most, resource
     return None
 
 
 def _units(rungs: list[tuple[int, Fraction]]) -> Fraction:
-    """Units of resource that a bracket takes."""
+    """Count the units of resource that a bracket takes."""
     untils = [Fraction(0), *(until for _, until in rungs)]
-    return sum((n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)), Fraction(0))
+    return sum(
+        (n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)),
+        Fraction(0),
+    )
 
 
-E_HYPERBAND = clocked(_tracks)
+E_HYPERBAND = by_wall_clock(_tracks)

@@ -1,10 +1,13 @@
-"""From measured times to a law and distributions: lambda(p) for numbers of GPUs that were never measured, and latencies.
+"""From measured times to a law and distributions: lambda(p) for numbers of GPUs that were never
+measured, and latencies.
 
-The one rule: what was measured stays as it was measured, also where it is no smooth curve; the law only speaks for what lies beyond.
+The one rule: what was measured stays as it was measured, also where it is no smooth curve; the law
+only speaks for what lies beyond.
 
-The law is that of Ernest (Venkataraman et al., NSDI '16): on p GPUs a report takes `serial + work / p + exchange log2 p + contention (p - 1)`
-seconds, with no term negative, found by non-negative least squares of the relative deviations. A few points do not tell the terms apart, so the
-fewest that explain them are taken, in this order.
+The law is that of Ernest (Venkataraman et al., NSDI '16): on p GPUs a report takes `serial + work /
+p + exchange log2 p + contention (p - 1)` seconds, with no term negative, found by non-negative
+least squares of the relative deviations. A few points do not tell the terms apart, so the fewest
+that explain them are taken, in this order.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ PERCENTILE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Seconds per report: what no GPU shares, what all share, what each doubling and what each further GPU adds."""
+    """Seconds per report: what no GPU shares, what all share, what each doubling and what each
+    further GPU adds.
+    """
 
     serial_s: float
     work_s: float
@@ -40,8 +45,10 @@ class Law:
         return sum(weight > 0 for weight in self._weights)
 
     def seconds(self, gpus: int) -> float:
-        """One report on so many GPUs."""
-        return sum(weight * feature for weight, feature in zip(self._weights, _features(gpus), strict=True))
+        """Compute the seconds of one report on so many GPUs."""
+        return sum(
+            weight * feature for weight, feature in zip(self._weights, _features(gpus), strict=True)
+        )
 
     @property
     def _weights(self) -> tuple[float, float, float, float]:
@@ -54,7 +61,8 @@ class Fit:
 
     scaling    the measured points, and fitted ones at the powers of two beyond them
     error      the law's largest relative deviation from a measured point
-    one_gpu_s  seconds per report on one GPU; fitted if that was not measured, and then not less than on the fewest that were
+    one_gpu_s  seconds per report on one GPU; fitted if that was not measured, and then not less
+               than on the fewest that were
     measured   numbers of GPUs that were measured, ascending
     """
 
@@ -66,24 +74,38 @@ class Fit:
 
 
 def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
-    """The fit to seconds per report by number of GPUs; medians count. Raises `ValueError` if there is none, or one is not positive."""
+    """Fit a law to seconds per report by number of GPUs; medians count.
+
+    Raises `ValueError` if there is none, or one is not positive.
+    """
     points = {gpus: statistics.median(samples[gpus]) for gpus in sorted(samples) if samples[gpus]}
     if not points:
         raise ValueError("nothing was measured")
-    if not all(math.isfinite(seconds) and seconds > 0 and gpus > 0 for gpus, seconds in points.items()):
+    if not all(
+        math.isfinite(seconds) and seconds > 0 and gpus > 0 for gpus, seconds in points.items()
+    ):
         raise ValueError(f"seconds per report must be positive numbers, not {points}")
     law = _law(points)
     one_gpu_s = points.get(1) or max(law.seconds(1), points[min(points)])
-    return Fit(Scaling(_speeds(points, law, one_gpu_s)), law, deviation(law, points), one_gpu_s, tuple(points))
+    return Fit(
+        Scaling(_speeds(points, law, one_gpu_s)),
+        law,
+        deviation(law, points),
+        one_gpu_s,
+        tuple(points),
+    )
 
 
 def deviation(law: Law, points: Mapping[int, float]) -> float:
-    """The largest relative deviation of the law from these seconds per report."""
+    """Compute the largest relative deviation of the law from these seconds per report."""
     return max(abs(law.seconds(gpus) / seconds - 1) for gpus, seconds in points.items())
 
 
 def latency(samples: Sequence[float]) -> Latency:
-    """Median and 95th percentile (between neighbours, in proportion). Raises `ValueError` if there is no sample."""
+    """Compute median and 95th percentile (between neighbours, in proportion).
+
+    Raises `ValueError` if there is no sample.
+    """
     if not samples:
         raise ValueError("nothing was measured")
     ordered = sorted(samples)
@@ -95,8 +117,15 @@ def latency(samples: Sequence[float]) -> Latency:
 
 
 def report_latency(samples: Mapping[int, Sequence[float]], one_gpu_s: float) -> Latency:
-    """Of one report on one GPU: how much reports vary is taken from all numbers of GPUs, relative to their medians."""
-    ratios = [value / statistics.median(values) for values in samples.values() if values for value in values]
+    """Compute the latency of one report on one GPU: how much reports vary is taken from all numbers
+    of GPUs, relative to their medians.
+    """
+    ratios = [
+        value / statistics.median(values)
+        for values in samples.values()
+        if values
+        for value in values
+    ]
     spread = latency(ratios)
     return Latency(one_gpu_s, one_gpu_s * max(1.0, spread.p95_s))
 
@@ -106,7 +135,9 @@ def _features(gpus: int) -> tuple[float, float, float, float]:
 
 
 def _law(points: Mapping[int, float]) -> Law:
-    """From one point nothing is known of others: twice the GPUs are taken to be twice as fast."""
+    """Fit the law; from one point nothing is known of others: twice the GPUs are taken to be twice
+    as fast.
+    """
     if len(points) == 1:
         ((gpus, seconds),) = points.items()
         return Law(0.0, seconds * gpus)
@@ -117,16 +148,23 @@ def _law(points: Mapping[int, float]) -> Law:
 
 
 def _least_squares(points: Mapping[int, float], terms: int) -> Law:
-    """The law of the first `terms` terms with the least squares of relative deviations."""
+    """Fit the law of the first `terms` terms with the least squares of relative deviations."""
     from scipy.optimize import nnls  # costs more to import than all other commands together take
 
-    rows = [[feature / seconds for feature in _features(gpus)[:terms]] for gpus, seconds in points.items()]
+    rows = [
+        [feature / seconds for feature in _features(gpus)[:terms]]
+        for gpus, seconds in points.items()
+    ]
     weights, _ = nnls(rows, [1.0] * len(rows))
     return Law(*map(float, weights))
 
 
-def _speeds(points: Mapping[int, float], law: Law, one_gpu_s: float) -> tuple[tuple[int, float], ...]:
-    """Measured points; behind the last one the law goes on from there, unless there is only one and so no law."""
+def _speeds(
+    points: Mapping[int, float], law: Law, one_gpu_s: float
+) -> tuple[tuple[int, float], ...]:
+    """Tabulate measured points; behind the last one the law goes on from there, unless there is
+    only one and so no law.
+    """
     speeds = {1: 1.0} | {gpus: one_gpu_s / seconds for gpus, seconds in points.items()}
     last = max(points)
     gpus = 1

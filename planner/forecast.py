@@ -1,11 +1,15 @@
-"""When a plan ends and what it costs, before it runs: RubberBand's model (Misra et al., EuroSys '21, sections 4.1 and 4.2).
+"""When a plan ends and what it costs, before it runs: RubberBand's model (Misra et al., EuroSys
+'21, sections 4.1 and 4.2).
 
-The one rule: a stage is request, boot, training and barrier; each is drawn from its distribution, and the critical path of the draws counts.
+The one rule: a stage is request, boot, training and barrier; each is drawn from its distribution,
+and the critical path of the draws counts.
 
-A stage that needs more instances than are held waits for SCALE (one request) and INIT_INSTANCE (all boot side by side). TRAIN is one trial:
-start, iterations, checkpoint. SYNC waits for the slowest. Because a barrier joins all paths, the critical path is the sum over stages of the
-slowest lane, and no graph need be built. Rented instances are paid from running until they are released after the last stage that needs them,
-whole and for `minimum_s` at least; per function, only what trials hold is paid. Stages of a fixed length (SEER) end at their wall.
+A stage that needs more instances than are held waits for SCALE (one request) and INIT_INSTANCE (all
+boot side by side). TRAIN is one trial: start, iterations, checkpoint. SYNC waits for the slowest.
+Because a barrier joins all paths, the critical path is the sum over stages of the slowest lane, and
+no graph need be built. Rented instances are paid from running until they are released after the
+last stage that needs them, whole and for `minimum_s` at least; per function, only what trials hold
+is paid. Stages of a fixed length (SEER) end at their wall.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seerd.planner.latencies import Crowd, Moments, Samples, moments, slowest, together
+from seerd.planner.latency_sampling import Crowd, Moments, Samples, moments, slowest, together
 from seerd.planner.model import ClusterFacts, Outline
 from seerd.planner.profile import Profile
 from seerd.planner.stages import Rental, WorkStage, instances_for, instances_of, lanes, rentals
@@ -57,17 +61,19 @@ class _Draws:
     samples: int
 
     def slowest(self, crowds: Sequence[Crowd]) -> Samples:
-        """One row for each."""
+        """Draw how long the slowest of each takes, one row for each."""
         return slowest(crowds, self.rng.random((len(crowds), self.samples)))
 
     def together(self, crowds: Sequence[Crowd], longest: Samples) -> Samples:
-        """One row for each."""
+        """Draw what all of each take together, one row for each."""
         return together(crowds, longest, self.rng.standard_normal((len(crowds), self.samples)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """One row per stage, on the run's clock: when instances that it asks for run, when its trials can start, and when its last one is saved."""
+    """One row per stage, on the run's clock: when instances that it asks for run, when its trials
+    can start, and when its last one is saved.
+    """
 
     begin: Samples
     ready: Samples
@@ -75,15 +81,25 @@ class _Clock:
 
 
 def forecast_stages(
-    stages: Sequence[WorkStage], cluster: ClusterFacts, profile: Profile, *, samples: int = 200, seed: int = 0
+    stages: Sequence[WorkStage],
+    cluster: ClusterFacts,
+    profile: Profile,
+    *,
+    samples: int = 200,
+    seed: int = 0,
 ) -> Forecast:
-    """Of stages that end when their trials have made their reports; repeatable for the same seed."""
+    """Forecast stages that end when their trials have made their reports; repeatable for the same
+    seed.
+    """
     draws = _Draws(np.random.default_rng(seed), samples)
     held = [instances_of(stage, cluster.gpus_per_instance) for stage in stages]
     grown = [max(0, now - before) for before, now in zip([0, *held], held, strict=False)]
     members = [lanes(stage, cluster.gpus_per_instance) for stage in stages]
     crowds = [
-        Crowd(lane.count, lane_time(stage.iterations, lane.gpus_per_trial, cluster, profile).times(lane.turns))
+        Crowd(
+            lane.count,
+            lane_time(stage.iterations, lane.gpus_per_trial, cluster, profile).times(lane.turns),
+        )
         for stage, some in zip(stages, members, strict=True)
         for lane in some
     ]
@@ -98,15 +114,21 @@ def forecast_stages(
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)
 
 
-def lane_time(iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile) -> Moments:
-    """One trial's time in one stage: start, iterations and save."""
+def lane_time(
+    iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile
+) -> Moments:
+    """Compute one trial's time in one stage: start, iterations and save."""
     job = profile.job
     save = NOTHING if cluster.instant else moments(job.save)
-    return moments(job.start) + moments(job.report).times(iterations, job.scaling.speed(gpus_per_trial)) + save
+    return (
+        moments(job.start)
+        + moments(job.report).times(iterations, job.scaling.speed(gpus_per_trial))
+        + save
+    )
 
 
 def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Profile) -> _Clock:
-    """Stage after stage; growing stages wait for their instances."""
+    """Time stage after stage; growing stages wait for their instances."""
     pending, boot = _arrivals(grown, draws, profile)
     begin, ready, end = np.zeros_like(work), np.zeros_like(work), np.zeros_like(work)
     now = np.zeros(work.shape[1])
@@ -118,7 +140,9 @@ def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Pro
 
 
 def _arrivals(grown: Sequence[int], draws: _Draws, profile: Profile) -> tuple[Samples, Samples]:
-    """SCALE and INIT_INSTANCE of each stage: how long the request takes, and the slowest boot; nothing for stages that do not grow."""
+    """Draw SCALE and INIT_INSTANCE of each stage: how long the request takes, and the slowest boot;
+    nothing for stages that do not grow.
+    """
     cloud = profile.cloud
     asks = [Crowd(1, moments(cloud.pending) if more else NOTHING) for more in grown]
     boots = [Crowd(max(1, more), moments(cloud.boot) if more else NOTHING) for more in grown]
@@ -135,13 +159,17 @@ def forecast_outline(
     samples: int = 200,
     seed: int = 0,
 ) -> Forecast:
-    """Of stages between walls, which lie `start_s` later on the run's clock than in the outline; instances are asked for at second 0."""
+    """Forecast stages between walls, which lie `start_s` later on the run's clock than in the
+    outline; instances are asked for at second 0.
+    """
     draws = _Draws(np.random.default_rng(seed), samples)
     stages = outline.stages
     held = [instances_for(stage.groups, cluster.gpus_per_instance) for stage in stages]
     grown = [max(0, now - before) for before, now in zip([0, *held], held, strict=False)]
     save = NOTHING if cluster.instant else moments(profile.job.save)
-    saved = draws.slowest([Crowd(max(1, sum(group.trials for group in stage.groups)), save) for stage in stages])
+    saved = draws.slowest(
+        [Crowd(max(1, sum(group.trials for group in stage.groups)), save) for stage in stages]
+    )
     starts = np.array([[start_s + stage.start_s] for stage in stages])
     walls = np.array([[start_s + stage.end_s] for stage in stages])
     asked = np.vstack([np.zeros((1, 1)), walls[:-1]])
@@ -156,7 +184,8 @@ def forecast_outline(
 
 
 def _held_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
-    """Every GPU from when its stage can start until the wall; those that are freed there until their trials are saved.
+    """Add up every GPU from when its stage can start until the wall; those that are freed there
+    until their trials are saved.
 
     GPUs that a stage does not ask for anew are held from the wall before.
     """
@@ -166,7 +195,9 @@ def _held_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Sampl
         kept = min(count, gpus[stage - 1]) if stage else 0
         since = walls[stage - 1] if stage else clock.ready[0]
         freed = count - min(count, gpus[stage + 1] if stage + 1 < len(gpus) else 0)
-        total += kept * (walls[stage] - since) + (count - kept) * (walls[stage] - clock.ready[stage])
+        total += kept * (walls[stage] - since) + (count - kept) * (
+            walls[stage] - clock.ready[stage]
+        )
         total += freed * np.minimum(saved[stage], later[stage])
     return total
 
@@ -174,7 +205,7 @@ def _held_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Sampl
 def _rented_gpu_s(
     rented: Sequence[Rental], clock: _Clock, draws: _Draws, cluster: ClusterFacts, profile: Profile
 ) -> Samples:
-    """Whole instances from running until released, each for the minimum at least."""
+    """Add up whole instances from running until released, each for the minimum at least."""
     release = NOTHING if cluster.instant else moments(profile.cloud.release)
     late = draws.slowest([Crowd(1, release)] * len(rented))
     total = np.zeros(draws.samples)
@@ -184,7 +215,9 @@ def _rented_gpu_s(
     return total * cluster.gpus_per_instance
 
 
-def _forecast(time_s: Samples, gpu_s: Samples, fetches: int, cluster: ClusterFacts, profile: Profile) -> Forecast:
+def _forecast(
+    time_s: Samples, gpu_s: Samples, fetches: int, cluster: ClusterFacts, profile: Profile
+) -> Forecast:
     ingress_usd = fetches * profile.job.ingress_gb * profile.cloud.usd_per_ingress_gb
     billed = _spread(gpu_s)
     rate = cluster.usd_per_gpu_h / HOUR_S
@@ -195,4 +228,6 @@ def _forecast(time_s: Samples, gpu_s: Samples, fetches: int, cluster: ClusterFac
 def _spread(values: Samples) -> Spread:
     ordered = np.sort(values)
     last = len(ordered) - 1
-    return Spread(float(ordered[round(0.5 * last)]), float(ordered[round(0.95 * last)]), float(ordered.mean()))
+    return Spread(
+        float(ordered[round(0.5 * last)]), float(ordered[round(0.95 * last)]), float(ordered.mean())
+    )

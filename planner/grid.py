@@ -1,7 +1,9 @@
-"""Grid search: every combination of the space's values, each trained for an equal share of the time on a cluster of one size.
+"""Grid search: every combination of the space's values, each trained for an equal share of the time
+on a cluster of one size.
 
-The one rule: nobody is stopped early. If the grid has more points than rounds of `t_min` can take, as many of them as fit are drawn at random.
-A range counts with five values, evenly spread. `policy.trials` takes fewer points, for longer.
+The one rule: nobody is stopped early. If the grid has more points than rounds of `t_min` can take,
+as many of them as fit are drawn at random. A range counts with five values, evenly spread.
+`policy.trials` takes fewer points, for longer.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 
-from seerd.planner.clocked import Round, Track, clocked
-from seerd.planner.fixed import fixed_cluster
+from seerd.planner.fixed_cluster import fixed_cluster
 from seerd.planner.model import Impossible, Problem
 from seerd.planner.space import Config
+from seerd.planner.wall_clock import Round, Track, by_wall_clock
 
 VALUES = 5
 MOST_POINTS = 100_000
@@ -41,7 +43,11 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     ends = [cluster.start_s + time_s * (i + 1) / waves for i in range(waves)]
     starts = [cluster.start_s, *ends[:-1]]
     counts = [points // waves + (i < points % waves) for i in range(waves)]
-    return [Track((Round(s, e, n, params.p_min),)) for s, e, n in zip(starts, ends, counts, strict=True) if n]
+    return [
+        Track((Round(s, e, n, params.p_min),))
+        for s, e, n in zip(starts, ends, counts, strict=True)
+        if n
+    ]
 
 
-GRID = clocked(_tracks, _points)
+GRID = by_wall_clock(_tracks, _points)

@@ -1,7 +1,9 @@
-"""Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra et al., RubberBand, section 2).
+"""Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra
+et al., RubberBand, section 2).
 
-The one rule: a rung ends when all of its trials have made its number of reports; then the best go on to the next rung, and the others are out.
-On GPUs that never change in number unless `policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
+The one rule: a rung ends when all of its trials have made its number of reports; then the best go
+on to the next rung, and the others are out. On GPUs that never change in number unless
+`policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
 """
 
 from __future__ import annotations
@@ -10,11 +12,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from seerd.planner.beside import Beside
+from seerd.planner.caching import IndexCache, per_problem
 from seerd.planner.draws import draws
-from seerd.planner.fixed import FixedCluster, fixed_cluster
-from seerd.planner.memo import per_problem
-from seerd.planner.memory import Json, Memory
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.memory import (
+    FORGOTTEN,
+    Json,
+    Memory,
+    Values,
+    differing,
+    holding,
+    integer,
+    recall,
+    texts,
+)
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -29,12 +40,11 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.names import highest, in_order, trial_name
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import Standing, metric_at, standing, standing_at
-from seerd.planner.recall import FORGOTTEN, Values, differing, holding, recall, texts, whole
 from seerd.planner.rungs import MAX_REPORTS, RUNGS
 from seerd.planner.stages import halving_rungs, share
+from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1
 """Of what is remembered."""
@@ -44,7 +54,12 @@ ALIVE = ("live", "finished")
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """`trials` trials train until each has made `until` reports in all, on `gpus` GPUs in all."""
+    """A number of reports at which trials are compared.
+
+    trials  how many train until then
+    until   reports that each has made then, in all
+    gpus    GPUs of all of them
+    """
 
     trials: int
     until: int
@@ -52,14 +67,14 @@ class Rung:
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
-    """SHA(n, r, R, eta): (trials, reports in all) of each rung."""
+    """Compute SHA(n, r, R, eta): (trials, reports in all) of each rung."""
     most, eta = params.max_reports or MAX_REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
     return halving_rungs(params.trials or _trials(most, least, eta), least, most, params.eta)
 
 
 def _trials(most: int, least: int, eta: Fraction) -> int:
-    """So many that one is left to be trained to the end."""
+    """Choose as many trials as leave one to be trained to the end."""
     trials = Fraction(1)
     while trials * eta * least <= most:
         trials *= eta
@@ -80,7 +95,7 @@ class Course:
     bracket: Callable[[int], list[Rung] | None]
 
     def share(self, rung: Rung) -> tuple[int, int]:
-        """(trials side by side, GPUs of each) on the GPUs of a rung."""
+        """Compute (trials side by side, GPUs of each) on the GPUs of a rung."""
         params, size = self.problem.params, self.problem.gpus_per_instance
         gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
         return max(1, min(rung.trials, rung.gpus // gpus)), gpus
@@ -115,8 +130,8 @@ class Climb:
 
 
 def halving(course_of: Callable[[Problem], Course]) -> Policy:
-    """The policy that takes this course."""
-    course, beside = per_problem(course_of), Beside[Climb]()
+    """Make the policy that takes this course."""
+    course, cache = per_problem(course_of), IndexCache[Climb]()
 
     def outline(problem: Problem) -> Outline | Impossible:
         return _outline(course(problem))
@@ -125,13 +140,13 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
         made = course(problem)
         if isinstance(made.cluster, Impossible):
             raise ValueError(made.cluster.reason)
-        known = beside.take(problem, memory) or recall(memory, VERSION, _read)
+        known = cache.take(problem, memory) or recall(memory, VERSION, _read)
         turn = _Turn(made, view, known or Climb(), memory if known else Memory())
         if known is None and view.trials:
             turn.take_up()
         answer = turn.answer(made.cluster)
         after = turn.remembered() if known else holding(memory, turn.remembered().values)
-        beside.keep(problem, after, turn.climb)
+        cache.keep(problem, after, turn.climb)
         return answer, after
 
     return Policy(outline, plan)
@@ -142,7 +157,7 @@ COUNTS = {"bracket": -1, "rung": -1, "asked": 0, "begun": 0}
 
 
 def _read(values: Values) -> Climb:
-    counts = {key: whole(values.get(key), least) for key, least in COUNTS.items()}
+    counts = {key: integer(values.get(key), least) for key, least in COUNTS.items()}
     members = texts(values.get("members"))
     running = [name for name in members[: counts["begun"]] if name not in values]
     return Climb(**counts, members=members, running=running)
@@ -169,7 +184,7 @@ class _Turn:
         self._note = ""
 
     def answer(self, cluster: FixedCluster) -> Plan:
-        """Who runs now."""
+        """Say who runs now."""
         stage = self._stage()
         running = [] if cluster.over(self._view.now_s) else self._advance()
         plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
@@ -177,12 +192,13 @@ class _Turn:
         return replace(plan, new=new, eliminated=out, compared=judged, note=self._note)
 
     def remembered(self) -> Memory:
-        """The memory after this question."""
+        """Return the memory after this question."""
         climb = differing(self._memory, _written(self.climb))
         return self._memory.after({**climb, **self._through})
 
     def take_up(self) -> None:
-        """The ids tell the bracket, and the reports of those that may run the rung that all are on.
+        """Go on from a view: the ids tell the bracket, and the reports of those that may run the
+        rung that all are on.
 
         If there are more than it has places for, the rest are out.
         """
@@ -196,7 +212,7 @@ class _Turn:
         self.climb = climb if rung == 0 else self._best(climb)
 
     def _best(self, climb: Climb) -> Climb:
-        """Those that the rung has places for, as the rung before says."""
+        """Keep those that the rung has places for, as the rung before says."""
         self.climb = replace(climb, rung=climb.rung - 1)
         ordered, places = self._ordered(), self._rungs[climb.rung].trials
         if len(ordered) > places:
@@ -218,14 +234,18 @@ class _Turn:
         return max(0, min(self.climb.rung, len(self._course.first) - 1))
 
     def _next_gpus(self) -> int:
-        """GPUs of the next rung: its instances are there already, and must not be rented a second time."""
+        """Count the GPUs of the next rung: its instances are there already, and must not be rented
+        a second time.
+        """
         if self.climb.rung + 1 == len(self._rungs):
             return 0
         beside, gpus = self._course.share(self._rungs[self.climb.rung + 1])
         return beside * gpus
 
     def _advance(self) -> list[str]:
-        """Who is on the way, to the next rung if this one has ended, or in the next bracket."""
+        """Find who is on the way, to the next rung if this one has ended, or in the next
+        bracket.
+        """
         running = self._collect()
         while not running and not self.climb.over:
             ordered, rung = self._ordered(), self.climb.rung + 1
@@ -241,7 +261,7 @@ class _Turn:
         return running
 
     def _collect(self) -> list[str]:
-        """Who is running: others begin for those who have reached the rung, or never will.
+        """Find who is running: others begin for those who have reached the rung, or never will.
 
         Those may be through already.
         """
@@ -260,11 +280,11 @@ class _Turn:
         return running
 
     def _came(self, name: str) -> Json:
-        """Whether a member has come to the rung; None: it is not through with it."""
+        """Tell whether a member has come to the rung; None: it is not through with it."""
         return self._through[name] if name in self._through else self._memory.values.get(name)
 
     def _passes(self, name: str, until: int) -> bool:
-        """Whether a trial has done its part of a rung, which is remembered."""
+        """Tell whether a trial has done its part of a rung, which is remembered."""
         trial = self._view.trials.get(name)
         if trial is None or (trial.reports < until and trial.status == "live"):
             return False
@@ -272,7 +292,7 @@ class _Turn:
         return True
 
     def _ordered(self) -> list[str]:
-        """The members, best first, by what they had at the rung."""
+        """Order the members, best first, by what they had at the rung."""
         if not self.climb.members:
             return []
         until = self._rungs[self.climb.rung].until
@@ -280,7 +300,7 @@ class _Turn:
         return [name for _, _, name in standings]
 
     def _standing(self, name: str, until: int) -> Standing:
-        """Who came to the rung stands there, also if it has failed since."""
+        """Rank a member: who came to the rung stands there, also if it has failed since."""
         trial, mode = self._view.trials[name], self._view.mode
         if self._came(name) and trial.history:
             return standing(name, metric_at(trial, until), mode)
@@ -293,18 +313,22 @@ class _Turn:
             trial, until = self._view.trials[name], self._rungs[self.climb.rung].until
             metric = metric_at(trial, until) if trial.history else None
             reports = min(until, trial.reports)
-            self._compared.append(Compared(name, metric, reports, place, len(ordered), best, final=final))
+            self._compared.append(
+                Compared(name, metric, reports, place, len(ordered), best, final=final)
+            )
 
     def _forget(self) -> None:
-        """Who was through with the rung that has ended."""
+        """Forget who was through with the rung that has ended."""
         for name in self.climb.members:
             self._through.pop(name, None)
             if name in self._memory.values:
                 self._through[name] = None
 
     def _go_on(self, kept: list[str], ordered: list[str]) -> None:
-        """These are the members of the next rung; the others are out."""
-        self.climb = replace(self.climb, rung=self.climb.rung + 1, begun=0, members=kept, running=[])
+        """Make these the members of the next rung; the others are out."""
+        self.climb = replace(
+            self.climb, rung=self.climb.rung + 1, begun=0, members=kept, running=[]
+        )
         stay = frozenset(kept)
         self._out += [name for name in ordered if name not in stay]
 
@@ -321,7 +345,7 @@ class _Turn:
 
 
 def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
-    """(number, trials before it) of the bracket that the last of so many trials belongs to."""
+    """Find (number, trials before it) of the bracket that the last of so many trials belongs to."""
     number, before = 0, 0
     rungs, after = course.first, course.bracket(1)
     while after is not None and before + rungs[0].trials < trials:
@@ -332,7 +356,7 @@ def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
 
 
 def _outline(course: Course) -> Outline | Impossible:
-    """The first bracket's rungs as stages.
+    """Outline the first bracket's rungs as stages.
 
     Each is as long as was planned, or has the share of the time that its reports have.
     """
@@ -365,7 +389,7 @@ def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
 
 
 def _sha(problem: Problem) -> Course:
-    """One bracket."""
+    """Run one bracket."""
     cluster = fixed_cluster(problem)
     rungs = sha_rungs(problem.params)
     same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
@@ -374,7 +398,9 @@ def _sha(problem: Problem) -> Course:
         raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
     bracket = [Rung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)]
     if problem.params.stage_gpus is not None:
-        cluster = FixedCluster(max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s)
+        cluster = FixedCluster(
+            max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s
+        )
     return Course(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
 
 

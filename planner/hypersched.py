@@ -1,17 +1,22 @@
-"""HyperSched: from trying much to training the best on all GPUs as the deadline nears (Liaw et al., SoCC '19), on a fixed cluster.
+"""HyperSched: from trying much to training the best on all GPUs as the deadline nears (Liaw et al.,
+SoCC '19), on a fixed cluster.
 
-The one rule: once what is left would not do for a trial that starts now, nobody starts or resumes, and freed GPUs go to those that run.
+The one rule: once what is left would not do for a trial that starts now, nobody starts or resumes,
+and freed GPUs go to those that run.
 
 Rungs and pausing are ASHA's, in one bracket. What a paper that knows its training loop measures is
 estimated here from when reports came, in the latest runs:
 
-seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had; the median
-startup              from being given GPUs to the first report, less the median time of one report on so many; the 90th percentile
+seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had;
+                     the median
+startup              from being given GPUs to the first report, less the median time of one report
+                     on so many; the 90th percentile
 
-What is remembered is when runs began and on how many GPUs; the rest is in the reports. Where a restart
-from an older checkpoint has taken some back, those may count that the view has now instead.
+What is remembered is when runs began and on how many GPUs; the rest is in the reports. Where a
+restart from an older checkpoint has taken some back, those may count that the view has now instead.
 
-When nobody may start and the last running trial stands at a rung, the best of those that wait goes on: the GPUs are there until the end.
+When nobody may start and the last running trial stands at a rung, the best of those that wait goes
+on: the GPUs are there until the end.
 """
 
 from __future__ import annotations
@@ -24,10 +29,9 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
-from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, ReportView, TrialView, View
+from seerd.planner.memory import Json, integer, items, real, text
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
 from seerd.planner.ranking import rank
-from seerd.planner.recall import items, real, text, whole
 from seerd.planner.rungs import rung_reports
 from seerd.planner.scaling import Scaling
 
@@ -77,16 +81,16 @@ class Run:
 
 
 def read_run(remembered: Json) -> Run:
-    """From JSON. Raises `ValueError` if it is no run."""
+    """Read a run from JSON. Raises `ValueError` if it is no run."""
     number, trial, gpus, since_s, before_s, grows_at, ended_at = items(remembered, 7)
     return Run(
-        whole(number, 1),
+        integer(number, 1),
         text(trial),
-        whole(gpus, 1),
+        integer(gpus, 1),
         real(since_s),
         real(before_s),
-        whole(grows_at, 0),
-        None if ended_at is None else whole(ended_at, 0),
+        integer(grows_at, 0),
+        None if ended_at is None else integer(ended_at, 0),
     )
 
 
@@ -113,7 +117,7 @@ class Seen:
     """
 
     gpus: int
-    last: ReportView | None = None
+    last: Report | None = None
     first_s: float = 0.0
     reports_s: list[float] = field(default_factory=list)
     counts: bool = False
@@ -130,7 +134,10 @@ class Stopwatch:
         self._firsts_s: dict[int, list[float]] = {}
 
     def observe(self, run: Run, trial: TrialView) -> None:
-        """Take note of the reports that a run has made since it was last looked at. A trial that restarted by itself begins anew."""
+        """Take note of the reports that a run has made since it was last looked at.
+
+        A trial that restarted by itself begins anew.
+        """
         seen = self._seen.get(run.number)
         if seen is None:
             seen = self._seen[run.number] = Seen(run.gpus)
@@ -141,12 +148,12 @@ class Stopwatch:
             self._note(run, seen, report)
 
     def counts(self, run: Run) -> bool:
-        """Whether it tells how long things take."""
+        """Tell whether it tells how long things take."""
         seen = self._seen.get(run.number)
         return seen is not None and seen.counts
 
     def trim(self) -> list[int]:
-        """Runs count no more when so many later ones have made a report; their numbers."""
+        """Drop runs after which so many have made a report, and return their numbers."""
         gone = []
         while len(self._counting) > REMEMBERED:
             gone.append(heapq.heappop(self._counting))
@@ -154,10 +161,10 @@ class Stopwatch:
         return gone
 
     def forget(self, run: Run) -> None:
-        """A run that has ended and does not count."""
+        """Forget a run that has ended and does not count."""
         self._seen.pop(run.number, None)
 
-    def _note(self, run: Run, seen: Seen, report: ReportView) -> None:
+    def _note(self, run: Run, seen: Seen, report: Report) -> None:
         if seen.last is None:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
@@ -176,7 +183,7 @@ class Stopwatch:
         seen.counts, seen.reports_s = False, []
 
     def pace(self) -> Pace:
-        """As all of them say."""
+        """Compute the pace that all of them tell."""
         count = len(self._reports_s)
         if not count:
             return Pace()
@@ -184,7 +191,9 @@ class Stopwatch:
         return Pace(report_s, max(0.0, self._startup_s(report_s)))
 
     def _startup_s(self, report_s: float) -> float:
-        """Only the longest of each number of GPUs can be the one that nine in ten do not exceed."""
+        """Compute the start-up time: only the longest of each number of GPUs can be the one that
+        nine in ten do not exceed.
+        """
         count = sum(len(firsts_s) for firsts_s in self._firsts_s.values())
         longer = count - math.ceil(0.9 * count) + 1
         longest: list[float] = []
@@ -194,8 +203,8 @@ class Stopwatch:
         return sorted(longest)[-longer]
 
 
-def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
-    """Reports after a moment, latest first."""
+def _since(trial: TrialView, seen_s: float) -> list[Report]:
+    """Yield reports after a moment, latest first."""
     found = []
     for report in reversed(trial.history):
         if report.at_s <= seen_s:
@@ -204,14 +213,19 @@ def _since(trial: TrialView, seen_s: float) -> list[ReportView]:
     return found
 
 
-def worth_starting(left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float) -> bool:
-    """Whether a trial that starts or resumes now can still come to something."""
+def worth_starting(
+    left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float
+) -> bool:
+    """Tell whether a trial that starts or resumes now can still come to something."""
     as_long_s = (longest_s - pace.startup_s) * eta
-    return left_s >= (as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s))
+    return left_s >= (
+        as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s)
+    )
 
 
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:
-    """GPUs of each trial, best first: p_min for all, then one each in turn while the instance it is on has some left.
+    """Deal the GPUs of each trial, best first: p_min for all, then one each in turn while the
+    instance it is on has some left.
 
     A trial that has a whole instance may take further ones that nobody is on.
     """
@@ -227,7 +241,10 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
 
 
 def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
-    """An instance for each, evenly; the better a trial, the fewer it shares one with. Takes p_min from `free` for each."""
+    """Choose an instance for each, evenly; the better a trial, the fewer it shares one with.
+
+    Takes p_min from `free` for each.
+    """
     homes: list[int] = []
     emptiest = [(-gpus, 1, node) for node, gpus in enumerate(free)]
     heapq.heapify(emptiest)
@@ -239,14 +256,20 @@ def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
     return homes
 
 
-def _grow(trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int) -> bool:
+def _grow(
+    trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int
+) -> bool:
     """Give a trial the next GPU, or the next instance. False: it can have no more."""
     if free[node] > 0 and dealt[trial] < p_max:
         free[node] -= 1
         dealt[trial] += 1
         return True
     empty = next((i for i, n in enumerate(free) if n == gpus_per_instance), None)
-    if empty is None or dealt[trial] % gpus_per_instance or dealt[trial] + gpus_per_instance > p_max:
+    if (
+        empty is None
+        or dealt[trial] % gpus_per_instance
+        or dealt[trial] + gpus_per_instance > p_max
+    ):
         return False
     free[empty] = 0
     dealt[trial] += gpus_per_instance
@@ -254,7 +277,9 @@ def _grow(trial: int, dealt: list[int], node: int, free: list[int], p_max: int, 
 
 
 def _best_first(names: Collection[str], view: View) -> list[str]:
-    """In the order of `rank`; a trial that has not started is not in the view yet, and will stand there as one without a report."""
+    """Order trials in the order of `rank`; a trial that has not started is not in the view yet, and
+    will stand there as one without a report.
+    """
     new = [name for name in names if name not in view.trials]
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
     last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
@@ -284,7 +309,7 @@ class Schedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """As it was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
@@ -301,13 +326,15 @@ class Schedule:
             self._forget(run)
 
     def take_up(self, view: View) -> None:
-        """Without what was remembered: how long trials have run is how long they have reported."""
+        """Go on without what was remembered: how long trials have run is how long they have
+        reported.
+        """
         began = (trial.history for trial in view.trials.values() if trial.history)
         self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
         self.search.take_up(view)
 
     def take_changes(self) -> dict[str, Json]:
-        """What is to be remembered otherwise than before this was last asked."""
+        """Say what is to be remembered otherwise than before this was last asked."""
         changes, self._changes = self._changes, {}
         return changes | self.search.take_changes()
 
@@ -317,22 +344,22 @@ class Schedule:
         self.pace = self._watch.pace()
 
     def run_of(self, name: str) -> Run | None:
-        """The trial's present run."""
+        """Return the trial's present run."""
         return self._present.get(name)
 
     def longest_s(self, now_s: float) -> float:
-        """Seconds that the longest trial has run in all."""
+        """Return the seconds that the longest trial has run in all."""
         runs = self._present.values()
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
     def worth(self, run: Run, gpus: int, left_s: float) -> bool:
-        """Whether a trial that runs should be started again on more GPUs."""
+        """Tell whether a trial that runs should be started again on more GPUs."""
         speed = self._setting.problem.scaling.speed
         on_more = speed(gpus) * (left_s - self.pace.startup_s)
         return on_more > WORTH * speed(run.gpus) * left_s
 
     def usable(self, name: str, left_s: float) -> int:
-        """The most GPUs that are worth giving to a running trial."""
+        """Find the most GPUs that are worth giving to a running trial."""
         run, allowed = self.run_of(name), self._setting.sizes
         if run is None:
             return allowed[0]
@@ -340,7 +367,7 @@ class Schedule:
         return max([run.gpus, *larger])
 
     def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> Run:
-        """A trial is given GPUs."""
+        """Begin a run: a trial is given GPUs."""
         self._newest += 1
         run = Run(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
         self._slots[run.number] = heapq.heappop(self._free) if self._free else len(self._slots)
@@ -349,7 +376,7 @@ class Schedule:
         return run
 
     def end(self, name: str, now_s: float, view: View) -> None:
-        """A trial has its GPUs no more."""
+        """End a run: a trial has its GPUs no more."""
         before, trial = self._present.pop(name), view.trials.get(name)
         run = replace(before, ended_at=0 if trial is None else trial.reports)
         trained_s = run.before_s + max(0.0, now_s - run.since_s)
@@ -362,7 +389,7 @@ class Schedule:
             self._forget(run)
 
     def end_idle(self, now_s: float, view: View) -> None:
-        """Who is on the way to no rung has its GPUs no more."""
+        """End the runs of those who are on the way to no rung."""
         running = self.search.running
         for name in [name for name in self._present if name not in running]:
             self.end(name, now_s, view)
@@ -391,19 +418,21 @@ class Schedule:
 
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
-    """What is remembered under keys that begin so, by the rest of the key."""
-    return [(key.removeprefix(prefix), value) for key, value in values.items() if key.startswith(prefix)]
+    """List what is remembered under keys that begin so, by the rest of the key."""
+    return [
+        (key.removeprefix(prefix), value) for key, value in values.items() if key.startswith(prefix)
+    ]
 
 
 def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """What a trial may have: p_min, doubled while it is allowed."""
+    """List what a trial may have: p_min, doubled while it is allowed."""
     params = problem.params
     most = gpus if params.p_max is None else min(gpus, params.p_max)
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
 
 
 def _decide(setting: Setting, schedule: Schedule, view: View) -> Plan:
-    """ASHA while there is time; then those that run share all GPUs."""
+    """Run ASHA while there is time; then those that run share all GPUs."""
     cluster = setting.sure_cluster
     schedule.look(view)
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
@@ -417,7 +446,7 @@ def _decide(setting: Setting, schedule: Schedule, view: View) -> Plan:
 
 
 def _next(setting: Setting, schedule: Schedule, view: View, left_s: float) -> tuple[NewTrial, ...]:
-    """Who runs on, resumes or starts."""
+    """Choose who runs on, resumes or starts."""
     search, most = schedule.search, setting.brackets[0][-1]
     arrivals = search.settle(view)
     longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
@@ -430,12 +459,12 @@ def _next(setting: Setting, schedule: Schedule, view: View, left_s: float) -> tu
 
 
 def _idle(setting: Setting, schedule: Schedule, left_s: float) -> bool:
-    """Whether there is nobody that GPUs could go to.
+    """Tell whether there is nobody that GPUs could go to.
 
-    Where whole instances are paid, also if there are more than running trials can use.
+    Where idle GPUs are paid, also if there are more than running trials can use.
     """
     running, pace, problem = schedule.search.running, schedule.pace, setting.problem
-    if not running or not problem.whole:
+    if not running or not setting.sure_cluster.idle_paid:
         return not running
     if pace.report_s is None or left_s < pace.startup_s + pace.report_s:
         return False
@@ -444,8 +473,10 @@ def _idle(setting: Setting, schedule: Schedule, left_s: float) -> bool:
     return fits and len(running) < setting.places
 
 
-def _allocations(setting: Setting, schedule: Schedule, view: View, left_s: float) -> list[Allocation]:
-    """Everyone that runs, best first; on `p_min` GPUs, doubled.
+def _allocations(
+    setting: Setting, schedule: Schedule, view: View, left_s: float
+) -> list[Allocation]:
+    """List everyone that runs, best first; on `p_min` GPUs, doubled.
 
     Not every batch can be split over three.
     """
@@ -455,11 +486,16 @@ def _allocations(setting: Setting, schedule: Schedule, view: View, left_s: float
     dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)
     now_s = max(view.now_s, cluster.start_s)
     halved = [max((p for p in setting.sizes if p <= gpus), default=gpus) for gpus in dealt]
-    return [_allocate(schedule, view, name, gpus, now_s, left_s) for name, gpus in zip(order, halved, strict=True)]
+    return [
+        _allocate(schedule, view, name, gpus, now_s, left_s)
+        for name, gpus in zip(order, halved, strict=True)
+    ]
 
 
-def _allocate(schedule: Schedule, view: View, name: str, gpus: int, now_s: float, left_s: float) -> Allocation:
-    """A trial that starts gets what it is dealt.
+def _allocate(
+    schedule: Schedule, view: View, name: str, gpus: int, now_s: float, left_s: float
+) -> Allocation:
+    """Give a trial that starts what it is dealt.
 
     Another keeps what it has, unless it has to give some back or more is worth it.
     """
@@ -476,5 +512,7 @@ def _allocate(schedule: Schedule, view: View, name: str, gpus: int, now_s: float
     return Allocation(name, run.gpus, until=until)
 
 
-HYPERSCHED = policy(lambda problem: setting(problem, (rung_reports(problem.params),), _sizes), Schedule, _decide)
+HYPERSCHED = policy(
+    lambda problem: setting(problem, (rung_reports(problem.params),), _sizes), Schedule, _decide
+)
 """Configurations are drawn at random, in one bracket."""

@@ -1,9 +1,12 @@
-"""The policy of `seerd profile`: the space's default configuration, trained as one trial on ever more GPUs (RubberBand section 4.2, profiling).
+"""The policy of `seerd profile`: the space's default configuration, trained as one trial on ever
+more GPUs (RubberBand section 4.2, profiling).
 
-The one rule: a step ends as soon as enough of it has been seen, and no step takes time that the ones behind it need.
+The one rule: a step ends as soon as enough of it has been seen, and no step takes time that the
+ones behind it need.
 
-A step is one number of GPUs: `p_min`, then twice as many each time. The trial is the same all the way, so that each step but the first also
-shows what saving, restoring and starting take; only if its script comes to its end by itself another one begins.
+A step is one number of GPUs: `p_min`, then twice as many each time. The trial is the same all the
+way, so that each step but the first also shows what saving, restoring and starting take; only if
+its script comes to its end by itself another one begins.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from seerd.planner.memory import Memory
+from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, real, recall, text
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -21,20 +24,20 @@ from seerd.planner.model import (
     Outline,
     Plan,
     Problem,
-    ReportView,
+    Report,
     Stage,
     View,
 )
-from seerd.planner.names import highest, in_order, trial_name
 from seerd.planner.protocol import Policy
-from seerd.planner.recall import FORGOTTEN, Values, holding, real, recall, text, whole
+from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1
 """Of what is remembered."""
 
 SETTLING = 2
-"""The first reports of a step tell little: one has the warm-up in it, one the first checkpoint, and the trial's last one before it
-moved may be late."""
+"""The first reports of a step tell little: one has the warm-up in it, one the first checkpoint, and
+the trial's last one before it moved may be late.
+"""
 STEADY = 3
 """So many reports behind them are enough, if they last..."""
 STEADY_S = 2.0
@@ -65,7 +68,7 @@ Begun = tuple[Progress, tuple[NewTrial, ...]]
 
 
 def outline(problem: Problem) -> Outline | Impossible:
-    """The steps as if each took its whole share of the time."""
+    """Outline the steps as if each took its whole share of the time."""
     gpus = steps(problem)
     if impossible := _impossible(problem, gpus):
         return impossible
@@ -82,7 +85,7 @@ def _stage(step: int, gpus: int, each_s: float) -> Stage:
 
 
 def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """The present step, or the next one.
+    """Plan the present step, or the next one.
 
     Raises `ValueError` if the limits fit nothing, which `outline` tells before.
     """
@@ -101,11 +104,11 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
 
 def _read(values: Values) -> Progress:
     since_s, ends_s = real(values.get("since_s")), real(values.get("ends_s"))
-    return Progress(whole(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
+    return Progress(integer(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
 
 
 def _unbegun(view: View) -> Progress:
-    """Before the first step. If there are trials, it is the last of them that goes on."""
+    """Stand before the first step. If there are trials, it is the last of them that goes on."""
     return Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
 
 
@@ -131,7 +134,7 @@ def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
 
 
 def _over(now: Progress, view: View) -> bool:
-    """Whether enough has been seen of this step, or as much as there is time for."""
+    """Tell whether enough has been seen of this step, or as much as there is time for."""
     if view.trials[now.trial].status != "live":
         return True
     made = _made(now, view)
@@ -141,7 +144,7 @@ def _over(now: Progress, view: View) -> bool:
 
 
 def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
-    """After how many reports, and when, this step may be over."""
+    """Say after how many reports, and when, this step may be over."""
     made = _made(now, view)
     if len(made) >= SETTLING + STEADY:
         return None, min(now.ends_s, made[SETTLING].at_s + STEADY_S)
@@ -150,8 +153,8 @@ def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
     return view.trials[now.trial].reports + missing, None if late else now.ends_s
 
 
-def _made(now: Progress, view: View) -> list[ReportView]:
-    """Reports of this step.
+def _made(now: Progress, view: View) -> list[Report]:
+    """Count the reports of this step.
 
     Their numbers would not tell: after a crash a trial counts again from its last checkpoint.
     """
@@ -176,7 +179,9 @@ def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> B
 
 
 def steps(problem: Problem) -> tuple[int, ...]:
-    """Numbers of GPUs to measure on: `p_min`, doubled for as long as `p_max` and the cluster allow."""
+    """List the numbers of GPUs to measure on: `p_min`, doubled for as long as `p_max` and the
+    cluster allow.
+    """
     bounds = [n for n in (problem.params.p_max, problem.planned.max_gpus) if n is not None]
     most = min(bounds, default=problem.gpus_per_instance)
     found = []

@@ -1,16 +1,29 @@
-"""What a policy remembers from one question to the next: a flat value that the journal keeps with the plan.
+"""What a policy remembers from one question to the next: a flat value that the journal keeps with
+the plan.
 
 The one rule: nothing else is remembered. Whoever has a problem, a memory and a view can ask the
 next question, in another process or with another version; so a memory holds nothing that the view
 has, no generator's state (draws are numbered, see `seerd.planner.draws`) and no library's object.
+
+A memory is believed as a whole or not at all. One of another version, or one whose values are not
+what this version writes, counts as none; people are told so in the plan's note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
+T = TypeVar("T")
 Json = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+Values = Mapping[str, Json]
+
+FORGOTTEN = (
+    "what the policy remembered of this run is not known to this version: "
+    "it goes on from the reports alone"
+)
+"""The note of a plan that takes a run up without a memory of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +34,77 @@ class Memory:
     changes  how it differs from the memory that it was made `after`; None: that key is gone
     """
 
-    values: Mapping[str, Json] = field(default_factory=dict)
-    changes: Mapping[str, Json] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
+    changes: Values = field(default_factory=dict)
 
-    def after(self, changes: Mapping[str, Json]) -> Memory:
-        """The next memory. Setting a key to None forgets it."""
+    def after(self, changes: Values) -> Memory:
+        """Make the next memory. Setting a key to None forgets it."""
         values = {**self.values, **changes}
         for key in [key for key, value in changes.items() if value is None]:
             del values[key]
         return Memory(values, changes)
+
+
+def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | None:
+    """Return what `read` makes of the values.
+
+    None if they are of another version, or `read` raises `ValueError`, as all that follows here.
+    """
+    if memory.values.get("version") != version:
+        return None
+    try:
+        return read(memory.values)
+    except ValueError:
+        return None
+
+
+def holding(memory: Memory, values: Values) -> Memory:
+    """Make the next memory, with exactly these values: what it had beside them is forgotten."""
+    gone: dict[str, Json] = {key: None for key in memory.values if key not in values}
+    return memory.after({**gone, **differing(memory, values)})
+
+
+def differing(memory: Memory, values: Values) -> Values:
+    """Return those of the values that the memory does not have yet."""
+    had = memory.values
+    return {key: value for key, value in values.items() if not _same(had.get(key), value)}
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Compare two values: long lists are mostly the very same ones."""
+    return one is other or one == other
+
+
+def integer(value: Json, least: int, most: int | None = None) -> int:
+    """Read an integer of this range."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        raise ValueError(value)
+    return value
+
+
+def real(value: Json) -> float:
+    """Read any number."""
+    if type(value) not in (int, float):
+        raise ValueError(value)
+    return float(cast("float", value))
+
+
+def text(value: Json) -> str:
+    """Read a text."""
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def items(value: Json, count: int) -> list[Json]:
+    """Read a list of so many values."""
+    if not isinstance(value, list) or len(value) != count:
+        raise ValueError(value)
+    return value
+
+
+def texts(value: Json) -> list[str]:
+    """Read a list of texts, however many."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
+        raise ValueError(value)
+    return cast("list[str]", value)

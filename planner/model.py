@@ -1,8 +1,9 @@
 """What a policy sees and what it answers: frozen values, units in their names.
 
-The one rule: everything a policy may know comes in through `View`, everything it wants goes out through `Plan`.
-Times are seconds since the run began. GPU time is in GPU-seconds. `Trial` in the sense of this package is what a policy
-needs to know of one; what holds GPUs where is the core's business.
+The one rule: everything a policy may know comes in through `View`, everything it wants goes out
+through `Plan`. Times are seconds since the run began. GPU time is in GPU-seconds. `Trial` in the
+sense of this package is what a policy needs to know of one; what holds GPUs where is the core's
+business.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ Mode = Literal["max", "min"]
 BillingKind = Literal["held", "rented"]
 
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]
-"""live: may run on; finished: its script ended by itself, its model counts; eliminated and failed: out for good."""
+"""live: may run on; finished: its script ended by itself, its model counts; eliminated and failed:
+out for good.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the person allowed. `max_gpus` is the most GPUs at one moment (quota, politeness, or the machine's slots)."""
+    """What the person allowed.
+
+    deadline_s    seconds from the command's start until the best model is in the store
+    budget_gpu_s  GPU-seconds
+    max_gpus      most GPUs at one moment (quota, politeness, or the machine's slots); None: any
+                  number
+    cost_usd      money; None: any amount
+    """
 
     deadline_s: float
     budget_gpu_s: float
@@ -31,7 +41,9 @@ class Limits:
     cost_usd: float | None = None
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
-        """The tighter of the two budgets, GPU time and money, in GPU-seconds at this price."""
+        """Return the tighter of the two budgets, GPU time and money, in GPU-seconds at
+        this price.
+        """
         if self.cost_usd is None or usd_per_gpu_h == 0:
             return self.budget_gpu_s
         return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)
@@ -43,10 +55,12 @@ class PolicyParams:
 
     p_min, p_max             GPUs per trial
     t_min_s                  shortest first round of clock-based policies
-    trials                   how many configurations; None: as many as the policy's paper says, or as the limits allow
-    min_reports, max_reports r and R of progress-based policies: reports until the first decision, and of a whole training
-    stage_gpus, stage_s      GPUs of each stage, as `seerd.planner.rubberband` chose them, and how long each should take; None: the same number
-                             of GPUs all the time
+    trials                   how many configurations; None: as many as the policy's paper says, or
+                             as the limits allow
+    min_reports, max_reports r and R of progress-based policies: reports until the first decision,
+                             and of a whole training
+    stage_gpus, stage_s      GPUs of each stage, as `seerd.planner.rubberband` chose them, and how
+                             long each should take; None: the same number of GPUs all the time
     """
 
     name: str = "seer"
@@ -67,8 +81,10 @@ class PolicyParams:
 class ClusterFacts:
     """What machines can be had, and how they are paid.
 
-    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": from running until terminated
-    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
+    billing         "held": GPU time counts while a trial holds the GPU (local, hosts); "rented":
+                    from running until terminated
+    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand
+                    pricing: 60 seconds)
     max_instances   None: as many as the limits allow
     terminate_s     from asking to give an instance back until it costs no more, at most
     instant         giving back takes no time at all: the papers' setting, in simulation only
@@ -90,9 +106,12 @@ class Problem:
     """Everything that a policy is made from.
 
     limits    what the person allowed
-    within    what is planned with where the cloud's costs have been set aside, its deadline counted from `start_s`; None: `limits`
-    whole     GPUs are paid in whole instances, whether they are used or not. What the plan has left at the end of its last stage (forecasts
-              are careful, a cloud is late, trials and rounds are whole numbers) is used too: the stage goes on until the deadline or the budget
+    within    what is planned with where the cloud's costs have been set aside, its deadline counted
+              from `start_s`; None: `limits`
+    whole     GPUs are paid in whole instances, whether they are used or not. What the plan has left
+              at the end of its last stage (forecasts are careful, a cloud is late, trials and
+              rounds are whole numbers) is used too: the stage goes on until the deadline or the
+              budget
     start_s   when the first stage begins: until then instances boot
     adjusted  what was set aside, and why, one sentence each
     """
@@ -113,20 +132,17 @@ class Problem:
         return self.limits if self.within is None else self.within
 
 
-class ReportView(Protocol):
-    """One report as a policy sees it."""
+class Report(NamedTuple):
+    """One report of a trial, as the run's state keeps it and as policies see it.
 
-    @property
-    def at_s(self) -> float:
-        """When it was made, seconds since the run began."""
+    at_s     when it was made, seconds since the run began
+    reports  how many reports the trial had made with it
+    metric   None if it was NaN or infinite
+    """
 
-    @property
-    def reports(self) -> int:
-        """How many reports the trial had made with it."""
-
-    @property
-    def metric(self) -> float | None:
-        """None if it was NaN or infinite."""
+    at_s: float
+    reports: int
+    metric: float | None
 
 
 class TrialView(Protocol):
@@ -150,40 +166,62 @@ class TrialView(Protocol):
 
     @property
     def metric(self) -> float | None:
-        """The metric of its last report; None if that was NaN or infinite, or if there is no report yet."""
+        """The metric of its last report; None if that was NaN or infinite, or if there is no report
+        yet.
+        """
 
     @property
-    def history(self) -> Sequence[ReportView]:
+    def history(self) -> Sequence[Report]:
         """Its reports, oldest first; their numbers need not be without gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTrial:
-    """A configuration to be tried, under the id that the policy gives it. Seen as a trial, it is one that has not reported yet."""
+    """A configuration to be tried, under the id that the policy gives it.
+
+    Seen as a trial, it is one that has not reported yet.
+    """
 
     id: str
     config: Config
     status: TrialStatus = "live"
     reports: int = 0
     metric: float | None = None
-    history: tuple[ReportView, ...] = ()
+    history: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The run at one moment. `trials` holds every trial that the policy has asked for, by id."""
+    """The run at one moment.
+
+    now_s   seconds since the run began
+    mode    whether more or less of the metric is better
+    trials  every trial that the policy has asked for, by id
+    """
 
     now_s: float
     mode: Mode
     trials: Mapping[str, TrialView]
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
-        """The same, with trials that are only now asked for: the first plan may come when a stage is over already."""
-        return View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}}) if new else self
+        """Add trials that are only now asked for: the first plan may come when a stage is over
+        already.
+        """
+        return (
+            View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}})
+            if new
+            else self
+        )
 
 
 class Allocation(NamedTuple):
-    """A trial that should be running now, on how many GPUs; `until`: ask again when it has made so many reports."""
+    """A trial that should be running now.
+
+    trial    its id
+    gpus     how many GPUs it should have
+    bracket  which one it is in, from 0
+    until    ask again when it has made so many reports; None: do not
+    """
 
     trial: str
     gpus: int
@@ -193,7 +231,9 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How one trial stood when it was decided who goes on. For people: what follows from it is in the plan.
+    """How one trial stood when it was decided who goes on.
+
+    For people: what follows from it is in the plan.
 
     metric   what it was judged by, after `reports` reports; None: not finite, or there was none
     place    1 is the best `of` all that were compared; `best`: so many of them may go on
@@ -215,14 +255,18 @@ class Compared:
 class Plan:
     """What is wanted from now until `ask_at_s`.
 
-    allocations  who should run, most valuable first; a trial that is not named here should hold no GPU
+    allocations  who should run, most valuable first; a trial that is not named here should hold no
+                 GPU
     eliminated   trials that are out for good from now on
     stage        index of the current stage, from 0
     ask_at_s     when to ask again at the latest; None: only if something happens
-    hold_gpus    instances for so many GPUs will be needed again soon: rented ones that are there are not given back
-    ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more until then
+    hold_gpus    instances for so many GPUs will be needed again soon: rented ones that are there
+                 are not given back
+    ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more
+                 until then
     done         nothing more is wanted: choose the best model and end
-    compared     who was compared with whom since the plan before: what `allocations` and `eliminated` follow from
+    compared     who was compared with whom since the plan before: what `allocations` and
+                 `eliminated` follow from
     note         what people should know of how the policy came to this, empty if nothing
     """
 
@@ -240,7 +284,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """`trials` configurations start with `gpus_per_trial` GPUs each, for `budget_gpu_s` in all."""
+    """Configurations that start with equally many GPUs.
+
+    gpus_per_trial  GPUs of each in the first round
+    trials          how many configurations
+    budget_gpu_s    GPU-seconds of all rounds
+    """
 
     gpus_per_trial: int
     trials: int
@@ -249,7 +298,11 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`trials` trials that run side by side on `gpus_per_trial` GPUs each."""
+    """Trials that run side by side.
+
+    gpus_per_trial  GPUs of each
+    trials          how many trials
+    """
 
     gpus_per_trial: int
     trials: int
@@ -294,7 +347,12 @@ class Outline:
     @property
     def allocations(self) -> list[int]:
         """Every number of GPUs that a trial may get, ascending."""
-        return sorted({*self.sizes, *(group.gpus_per_trial for stage in self.stages for group in stage.groups)})
+        return sorted(
+            {
+                *self.sizes,
+                *(group.gpus_per_trial for stage in self.stages for group in stage.groups),
+            }
+        )
 
     @property
     def gpu_s(self) -> float:
@@ -314,7 +372,10 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """The limits cannot fit even one trial of one stage. The two minima would, each with the other as it is or larger."""
+    """The limits cannot fit even one trial of one stage.
+
+    The two minima would, each with the other as it is or larger.
+    """
 
     reason: str
     min_deadline_s: float

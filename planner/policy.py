@@ -17,26 +17,27 @@ from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 from seerd.planner.protocol import Policy
 from seerd.planner.random_search import RANDOM
-from seerd.planner.seer import SEER
+from seerd.planner.remainder import open_ended
+from seerd.planner.seer_capped import SEER
 
 __all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of"]
 
 
 def _bohb() -> Policy:
-    """Imported when it is asked for: with it comes Optuna, which is an extra."""
+    """Import BOHB when it is asked for: with it comes Optuna, which is an extra."""
     from seerd.planner.bohb import BOHB
 
     return BOHB
 
 
 POLICIES: dict[str, Policy] = {
-    "seer": SEER,
-    "random": RANDOM,
-    "grid": GRID,
+    "seer": open_ended(SEER),
+    "random": open_ended(RANDOM),
+    "grid": open_ended(GRID),
     "sha": SHA,
     "hyperband": HYPERBAND,
-    "e-hyperband": E_HYPERBAND,
-    "e-grid": E_GRID,
+    "e-hyperband": open_ended(E_HYPERBAND),
+    "e-grid": open_ended(E_GRID),
     "asha": ASHA,
     "hypersched": HYPERSCHED,
     "bohb": Policy(
@@ -51,16 +52,16 @@ INTERNAL: dict[str, Policy] = {"profile": MEASURE}
 
 
 def policy_of(problem: Problem) -> Policy:
-    """The policy that the problem's parameters name."""
+    """Return the policy that the problem's parameters name."""
     name = problem.params.name
     return POLICIES.get(name) or INTERNAL[name]
 
 
 def outline_of(problem: Problem) -> Outline | Impossible:
-    """The whole run as that policy would have it, or why it cannot."""
+    """Outline the whole run as that policy would have it, or why it cannot."""
     return policy_of(problem).outline(problem)
 
 
 def plan_of(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """What that policy wants now, and what to remember for the next question."""
+    """Ask what that policy wants now, and what to remember for the next question."""
     return policy_of(problem).plan(problem, memory, view)

@@ -1,4 +1,5 @@
-"""What planning and simulation assume of a training job and of a cloud: how long things take, as distributions.
+"""What planning and simulation assume of a training job and of a cloud: how long things take, as
+distributions.
 
 The one rule: facts and figures only; who draws from them brings the generator.
 """
@@ -17,7 +18,9 @@ Z95 = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A time that varies: log-normal with this median and 95th percentile, both in seconds; constant if they are equal."""
+    """A time that varies: log-normal with this median and 95th percentile, both in seconds;
+    constant if they are equal.
+    """
 
     p50_s: float
     p95_s: float
@@ -30,11 +33,13 @@ class Latency:
         return math.log(self.p95_s / self.p50_s) / Z95
 
     def draw(self, rng: random.Random) -> float:
-        """One such time."""
+        """Draw one such time."""
         return self.p50_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)) if self.sigma else self.p50_s
 
     def quantile(self, z: float) -> float:
-        """The time at `z` standard deviations: 0 is the median, `Z95` the 95th percentile."""
+        """Compute the time at `z` standard deviations: 0 is the median, `Z95` the 95th
+        percentile.
+        """
         return self.p50_s * math.exp(self.sigma * z)
 
 
@@ -45,9 +50,11 @@ NONE = Latency(0.0, 0.0)
 class JobProfile:
     """One training script on one kind of GPU.
 
-    report        one report's worth of training on one GPU; on p GPUs it takes `scaling.speed(p)` times less
+    report        one report's worth of training on one GPU; on p GPUs it takes `scaling.speed(p)`
+                  times less
     start         from the order to start until the training loop, restoring a checkpoint included
-    save          from being asked to stop until the checkpoint is in the store and no process is left
+    save          from being asked to stop until the checkpoint is in the store and no process is
+                  left
     ingress_gb    what every instance fetches before its first trial
     """
 
@@ -75,7 +82,12 @@ class CloudProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Both. `source`: where the figures come from, in words."""
+    """What is assumed of a job and of a cloud.
+
+    job     how long a training script takes for what it does
+    cloud   how long a cloud takes for what it does
+    source  where the figures come from, in words
+    """
 
     job: JobProfile = field(default_factory=JobProfile)
     cloud: CloudProfile = field(default_factory=CloudProfile)

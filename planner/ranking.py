@@ -1,7 +1,8 @@
 """In which order trials stand, for every policy.
 
-The one rule: a trial with a finite metric ranks before one without a report, that before one whose last report was NaN or infinite,
-and a failed one last of all; ties go to the smaller id, so that a run can be repeated.
+The one rule: a trial with a finite metric ranks before one without a report, that before one whose
+last report was NaN or infinite, and a failed one last of all; ties go to the smaller id, so that a
+run can be repeated.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from seerd.planner.model import Compared, Mode, TrialView
 
 
 def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
-    """The trials, best first."""
+    """Order the trials, best first."""
     return sorted(trials, key=lambda trial: _key(trial, mode))
 
 
 def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Compared]:
-    """How each of them stands, best first, each with its last report; so many may go on."""
+    """List how each of them stands, best first, each with its last report; so many may go on."""
     of = len(ordered)
-    return [Compared(t.id, t.metric, t.reports, place, of, best, bracket) for place, t in enumerate(ordered, 1)]
+    return [
+        Compared(t.id, t.metric, t.reports, place, of, best, bracket)
+        for place, t in enumerate(ordered, 1)
+    ]
 
 
 Standing = tuple[int, float, str]
@@ -27,7 +31,9 @@ Standing = tuple[int, float, str]
 
 
 def metric_at(trial: TrialView, reports: int) -> float | None:
-    """The metric of its report number `reports`; if that is missing, of the nearest one, the earlier of two."""
+    """Return the metric of its report number `reports`; if that is missing, of the nearest one, the
+    earlier of two.
+    """
     after = None
     for report in reversed(trial.history):
         if report.reports <= reports:
@@ -38,14 +44,14 @@ def metric_at(trial: TrialView, reports: int) -> float | None:
 
 
 def standing_at(trial: TrialView, reports: int, mode: Mode) -> Standing:
-    """How it stood when it had made so many reports."""
+    """Say how it stood when it had made so many reports."""
     if trial.status == "failed" or not trial.history:
         return _key(trial, mode)
     return standing(trial.id, metric_at(trial, reports), mode)
 
 
 def standing(trial: str, metric: float | None, mode: Mode) -> Standing:
-    """How a trial stands that has reported this."""
+    """Say how a trial stands that has reported this."""
     if metric is None:
         return 2, 0.0, trial
     return 0, -metric if mode == "max" else metric, trial

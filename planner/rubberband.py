@@ -1,11 +1,14 @@
-"""RubberBand: how many GPUs each stage of successive halving gets (Misra et al., EuroSys '21, "RubberBand", section 4.3).
+"""RubberBand: how many GPUs each stage of successive halving gets (Misra et al., EuroSys '21,
+"RubberBand", section 4.3).
 
-The one rule: what is compared is expected time and cost, the same for every search; the sampled forecast is made for the plan that is
-chosen, and its mean has to stay within the limit.
+The one rule: what is compared is expected time and cost, the same for every search; the sampled
+forecast is made for the plan that is chosen, and its mean has to stay within the limit.
 
-`cheapest` minimises cost within a deadline, `fastest` time within a cost. Both start from the best static allocation and the published greedy
-steps, and go on with `frontier.search`, which the greedy plan bounds. What instances are kept idle for is considered only for one, two and
-three times the static allocation, from which the greedy steps start; so the paper's plans are among those searched.
+`cheapest` minimises cost within a deadline, `fastest` time within a cost. Both start from the best
+static allocation and the published greedy steps, and go on with `dynamic_programming.search`, which
+the greedy plan bounds. What instances are kept idle for is considered only for one, two and three
+times the static allocation, from which the greedy steps start; so the paper's plans are among those
+searched.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from seerd.planner.allocations import Figures, Terms
+from seerd.planner.dynamic_programming import WIDTH, Aim, search
 from seerd.planner.forecast import Forecast, forecast_stages
-from seerd.planner.frontier import WIDTH, Aim, search
 from seerd.planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
@@ -31,18 +34,27 @@ SAMPLES = 400
 
 @dataclass(frozen=True, slots=True)
 class ElasticPlan:
-    """GPUs in all for each stage, and what to expect. `exact`: no other allocation is better by expected values."""
+    """An allocation, and what to expect of it.
+
+    gpus      GPUs in all for each stage
+    forecast  time and cost, sampled
+    exact     no other allocation is better by expected values
+    """
 
     gpus: tuple[int, ...]
     forecast: Forecast
     exact: bool = False
 
 
-def sha_stages(trials: int, min_reports: int, max_reports: int, eta: float) -> tuple[WorkStage, ...]:
-    """SHA(n, r, R, eta) as stages of work. GPUs are for a planner to fill in."""
+def sha_stages(
+    trials: int, min_reports: int, max_reports: int, eta: float
+) -> tuple[WorkStage, ...]:
+    """Make SHA(n, r, R, eta) as stages of work. GPUs are for a planner to fill in."""
     rungs = halving_rungs(trials, min_reports, max_reports, eta)
     before = [0, *(until for _, until in rungs)]
-    return tuple(WorkStage(here, until - done) for (here, until), done in zip(rungs, before, strict=False))
+    return tuple(
+        WorkStage(here, until - done) for (here, until), done in zip(rungs, before, strict=False)
+    )
 
 
 def cheapest(
@@ -53,7 +65,9 @@ def cheapest(
     *,
     max_gpus: int | None = None,
 ) -> ElasticPlan | None:
-    """The plan that costs least and on average ends within the deadline; None if there is none."""
+    """Find the plan that costs least and on average ends within the deadline; None if there is
+    none.
+    """
     return _planned(Task(tuple(stages), Terms(cluster, profile), deadline_s, False, max_gpus))
 
 
@@ -66,7 +80,10 @@ def fastest(
     budget_gpu_s: float | None = None,
     max_gpus: int | None = None,
 ) -> ElasticPlan | None:
-    """The plan that ends first and on average costs no more; None if there is none. Give exactly one limit, else `ValueError`."""
+    """Find the plan that ends first and on average costs no more; None if there is none.
+
+    Give exactly one limit, else `ValueError`.
+    """
     if (cost_usd is None) == (budget_gpu_s is None):
         raise ValueError("either a cost in USD or a budget in GPU-seconds")
     if cost_usd is not None:
@@ -74,11 +91,15 @@ def fastest(
             raise ValueError("a cost limits nothing where GPU time has no price")
         return _planned(Task(tuple(stages), Terms(cluster, profile), cost_usd, True, max_gpus))
     assert budget_gpu_s is not None
-    return _planned(Task(tuple(stages), Terms(cluster, profile, in_gpu_s=True), budget_gpu_s, True, max_gpus))
+    return _planned(
+        Task(tuple(stages), Terms(cluster, profile, in_gpu_s=True), budget_gpu_s, True, max_gpus)
+    )
 
 
 def improved(task: Task, table: Table, known: Known) -> tuple[Choice, bool] | None:
-    """What dynamic programming finds, at least as good as what is known: first narrowly, which bounds the rest. And whether it is exact."""
+    """Find what dynamic programming finds, at least as good as what is known: first narrowly, which
+    bounds the rest. And whether it is exact.
+    """
     for width in (SCOUTS, WIDTH):
         found = search(table, task.terms, _aim(task, known and known[1]), width)
         if found is not None:
@@ -95,7 +116,9 @@ def _aim(task: Task, known: Figures | None) -> Aim:
 
 
 def _planned(task: Task) -> ElasticPlan | None:
-    """The best plan whose sampled mean is within the limit: where sampling finds it a little over, the limit is lowered by that much."""
+    """Find the best plan whose sampled mean is within the limit: where sampling finds it a little
+    over, the limit is lowered by that much.
+    """
     lowered = task
     for _ in range(ATTEMPTS):
         warm = static(lowered)
@@ -114,7 +137,7 @@ def _planned(task: Task) -> ElasticPlan | None:
 
 
 def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
-    """The sampled forecast of these allocations."""
+    """Draw the sampled forecast of these allocations."""
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return forecast_stages(stages, task.terms.cluster, task.terms.profile, samples=SAMPLES)
 

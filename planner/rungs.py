@@ -1,13 +1,16 @@
-"""Rungs: at how many reports trials are compared, how they stand there, and who may go on (Li et al., ASHA, MLSys '20, Algorithm 2).
+"""Rungs: at how many reports trials are compared, how they stand there, and who may go on (Li et
+al., ASHA, MLSys '20, Algorithm 2).
 
-The one rule: a trial goes on from a rung only while it is among the best 1/eta of all that have arrived there, and from each rung only once.
+The one rule: a trial goes on from a rung only while it is among the best 1/eta of all that have
+arrived there, and from each rung only once.
 
-Arriving and going on cost O(log n), however many trials there have been. What a trial is worth at a rung is the metric that it had
-there, also if it has trained on since.
+Arriving and going on cost O(log n), however many trials there have been. What a trial is worth at a
+rung is the metric that it had there, also if it has trained on since.
 
-What is remembered of a trial is its `Place`: everything here can be made again from places and a view.
-How a trial stood is then read from the reports that the view has now. They are those that it arrived
-with, unless a restart from an older checkpoint has taken some back since: then it stands as they say.
+What is remembered of a trial is its `Place`: everything here can be made again from places and a
+view. How a trial stood is then read from the reports that the view has now. They are those that it
+arrived with, unless a restart from an older checkpoint has taken some back since: then it stands as
+they say.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from seerd.planner.memory import Json
+from seerd.planner.memory import Json, integer, items
 from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
 from seerd.planner.ranking import Standing, metric_at, standing
-from seerd.planner.recall import items, whole
 
 MAX_REPORTS = 256
 """R, unless the person says how long a whole training is."""
@@ -31,13 +33,19 @@ RUNGS = 5
 
 
 def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
-    """Reports r eta^(s+k) for k = 0, 1, ..., with s = `bracket`; the last is R itself, as RubberBand reads SHA.
+    """List the reports r eta^(s+k) for k = 0, 1, ..., with s = `bracket`; the last is R itself, as
+    RubberBand reads SHA.
 
-    Where R/r is a power of eta this is Algorithm 2; elsewhere that would stop short of R, which is what the person asked for.
+    Where R/r is a power of eta this is Algorithm 2; elsewhere that would stop short of R, which is
+    what the person asked for.
     """
     most = MAX_REPORTS if params.max_reports is None else params.max_reports
     eta = Fraction(params.eta)
-    least = max(1, round(most / eta ** (RUNGS - 1))) if params.min_reports is None else params.min_reports
+    least = (
+        max(1, round(most / eta ** (RUNGS - 1)))
+        if params.min_reports is None
+        else params.min_reports
+    )
     reports: list[int] = []
     exact = Fraction(least)
     while exact <= most:
@@ -58,38 +66,40 @@ class Rung:
         self._gone: set[str] = set()
 
     def arrive(self, trial: str, metric: float | None, mode: Mode, *, waits: bool = True) -> None:
-        """`waits`: whether it can go on at all."""
+        """Put a trial onto the rung; `waits`: whether it can go on at all."""
         place = standing(trial, metric, mode)
         insort(self._arrived, place)
         if waits:
             heapq.heappush(self._waiting, place)
 
     def arrive_all(self, arrived: Sequence[Standing], waiting: Sequence[Standing]) -> None:
-        """Everyone at once on a rung where nobody is yet; `waiting`: those of them that can go on."""
+        """Put everyone at once on a rung where nobody is yet; `waiting`: those of them that can go
+        on.
+        """
         self._arrived = sorted(arrived)
         self._waiting = sorted(waiting)
 
     def among_the_best(self, place: Standing, eta: Fraction) -> bool:
-        """Whether fewer than 1/eta of all that have arrived are better."""
+        """Tell whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
     def place_of(self, place: Standing) -> tuple[int, int]:
-        """1 for the best, and of how many that have arrived."""
+        """Return 1 for the best, and of how many that have arrived."""
         return bisect_left(self._arrived, place) + 1, len(self._arrived)
 
     def promotable(self, eta: Fraction) -> str | None:
-        """The best that waits, if it is among the best 1/eta of those that have arrived."""
+        """Return the best that waits, if it is among the best 1/eta of those that have arrived."""
         name = self.best_waiting()
         return name if name is not None and self.among_the_best(self._waiting[0], eta) else None
 
     def best_waiting(self) -> str | None:
-        """The best that waits, promotable or not."""
+        """Return the best that waits, promotable or not."""
         while self._waiting and self._waiting[0][2] in self._gone:
             self._gone.remove(heapq.heappop(self._waiting)[2])
         return self._waiting[0][2] if self._waiting else None
 
     def leave(self, trial: str) -> None:
-        """It waits no more: it goes on, or cannot."""
+        """Take a trial off those that wait: it goes on, or cannot."""
         self._gone.add(trial)
 
 
@@ -116,16 +126,16 @@ class Place:
 
 
 def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> Place:
-    """From JSON. Raises `ValueError` if there is no such place in these brackets."""
+    """Read a place from JSON. Raises `ValueError` if there is no such place in these brackets."""
     bracket, stood, job = items(remembered, 3)
-    rungs = brackets[whole(bracket, 0, len(brackets) - 1)]
-    job = whole(job, LOST)
+    rungs = brackets[integer(bracket, 0, len(brackets) - 1)]
+    job = integer(job, LOST)
     most = len(rungs) if job == PAUSED else len(rungs) - 1
-    return Place(whole(bracket, 0), whole(stood, 0, most), job)
+    return Place(integer(bracket, 0), integer(stood, 0, most), job)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RungJob:
     """A trial on its way to a rung of its bracket, where it will have made `until` reports.
 
     number      later jobs have larger ones
@@ -144,7 +154,7 @@ class Job:
 class Arrival:
     """A trial has come to a rung with this metric."""
 
-    job: Job
+    job: RungJob
     metric: float | None
 
 
@@ -158,20 +168,28 @@ class Ladders:
     """
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
-        self.running: dict[str, Job] = {}
+        self.running: dict[str, RungJob] = {}
         self.places: dict[str, Place] = {}
         self._idle: list[str] = []
         self._eta = Fraction(params.eta)
         self._p_min = params.p_min
         self._brackets = tuple(tuple(Rung(reports) for reports in bracket) for bracket in brackets)
-        rungs = [(bracket, rung) for bracket, made in enumerate(self._brackets) for rung in range(len(made) - 1)]
-        self._highest_first = sorted(rungs, key=lambda at: -self._brackets[at[0]][at[1] + 1].reports)
+        rungs = [
+            (bracket, rung)
+            for bracket, made in enumerate(self._brackets)
+            for rung in range(len(made) - 1)
+        ]
+        self._highest_first = sorted(
+            rungs, key=lambda at: -self._brackets[at[0]][at[1] + 1].reports
+        )
         self._arrivals: list[Arrival] = []
         self._lost: list[str] = []
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
     def restore(self, places: Mapping[str, Place], view: View) -> None:
-        """As they are remembered; for `take_news`, everyone who stands on a rung has just come there."""
+        """Restore what is remembered; for `take_news`, everyone who stands on a rung has just come
+        there.
+        """
         here = {name: at for name, at in places.items() if name in view.trials}
         for bracket, rungs in enumerate(self._brackets):
             inside = {name: at for name, at in here.items() if at.bracket == bracket}
@@ -186,11 +204,14 @@ class Ladders:
         self._idle = sorted(idle, reverse=True)
 
     def enter(self, trial: str, bracket: int) -> None:
-        """A new trial is on its way to the lowest rung of a bracket."""
+        """Send a new trial to the lowest rung of a bracket."""
         self._start(trial, bracket, 0)
 
     def enter_idle(self, view: View) -> bool:
-        """A trial that was taken up before it had come to any rung goes on. False: there is none."""
+        """Let a trial go on that was taken up before it had come to any rung.
+
+        False: there is none.
+        """
         while self._idle:
             name = self._idle.pop()
             if view.trials[name].status == "live":
@@ -199,41 +220,57 @@ class Ladders:
         return False
 
     def settle(self, view: View) -> None:
-        """Whoever has come to a rung stands there now; a failed trial stands nowhere."""
+        """Settle trials: whoever has come to a rung stands there now; a failed trial stands
+        nowhere.
+        """
         for name, job in list(self.running.items()):
             trial = view.trials.get(name)
             if trial is not None and (trial.status != "live" or trial.reports >= job.until):
                 self._settle(job, trial, view.mode)
 
     def promote(self, view: View) -> bool:
-        """Algorithm 2's `get_job` without its last line: one trial goes on, from the highest rung that lets one. False: none can.
+        """Let one trial go on (Algorithm 2's `get_job` without its last line), from the highest
+        rung that lets one. False: none can.
 
-        A trial that made so many reports more while it was being asked to stop that it has come to the next rung stands there at once.
+        A trial that made so many reports more while it was being asked to stop that it has come to
+        the next rung stands there at once.
         """
         return self._go_on(view, lambda rung: rung.promotable(self._eta))
 
     def promote_best(self, view: View) -> bool:
-        """The best that waits on the highest rung where one does goes on, among the best 1/eta or not. False: none waits."""
+        """Let the best that waits on the highest rung where one does go on, among the best 1/eta or
+        not. False: none waits.
+        """
         return self._go_on(view, Rung.best_waiting)
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Those of the arrivals go on that are among the best 1/eta; whoever was paused before stays so."""
+        """Let those of the arrivals go on that are among the best 1/eta; whoever was paused before
+        stays so.
+        """
         for job in (arrival.job for arrival in arrivals):
             rungs = self._brackets[job.bracket]
             rung, trial = rungs[job.rung], view.trials[job.trial]
             place = standing(job.trial, metric_at(trial, job.until), view.mode)
-            if rung is not rungs[-1] and trial.status == "live" and rung.among_the_best(place, self._eta):
+            if (
+                rung is not rungs[-1]
+                and trial.status == "live"
+                and rung.among_the_best(place, self._eta)
+            ):
                 rung.leave(job.trial)
                 self._send(job.trial, job.bracket, job.rung + 1, view)
 
     def take_news(self) -> tuple[list[Arrival], list[str]]:
-        """Who has come to a rung since this was last asked, in order, and who has failed on the way."""
+        """Say who has come to a rung since this was last asked, in order, and who has failed on the
+        way.
+        """
         news = self._arrivals, self._lost
         self._arrivals, self._lost = [], []
         return news
 
     def take_compared(self, mode: Mode) -> tuple[Compared, ...]:
-        """How those stand now who have come to a rung, or gone on from one, since this was last asked."""
+        """Say how those stand now who have come to a rung, or gone on from one, since this was last
+        asked.
+        """
         judged, self._judged = self._judged, {}
         found = []
         for (trial, bracket, number), metric in judged.items():
@@ -241,7 +278,9 @@ class Ladders:
             place, of = rungs[number].place_of(standing(trial, metric, mode))
             final = number + 1 == len(rungs)
             best = 0 if final else int(of / self._eta)
-            found.append(Compared(trial, metric, rungs[number].reports, place, of, best, bracket, final))
+            found.append(
+                Compared(trial, metric, rungs[number].reports, place, of, best, bracket, final)
+            )
         return tuple(found)
 
     def _go_on(self, view: View, choose: Callable[[Rung], str | None]) -> bool:
@@ -263,11 +302,13 @@ class Ladders:
         for name, metric in metrics.items():
             self._arrivals.append(Arrival(self._job(name, bracket, number, PAUSED), metric))
 
-    def _job(self, name: str, bracket: int, rung: int, number: int) -> Job:
+    def _job(self, name: str, bracket: int, rung: int, number: int) -> RungJob:
         until = self._brackets[bracket][rung].reports
-        return Job(name, bracket, rung, until, number, Allocation(name, self._p_min, bracket, until))
+        return RungJob(
+            name, bracket, rung, until, number, Allocation(name, self._p_min, bracket, until)
+        )
 
-    def _start(self, name: str, bracket: int, rung: int) -> Job:
+    def _start(self, name: str, bracket: int, rung: int) -> RungJob:
         latest = next(reversed(self.running.values()), None)
         job = self._job(name, bracket, rung, 1 if latest is None else latest.number + 1)
         self.running[name] = job
@@ -282,7 +323,7 @@ class Ladders:
         if trial.reports >= job.until:
             self._settle(job, trial, view.mode)
 
-    def _settle(self, job: Job, trial: TrialView, mode: Mode) -> None:
+    def _settle(self, job: RungJob, trial: TrialView, mode: Mode) -> None:
         del self.running[job.trial]
         if trial.status in ("failed", "eliminated"):
             self._lost.append(job.trial)
@@ -290,11 +331,13 @@ class Ladders:
             return
         metric = metric_at(trial, job.until)
         self._judged[job.trial, job.bracket, job.rung] = metric
-        self._brackets[job.bracket][job.rung].arrive(job.trial, metric, mode, waits=trial.status == "live")
+        self._brackets[job.bracket][job.rung].arrive(
+            job.trial, metric, mode, waits=trial.status == "live"
+        )
         self.places[job.trial] = Place(job.bracket, job.rung + 1, PAUSED)
         self._arrivals.append(Arrival(job, metric))
 
 
 def _waits(at: Place, number: int, trial: TrialView) -> bool:
-    """Whether it is on this rung that it waits to go on."""
+    """Tell whether it is on this rung that it waits to go on."""
     return at.job == PAUSED and at.stood == number + 1 and trial.status == "live"

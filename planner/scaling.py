@@ -1,7 +1,9 @@
-"""lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1, RubberBand section 4.1).
+"""lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1,
+RubberBand section 4.1).
 
-The one rule: a scaling is a table of what was measured. Between its points the throughput follows the power law through both neighbours, beyond
-the last one that of the last two, never rising faster than the GPUs and never falling.
+The one rule: a scaling is a table of what was measured. Between its points the throughput follows
+the power law through both neighbours, beyond the last one that of the last two, never rising faster
+than the GPUs and never falling.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """`points`: (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0). Raises `ValueError` for anything else."""
+    """`points`: (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0).
+
+    Raises `ValueError` for anything else.
+    """
 
     points: tuple[tuple[int, float], ...]
 
@@ -25,10 +30,12 @@ class Scaling:
             if gpus <= before:
                 raise ValueError(f"{gpus} GPUs come after {before}: their numbers must grow")
             if not (math.isfinite(speed) and speed > 0):
-                raise ValueError(f"the throughput on {gpus} GPUs must be a positive number, not {speed:g}")
+                raise ValueError(
+                    f"the throughput on {gpus} GPUs must be a positive number, not {speed:g}"
+                )
 
     def speed(self, gpus: int) -> float:
-        """Throughput on `gpus` GPUs, relative to one."""
+        """Return the throughput on `gpus` GPUs, relative to one."""
         for (low, slow), (high, fast) in pairwise(self.points):
             if gpus <= high:
                 return float(slow * (gpus / low) ** (math.log(fast / slow) / math.log(high / low)))
@@ -36,7 +43,7 @@ class Scaling:
         return float(speed * (gpus / last) ** self._last_exponent())
 
     def efficiency(self, gpus: int) -> float:
-        """Throughput per GPU, relative to one GPU."""
+        """Return the throughput per GPU, relative to one GPU."""
         return self.speed(gpus) / gpus
 
     def _last_exponent(self) -> float:
@@ -67,12 +74,17 @@ BUNDLED: Mapping[str, Scaling] = {
 
 
 def parse_scaling(text: str) -> Scaling:
-    """`1:1,2:1.87,4:3.42`, or the name of a bundled one. Raises `ValueError` with a sentence that says what is allowed."""
+    """Read `1:1,2:1.87,4:3.42`, or the name of a bundled one.
+
+    Raises `ValueError` with a sentence that says what is allowed.
+    """
     if text.lower() in BUNDLED:
         return BUNDLED[text.lower()]
     try:
         pairs = [part.split(":") for part in text.split(",")]
         points = tuple((int(gpus), float(speed)) for gpus, speed in pairs)
     except ValueError as error:
-        raise ValueError(f"{text!r}: write 1:1,2:1.87,4:3.42, or one of {', '.join(BUNDLED)}") from error
+        raise ValueError(
+            f"{text!r}: write 1:1,2:1.87,4:3.42, or one of {', '.join(BUNDLED)}"
+        ) from error
     return Scaling(points)

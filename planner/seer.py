@@ -1,24 +1,32 @@
-"""SEER: sequential elimination with elastic resources (Dunlap et al., SoCC '21, "Elastic Hyperparameter Tuning on the Cloud").
+"""SEER: sequential elimination with elastic resources (Dunlap et al., SoCC '21, "Elastic
+Hyperparameter Tuning on the Cloud").
 
-The one rule: everything is exactly as published, in exact arithmetic; what the paper leaves open is said where it is settled.
+The one rule: everything is exactly as published, in exact arithmetic; what the paper leaves open is
+said where it is settled.
 
 The paper's symbols and their names here (sections 3.1 to 3.3, Algorithms 1 to 3):
 
-T  deadline      B  budget       eta  of the trials of a bracket 1 in eta goes on to the next round
-K  rounds        R* `r_star`     nu   from one bracket to the next a trial gets nu times the GPUs
-t1 first_round   B0 `unit`, the budget of the smallest bracket      P, N  GPUs per trial and trials, for each bracket
+T    deadline
+B    budget
+eta  of the trials of a bracket 1 in eta goes on to the next round
+nu   from one bracket to the next a trial gets nu times the GPUs
+K    `rounds`
+R*   `r_star`
+t1   `first_round`
+B0   `unit`, the budget of the smallest bracket
+P    `gpus` per trial, for each bracket
+N    `trials`, for each bracket
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, islice
 
 from seerd.planner.draws import draws
-from seerd.planner.memo import per_problem
-from seerd.planner.memory import Memory
+from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, recall, texts
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -34,21 +42,30 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.names import trial_name
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
-from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
+from seerd.planner.trial_ids import trial_name
 
 VERSION = 1
 """Of what is remembered."""
 MOST_ROUNDS = 64
-WORTH_ROUNDS = Fraction(9, 10)
-"""Another round may leave so much of the budget that others would use, see `_lengthened`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What Algorithms 2 and 3 compute. Seconds and GPU-seconds; `budgets`, `gpus` and `trials` have one entry per bracket."""
+    """What Algorithms 2 and 3 compute.
+
+    rounds       K
+    first_round  t1, seconds
+    r_star       R*
+    unit         B0, GPU-seconds
+    eta          of the trials of a bracket 1 in eta goes on
+    budgets      B, GPU-seconds, one per bracket
+    gpus         P, GPUs per trial, one per bracket
+    trials       N, one per bracket
+    start        when the first round begins, seconds since the run began
+    adjusted     what had to be changed to respect the limits, one sentence each
+    """
 
     rounds: int
     first_round: Fraction
@@ -62,7 +79,7 @@ class Schedule:
     adjusted: tuple[str, ...] = ()
 
     def members(self, bracket: int, stage: int) -> int:
-        """How many trials of a bracket run in a stage (from 0): floor(N[i] / eta^k)."""
+        """Count a bracket's trials in a stage (from 0): floor(N[i] / eta^k)."""
         return int(self.trials[bracket] / self.eta**stage)
 
     @property
@@ -86,34 +103,19 @@ class Schedule:
         return tuple(accumulate(rounds, initial=self.start))[1:]
 
 
-@per_problem
-def schedule(problem: Problem) -> Schedule | Impossible:
-    """Algorithms 2 and 3, and the first round lengthened until `max_gpus` is respected."""
-    limits, params = _clamped(problem)
-    if impossible := _impossible(limits, params):
-        return impossible
-    rounds, first_round = _rounds(limits, params)
-    made = _brackets(limits, params, rounds, first_round)
-    if limits.max_gpus is not None and made.peak_gpus > limits.max_gpus:
-        made = _lengthened(limits, params, made, whole=problem.whole)
-    return replace(made, start=Fraction(problem.start_s), adjusted=(*problem.adjusted, *made.adjusted))
-
-
-def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
-    """No trial can have more GPUs than there may be."""
-    limits, params = problem.planned, problem.params
-    bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
-    p_max = max(params.p_min, min(bounds)) if bounds else None
-    return limits, replace(params, p_max=p_max)
+def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impossible:
+    """Compute K, t1, N and P (Algorithm 2)."""
+    return _impossible(limits, params) or brackets(limits, params, *_rounds(limits, params))
 
 
 def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
-    """Whether not even one trial fits for one round of `t_min`."""
+    """Say why not even one trial fits for one round of `t_min`; None: one does."""
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
-    if limits.max_gpus is not None and params.p_min > limits.max_gpus:
-        reason = f"a trial needs {params.p_min} GPUs (p_min), and there may be {limits.max_gpus}"
-    elif limits.deadline_s < least_s:
-        reason = f"the shortest round is {least_s:g}s (t_min), and the deadline is {limits.deadline_s:g}s"
+    if limits.deadline_s < least_s:
+        reason = (
+            f"the shortest round is {least_s:g}s (t_min), "
+            f"and the deadline is {limits.deadline_s:g}s"
+        )
     elif limits.budget_gpu_s < least_gpu_s:
         reason = (
             f"one trial of one round needs {least_gpu_s / 60:g} GPU-min (p_min x t_min), "
@@ -125,37 +127,46 @@ def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
 
 
 def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
-    """Algorithm 2, lines 2 to 4: K and t1 from the largest R that both conditions allow.
+    """Find K and t1 from the largest R that both conditions allow (Algorithm 2, lines 2 to 4).
 
-    For each K the conditions bound R on (eta^(K-1), eta^K], where both are monotone; so the largest K with an R is the answer. At R = 1,
-    where the paper's K would be 0, one round of one trial fits: K = 1.
+    For each K the conditions bound R on (eta^(K-1), eta^K], where both are monotone; so the largest
+    K with an R is the answer. At R = 1, where the paper's K would be 0, one round of one trial
+    fits: K = 1.
     """
     best = 1, Fraction(params.t_min_s)
     for rounds in range(1, MOST_ROUNDS + 1):
         eta, t_min = Fraction(params.eta), Fraction(params.t_min_s)
         low, high = eta ** (rounds - 1), eta**rounds
-        r = min(high, _longest_first_round(limits, params, rounds) / t_min * low)
+        r = min(high, longest_first_round(limits, params, rounds) / t_min * low)
         if r < low or (r == low and rounds > 1):
             break
         best = rounds, t_min * r / low
     return best
 
 
-def _longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fraction:
-    """The longest t1 with which so many rounds fit into the deadline, and one smallest bracket into the budget."""
+def longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fraction:
+    """Find the longest t1, in seconds, with which so many rounds keep both limits.
+
+    The rounds fit into the deadline, and one smallest bracket into the budget (conditions of
+    Algorithm 2, line 2).
+    """
     eta = Fraction(params.eta)
     by_time = Fraction(limits.deadline_s) * (eta - 1) / (eta**rounds - 1)
     by_budget = Fraction(limits.budget_gpu_s) / (params.p_min * rounds * eta ** (rounds - 1))
     return min(by_time, by_budget)
 
 
-def _brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fraction) -> Schedule:
-    """Algorithm 2, lines 5 to 9."""
+def brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fraction) -> Schedule:
+    """Compute B, P and N for K and t1 (Algorithm 2, lines 5 to 9); a bracket of no trial is left
+    out.
+    """
     eta = Fraction(params.eta)
     r_star = first_round * eta ** (rounds - 1) / Fraction(params.t_min_s)
     unit = params.p_min * first_round * eta ** (rounds - 1) * rounds
     budgets, gpus = _bracket_budgets(Fraction(limits.budget_gpu_s), unit, params)
-    trials = [int(budget / (rounds * first_round * p)) for budget, p in zip(budgets, gpus, strict=True)]
+    trials = [
+        int(budget / (rounds * first_round * p)) for budget, p in zip(budgets, gpus, strict=True)
+    ]
     kept = [i for i, n in enumerate(trials) if n > 0]
     return Schedule(
         rounds,
@@ -169,8 +180,10 @@ def _brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fr
     )
 
 
-def _bracket_budgets(budget: Fraction, unit: Fraction, params: PolicyParams) -> tuple[list[Fraction], list[int]]:
-    """Algorithm 3: B and P. With nu = 1 every bracket has p_min GPUs per trial."""
+def _bracket_budgets(
+    budget: Fraction, unit: Fraction, params: PolicyParams
+) -> tuple[list[Fraction], list[int]]:
+    """Compute B and P (Algorithm 3). With nu = 1 every bracket has p_min GPUs per trial."""
     p_min, nu, p_max = params.p_min, params.nu, params.p_max
     if p_max == p_min:
         return [budget], [p_min]
@@ -188,100 +201,6 @@ def _bracket_budgets(budget: Fraction, unit: Fraction, params: PolicyParams) -> 
         gpus.append(p_min * nu ** len(gpus))
     gpus.append(p_max)
     return [budget / len(gpus)] * len(gpus), gpus
-
-
-def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: bool) -> Schedule:
-    """The plan with the most rounds, and among those the shortest first round, whose first round fits on `max_gpus` GPUs.
-
-    The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough. If the budget is more than
-    `max_gpus` GPUs can use within the deadline, what they can use is planned with; and if that left one round, in which nothing is compared,
-    what they can use in more rounds. Where whole instances are paid, as many rounds as still use most of the budget: with GPUs for no more
-    trials in the first round, another round would only train fewer of them for as long.
-    """
-    most_gpus = limits.max_gpus or 0
-    usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
-    able = replace(limits, budget_gpu_s=float(usable))
-    notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
-    longer = (one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus))
-    less = _with_less(able, params, made.rounds)
-    found = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
-    found = found or _one_round(able, params)
-    return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
-
-
-def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
-    """The first for each number of rounds; of those the one with the most rounds that uses nearly as much as any."""
-    first: dict[int, Schedule] = {}
-    for one in (*longer, *less):
-        first.setdefault(one.rounds, one)
-    enough = WORTH_ROUNDS * max((one.gpu_s for one in first.values()), default=Fraction(0))
-    return next((first[rounds] for rounds in sorted(first, reverse=True) if first[rounds].gpu_s >= enough), None)
-
-
-def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """From the most rounds to two; each with a first round that is just long enough, and with the longest."""
-    for rounds in range(most, 1, -1):
-        longest = _longest_first_round(able, params, rounds)
-        enough = Fraction(able.budget_gpu_s) / (rounds * (able.max_gpus or 1))
-        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest):
-            yield _brackets(able, params, rounds, first_round)
-
-
-def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """From the most rounds to two, each with so much of the budget that more than one round of all GPUs fits.
-
-    In one bracket, if there are too few trials for several.
-    """
-    for rounds in range(most, 1, -1):
-        longest = _longest_first_round(able, params, rounds)
-        less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
-        for p_max in (params.p_max, params.p_min):
-            made = _brackets(replace(able, budget_gpu_s=float(less)), replace(params, p_max=p_max), rounds, longest)
-            if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
-                yield made
-
-
-def _one_round(able: Limits, params: PolicyParams) -> Schedule:
-    """As many GPUs as there are, as long as the budget pays for them: the longer, the fewer."""
-    longest = _longest_first_round(able, params, 1)
-    enough = Fraction(able.budget_gpu_s) / (able.max_gpus or 1)
-    made = [
-        _brackets(able, replace(params, p_max=p_max), 1, first_round)
-        for p_max in (params.p_max, params.p_min)
-        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest)
-    ]
-    return max(
-        (one for one in made if _proper(one, able.max_gpus or 0)), key=lambda one: one.peak_gpus * one.first_round
-    )
-
-
-def _proper(made: Schedule, most_gpus: int) -> bool:
-    """Whether its first round fits, and somebody is left in its last."""
-    left = any(made.members(bracket, made.rounds - 1) for bracket in range(len(made.trials)))
-    return made.peak_gpus <= most_gpus and left
-
-
-def _unusable(limits: Limits, usable: Fraction) -> str:
-    return (
-        f"{limits.max_gpus} GPU{'s' * (limits.max_gpus != 1)} can use at most {_minutes(float(usable))} of the "
-        f"{_minutes(limits.budget_gpu_s)} GPU-min in {_minutes(limits.deadline_s)} min"
-    )
-
-
-def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
-    lasts, instead = _minutes(float(longer.first_round)), _minutes(float(made.first_round))
-    before, after = sum(made.trials), sum(longer.trials)
-    trials = f"{after} instead of {before} trials" if after != before else f"as many trials, {after}"
-    first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
-    return (
-        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
-        + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
-        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {trials}"
-    )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +226,31 @@ class _Step:
     note: str = ""
 
 
-def outline(problem: Problem) -> Outline | Impossible:
-    """The stages as they would be if nothing failed."""
-    made = schedule(problem)
-    if isinstance(made, Impossible):
-        return made
+ScheduleOf = Callable[[Problem], Schedule | Impossible]
+
+
+def seer(schedule_of: ScheduleOf) -> Policy:
+    """Make the policy that goes by these schedules (Algorithm 1)."""
+
+    def outline(problem: Problem) -> Outline | Impossible:
+        made = schedule_of(problem)
+        return made if isinstance(made, Impossible) else _outline(made)
+
+    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        made = schedule_of(problem)
+        if isinstance(made, Impossible):
+            raise ValueError(made.reason)
+        step = _before(problem, made, memory, view)
+        view = view.with_new(step.new)
+        while step.dealt.stage < made.rounds and view.now_s >= float(made.ends[step.dealt.stage]):
+            step = _next_stage(made, step, view)
+        return _wanted(made, step, view), holding(memory, _written(step.dealt))
+
+    return Policy(outline, plan)
+
+
+def _outline(made: Schedule) -> Outline:
+    """Say which stages there are if nothing fails."""
     return Outline(
         brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
         stages=tuple(_stages(made)),
@@ -321,33 +260,16 @@ def outline(problem: Problem) -> Outline | Impossible:
     )
 
 
-def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Algorithm 1: who runs now. The view's clock says which stage it is.
-
-    Where whole instances are paid, the last stage has no wall: what rounding has left is used as
-    long as the limits allow.
-    """
-    made = schedule(problem)
-    if isinstance(made, Impossible):
-        raise ValueError(made.reason)
-    walls = made.rounds - 1 if problem.whole else made.rounds
-    step = _before(problem, made, walls, memory, view)
-    view = view.with_new(step.new)
-    while step.dealt.stage < walls and view.now_s >= float(made.ends[step.dealt.stage]):
-        step = _next_stage(made, step, view)
-    return _wanted(made, walls, step, view), holding(memory, _written(step.dealt))
-
-
-def _before(problem: Problem, made: Schedule, walls: int, memory: Memory, view: View) -> _Step:
-    """Where this question begins."""
+def _before(problem: Problem, made: Schedule, memory: Memory, view: View) -> _Step:
+    """Find where this question begins."""
     known = recall(memory, VERSION, _read)
     if known is not None:
         return _Step(known)
-    return _taken_up(made, walls, view) if view.trials else _begun(problem, made)
+    return _taken_up(made, view) if view.trials else _begun(problem, made)
 
 
 def _read(values: Values) -> Dealt:
-    return Dealt(whole(values.get("stage"), 0), texts(values.get("order")))
+    return Dealt(integer(values.get("stage"), 0), texts(values.get("order")))
 
 
 def _written(dealt: Dealt) -> Values:
@@ -355,16 +277,18 @@ def _written(dealt: Dealt) -> Values:
 
 
 def _begun(problem: Problem, made: Schedule) -> _Step:
-    """Lines 1 and 2: sample all trials; their order is that of their ids."""
+    """Sample all trials, in the order of their ids (Algorithm 1, lines 1 and 2)."""
     count = sum(made.trials)
     drawn, width = draws(problem), len(str(count))
     new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
     return _Step(Dealt(0, [trial.id for trial in new]), new)
 
 
-def _taken_up(made: Schedule, walls: int, view: View) -> _Step:
-    """The stage is the clock's; the best that may run have its places, the others are out."""
-    stage = sum(view.now_s >= float(end) for end in made.ends[:walls])
+def _taken_up(made: Schedule, view: View) -> _Step:
+    """Go on without a memory: the stage is the clock's; the best that may run have its places, the
+    others are out.
+    """
+    stage = sum(view.now_s >= float(end) for end in made.ends)
     ranked = rank((trial for trial in view.trials.values() if trial.status == "live"), view.mode)
     ordered = [trial.id for trial in ranked]
     places = sum(made.members(bracket, stage) for bracket in range(len(made.gpus)))
@@ -375,7 +299,7 @@ def _taken_up(made: Schedule, walls: int, view: View) -> _Step:
 
 
 def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
-    """Lines 9 and 11: each bracket keeps its best; all that are left are ordered together.
+    """Keep each bracket's best, and order all that are left (Algorithm 1, lines 9 and 11).
 
     They are dealt out again in that order.
     """
@@ -398,7 +322,7 @@ def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
 
 
 def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
-    """The best trials go to the bracket with the most GPUs per trial."""
+    """Deal trials to brackets, the best to most GPUs per trial (Algorithm 1, lines 5 to 7)."""
     waiting = iter(dealt.order)
     found: dict[int, list[str]] = {}
     for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
@@ -406,7 +330,7 @@ def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
     return [found[bracket] for bracket in range(len(made.gpus))]
 
 
-def _wanted(made: Schedule, walls: int, step: _Step, view: View) -> Plan:
+def _wanted(made: Schedule, step: _Step, view: View) -> Plan:
     stage = min(step.dealt.stage, made.rounds - 1)
     done = Plan((), step.new, step.eliminated, stage, done=True, compared=step.compared)
     done = replace(done, note=step.note)
@@ -414,7 +338,7 @@ def _wanted(made: Schedule, walls: int, step: _Step, view: View) -> Plan:
     running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
     if step.dealt.stage == made.rounds or not running:
         return done
-    ask_at_s = float(made.ends[stage]) if stage < walls else None
+    ask_at_s = float(made.ends[stage])
     return replace(done, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=False)
 
 
@@ -428,9 +352,10 @@ def _allocations(made: Schedule, dealt: Dealt) -> Iterator[Allocation]:
 def _stages(made: Schedule) -> Iterator[Stage]:
     start = made.start
     for number, end in enumerate(made.ends):
-        groups = tuple(Group(p, made.members(i, number)) for i, p in enumerate(made.gpus) if made.members(i, number))
+        groups = tuple(
+            Group(p, made.members(i, number))
+            for i, p in enumerate(made.gpus)
+            if made.members(i, number)
+        )
         yield Stage(float(start), float(end), groups)
         start = end
-
-
-SEER = Policy(outline, plan)

@@ -1,6 +1,7 @@
 """The search space: what may be tried, and how a configuration is drawn from it.
 
-The one rule: randomness comes from the generator that is passed in, one draw per parameter in the order of the spec.
+The one rule: randomness comes from the generator that is passed in, one draw per parameter in the
+order of the spec.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ Config = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One dimension: either `choices`, or a range from `low` to `high` (both included) with optional `step` and `log`.
+    """One dimension: either `choices`, or a range from `low` to `high` (both included) with
+    optional `step` and `log`.
 
     Raises `ValueError` when made of values that make no sense together.
     """
@@ -38,25 +40,32 @@ class Parameter:
         if self.log and self.low <= 0:
             raise ValueError(f"low = {self.low:g} must be greater than 0 when log = true")
         if self.step is not None and not 0 < self.step <= self.high - self.low:
-            raise ValueError(f"step = {self.step:g} must be greater than 0 and fit between low and high")
+            raise ValueError(
+                f"step = {self.step:g} must be greater than 0 and fit between low and high"
+            )
 
     def sample(self, rng: random.Random) -> Value:
-        """One value, uniform over the choices or the range (over its logarithm if `log`)."""
+        """Draw one value, uniform over the choices or the range (over its logarithm if `log`)."""
         if self.choices:
             return self.choices[rng.randrange(len(self.choices))]
         return self.at(rng.random())
 
     def default(self) -> Value:
-        """The first choice, or the middle of the range (the geometric middle if `log`)."""
+        """Return the first choice, or the middle of the range (the geometric middle if `log`)."""
         return self.choices[0] if self.choices else self.at(0.5)
 
     def at(self, share: float) -> Value:
-        """The value at this share of the range, 0 to 1 (of its logarithm if `log`). Only for ranges."""
+        """Return the value at this share of the range, 0 to 1 (of its logarithm if `log`).
+
+        Only for ranges.
+        """
         value = self._between(share)
         return value if self.step is None and not self.integer else self._on_grid(value)
 
     def share(self, value: Value) -> float:
-        """Where in the range a value lies, 0 to 1: the inverse of `at`; of a choice, its place among them."""
+        """Find where in the range a value lies, 0 to 1: the inverse of `at`; of a choice, its place
+        among them.
+        """
         if self.choices:
             return self.choices.index(value) / max(1, len(self.choices) - 1)
         scale: Callable[[float], float] = math.log if self.log else float
@@ -64,7 +73,9 @@ class Parameter:
         return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)
 
     def values(self, most: int) -> tuple[Value, ...]:
-        """All values if there are at most `most`, or so many evenly spread ones (choices: all, whatever their number)."""
+        """List all values if there are at most `most`, or so many evenly spread ones (choices: all,
+        whatever their number).
+        """
         if self.choices:
             return self.choices
         shares = [i / (most - 1) if most > 1 else 0.5 for i in range(most)]
@@ -78,13 +89,15 @@ class Parameter:
 
     def _between(self, share: float) -> float:
         if self.log:
-            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            value = math.exp(
+                math.log(self.low) + share * (math.log(self.high) - math.log(self.low))
+            )
         else:
             value = self.low + share * (self.high - self.low)
         return min(self.high, max(self.low, value))
 
     def _on_grid(self, value: float) -> Value:
-        """The nearest of low, low + step, ..., not above high."""
+        """Find the nearest of low, low + step, ..., not above high."""
         step = 1.0 if self.step is None else self.step
         last = math.floor((self.high - self.low) / step + 1e-9)
         snapped = self.low + step * min(last, round((value - self.low) / step))
@@ -95,25 +108,25 @@ class Parameter:
 class Space:
     """All dimensions, in the order of the spec.
 
-    `table`: if it is not empty, only these configurations exist (those that a file of recorded curves has); they may have more keys than
-    there are parameters.
+    `table`: if it is not empty, only these configurations exist (those that a file of recorded
+    curves has); they may have more keys than there are parameters.
     """
 
     parameters: tuple[Parameter, ...] = ()
     table: tuple[Config, ...] = ()
 
     def sample(self, rng: random.Random) -> Config:
-        """One configuration."""
+        """Draw one configuration."""
         if self.table:
             return self.table[rng.randrange(len(self.table))]
         return {parameter.name: parameter.sample(rng) for parameter in self.parameters}
 
     def defaults(self) -> Config:
-        """What a script gets that is started by hand."""
+        """Say what a script gets that is started by hand."""
         return {parameter.name: parameter.default() for parameter in self.parameters}
 
     def grid(self, most: int) -> Iterator[Config]:
-        """Every combination, ranges by at most `most` values each."""
+        """Yield every combination, ranges by at most `most` values each."""
         if self.table:
             yield from self.table
             return

@@ -1,7 +1,9 @@
-"""Stages of work on whole instances: what each trial gets, how many instances are held, and for how long each of those is rented.
+"""Stages of work on whole instances: what each trial gets, how many instances are held, and for how
+long each of those is rented.
 
-The one rule: counting only. A trial that fits an instance is never split, a larger one has whole instances, and what was rented last is given
-back first (RubberBand, EuroSys '21, sections 4.2 and 4.4).
+The one rule: counting only. A trial that fits an instance is never split, a larger one has whole
+instances, and what was rented last is given back first (RubberBand, EuroSys '21, sections 4.2 and
+4.4).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ class WorkStage:
 
     trials       how many run in it
     iterations   reports that each makes in it
-    gpus         GPUs in all, shared fairly: at least one each, or, if there are fewer than trials, trials run one after another
+    gpus         GPUs in all, shared fairly: at least one each, or, if there are fewer than trials,
+                 trials run one after another
     p_max        most GPUs that one trial can use; those beyond are idle
     groups       instead of a fair share: who has how many, side by side
     """
@@ -34,7 +37,12 @@ class WorkStage:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """`count` lanes with `gpus_per_trial` GPUs each, in which `turns` trials run one after another."""
+    """GPUs in lanes, in which trials run one after another.
+
+    count           how many lanes
+    gpus_per_trial  GPUs of each
+    turns           trials in each, one after another
+    """
 
     count: int
     gpus_per_trial: int
@@ -43,7 +51,12 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """`instances` instances that are held from the beginning of stage `first` to the end of stage `last`."""
+    """Instances that are rented and given back together.
+
+    instances  how many
+    first      stage at whose beginning they are rented, from 0
+    last       stage at whose end they are given back
+    """
 
     instances: int
     first: int
@@ -51,10 +64,11 @@ class Rental:
 
 
 def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:
-    """SHA(n, r, R, eta): (trials, reports in all) of each stage (RubberBand section 2).
+    """Compute SHA(n, r, R, eta): (trials, reports in all) of each stage (RubberBand section 2).
 
-    Stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in all: it is the one with one trial, the one after
-    which none would be left, or the one that would reach R.
+    Stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in
+    all: it is the one with one trial, the one after which none would be left, or the one that would
+    reach R.
     """
     exact, until = Fraction(eta), Fraction(0)
     made: list[tuple[int, int]] = []
@@ -68,12 +82,14 @@ def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[
 
 
 def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:
-    """How many trials that are no larger than an instance fit one."""
+    """Count how many trials that are no larger than an instance fit one."""
     return gpus_per_instance // gpus_per_trial
 
 
 def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
-    """The fewest whole instances that hold the groups: largest trials first, the smaller ones into what those leave."""
+    """Count the fewest whole instances that hold the groups: largest trials first, the smaller ones
+    into what those leave.
+    """
     used = 0
     free: Counter[int] = Counter()
     for group in sorted(groups, key=lambda g: -g.gpus_per_trial):
@@ -92,7 +108,7 @@ def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
 
 
 def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
-    """Puts trials into instances with so much room; how many found a place."""
+    """Put trials into instances with so much room; how many found a place."""
     each = room // size
     full = min(free[room], trials // each)
     free[room] -= full
@@ -107,7 +123,8 @@ def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
 
 
 def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
-    """GPUs per trial when all `gpus` are shared fairly: the most with which every trial has its place on the instances that hold them.
+    """Compute the GPUs per trial when all `gpus` are shared fairly: the most with which every trial
+    has its place on the instances that hold them.
 
     0: fewer GPUs than trials, so they take turns on one each.
     """
@@ -120,7 +137,7 @@ def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = No
 
 
 def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
-    """Who runs beside whom, and after whom."""
+    """Lay out who runs beside whom, and after whom."""
     if stage.groups:
         return tuple(Lanes(group.trials, group.gpus_per_trial, 1) for group in stage.groups)
     each = share(stage.trials, stage.gpus, gpus_per_instance, stage.p_max)
@@ -132,14 +149,14 @@ def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
 
 
 def instances_of(stage: WorkStage, gpus_per_instance: int) -> int:
-    """Whole instances that the stage holds."""
+    """Count the whole instances that the stage holds."""
     if stage.groups:
         return instances_for(stage.groups, gpus_per_instance)
     return -(-stage.gpus // gpus_per_instance)
 
 
 def rentals(instances: Sequence[int]) -> tuple[Rental, ...]:
-    """From how many instances each stage holds to who is held from when to when."""
+    """List who is held from when to when, given how many instances each stage holds."""
     made: list[Rental] = []
     held: list[tuple[int, int]] = []
     for number, count in enumerate([*instances, 0]):

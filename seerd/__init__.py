@@ -6,7 +6,8 @@ In a training script: `trial = seerd.trial()`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seerd.training import Batch, Trial, trial
+    from seerd.training.data import Batch
+    from seerd.training.trial import Trial, trial
 
 __all__ = ["Batch", "Trial", "trial"]
 
@@ -15,6 +16,6 @@ def __getattr__(name: str) -> Any:
     """Load the training side when a script asks for it: the agent and the command line do not."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from seerd import training
+    from seerd.training import trial as side
 
-    return getattr(training, name)
+    return getattr(side, name)

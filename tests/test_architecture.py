@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
-TRAINING_SIDE = [ROOT / "seerd" / "training.py", ROOT / "seerd" / "__init__.py"]
+TRAINING_SIDE = [ROOT / "seerd" / "__init__.py", *sorted((ROOT / "seerd" / "training").glob("*.py"))]
 
 
 def named(path: Path) -> str:
@@ -205,6 +205,16 @@ def test_the_planner_imports_only_what_is_pure(path: Path) -> None:
     assert "optuna" not in imports_on_load(tree_of(path))
 
 
+def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
+    reads = {
+        path.stem
+        for path in PLANNER
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and node.attr == "whole"
+    }
+    assert reads == {"fixed_cluster", "remainder", "seer_capped"}
+
+
 @pytest.mark.parametrize("path", CORE + PLANNER, ids=named)
 def test_pure_code_reads_no_clock_and_no_shared_generator(path: Path) -> None:
     assert impure(tree_of(path)) == []
@@ -229,6 +239,7 @@ def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_a
         "seerd.errors",
         "seerd.units",
         "seerd.shell.clock",
+        "seerd.agent.manifest",
         "seerd.agent.protocol",
         "seerd.agent.wire",
         *beneath,

@@ -55,10 +55,48 @@ def test_every_key_of_the_spec_is_in_its_reference() -> None:
             assert f"`{key}`" in text, key
 
 
+def documents() -> list[Path]:
+    """Find every page of the project, but what tools have put there."""
+    folders = ("", "docs/", "ami/", "examples/*/", "tests/*/", "bench/testbed/*/", ".github/")
+    return sorted(page for folder in folders for page in ROOT.glob(f"{folder}*.md"))
+
+
 def test_links_lead_somewhere() -> None:
-    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+    for document in documents():
+        for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_narrow(page: Path) -> None:
+    """Check that prose and code have at most 100 columns, rows of tables 160."""
+    for line in written(page.read_text(encoding="utf-8")):
+        assert len(line) <= (160 if line.startswith("|") else 100) or has_address(line), line
+
+
+def written(text: str) -> Iterator[str]:
+    """Yield all lines but those that a command has printed: blocks that name no language."""
+    language: str | None = None
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            language = line.strip()[3:] if language is None else None
+        elif language != "":
+            yield line
+
+
+def has_address(line: str) -> bool:
+    """Tell whether there is something in it that cannot be broken."""
+    return any(len(word) > 60 and "/" in word for word in line.split())
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "change.md", "rules.md"])
+def test_files_that_are_named_are_there(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    rooms = "seerd|planner|agent|ami|bench|docs|examples|tests"
+    named = re.findall(rf"`((?:{rooms})/[\w/.-]*|\w+\.py)`", text)
+    assert named
+    for path in named:
+        assert (ROOT / path).exists(), path
 
 
 def test_every_command_says_what_it_does() -> None:
@@ -111,11 +149,10 @@ def keys(value: Any) -> Iterator[str]:
 
 
 def test_every_policy_is_described_with_its_keys() -> None:
-    policies, spec = ((ROOT / "docs" / name).read_text() for name in ("policies.md", "spec.md"))
+    policies = (ROOT / "docs" / "policies.md").read_text()
     for name in POLICIES:
         assert f"\n## {name}\n" in policies, name
         assert f"\n| `{name}` |" in policies, name
-        assert f"`{name}`" in spec, name
     for key in SECTIONS["policy"]:
         assert f"`{key}`" in policies or key == "name", key
 

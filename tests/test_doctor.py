@@ -23,7 +23,7 @@ from seerd.commands import doctor
 from seerd.commands.doctor.ec2 import clock
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json
 from seerd.commands.doctor.network import access, among
-from seerd.shell.aws.network import Group, Rule
+from seerd.shell.aws.network import Rule, SecurityGroup
 from seerd.shell.aws.policy import Needs, partition, policy
 from seerd.shell.aws.rights import denied_action
 from seerd.shell.home import Home
@@ -390,8 +390,8 @@ def test_the_permission_that_a_refusal_names() -> None:
     assert denied_action("You are not authorized to perform this operation.", "ec2:RunInstances") == "ec2:RunInstances"
 
 
-def group(*rules: Rule) -> list[Group]:
-    return [Group("sg-1", "seerd", "vpc-1", rules)]
+def group(*rules: Rule) -> list[SecurityGroup]:
+    return [SecurityGroup("sg-1", "seerd", "vpc-1", rules)]
 
 
 SSH_FROM = {

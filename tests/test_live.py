@@ -15,9 +15,8 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.live import view
+from seerd.view.live import sparkline, view
 from seerd.view.plain import line_of
-from seerd.view.sparkline import sparkline
 from seerd.view.summary import summary
 
 MakeFacts = Callable[..., RunFacts]

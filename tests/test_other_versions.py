@@ -29,7 +29,7 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.placement import place
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State
-from seerd.planner.memo import per_problem
+from seerd.planner.caching import per_problem
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour

@@ -22,7 +22,7 @@ from seerd.planner.profile import NONE, Profile
 from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured, measured
 from seerd.planning.profiles import (
-    Kept,
+    KeptProfile,
     Target,
     keep,
     kept_of,
@@ -60,7 +60,7 @@ def found() -> Measured:
     )
 
 
-def kept(spec: Spec, machine: Machine = CPU) -> Kept:
+def kept(spec: Spec, machine: Machine = CPU) -> KeptProfile:
     target = target_of(spec, of(spec).machine_types(machine)[0])
     return kept_of(target, found(), "digits-profile-1", "2026-11-21T10:00:00+00:00")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 from rich.console import Console
 
@@ -58,5 +57,5 @@ def test_a_better_report_than_the_model_is_explained() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     assert "had reported" not in told(state)
     trial = next(trial for trial in state.trials.values() if trial.history)
-    trial.history[0] = replace(trial.history[0], metric=0.75)
+    trial.history[0] = trial.history[0]._replace(metric=0.75)
     assert f"({trial.id} had reported 0.75, which is in no checkpoint that was kept)" in told(state)

@@ -26,7 +26,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_have_their_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
     best = {"metric": 0.987654}
     row = {"run": RUN, "status": "interrupted", "trials": 64, "best": best, "elapsed_s": 5400.0, "gpu_min": 479.99}
-    tell(None, runs_table([row]))
+    tell([row], runs_table, json=False)
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["run", "status", "trials", "best", "time", "GPU", "time"]
     assert line.split() == [RUN, "interrupted", "64", "0.987654", "1h30m", "479.99gpu-min"]
@@ -42,7 +42,7 @@ def test_charges_have_whole_instances(capsys: pytest.CaptureFixture[str]) -> Non
         "until_s": 601.5,
     }
     sums = {"spent_gpu_min": 80.0, "budget_gpu_min": 480.0, "spent_usd": 73.41, "committed_gpu_min": 80.0}
-    tell(None, ledger_table({"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}))
+    tell({"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}, ledger_table, json=False)
     line = capsys.readouterr().out.splitlines()[1]
     assert line.split() == ["instance", "i-0123456789abcdef0", "8", "1.0s", "601.5s", "80.07", "73.41"]
 
@@ -51,7 +51,7 @@ def test_plans_have_whole_figures(capsys: pytest.CaptureFixture[str]) -> None:
     space = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
     problem = Problem(Limits(1800.0, 28800.0), space, PolicyParams(), JOB.scaling, gpus_per_instance=4)
     cluster, profile = ClusterFacts("rented", 4, usd_per_gpu_h=3.06), assumed(rented=True)
-    tell(None, plan_view(plan_json(plan_for(problem, cluster, profile), others(problem, cluster, profile))))
+    tell(plan_json(plan_for(problem, cluster, profile), others(problem, cluster, profile)), plan_view, json=False)
     out = capsys.readouterr().out
     assert "e-hyperband" in out
     assert "\u2026" not in out, "nothing is cut"

@@ -18,7 +18,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.training import Batch, Trial, _write_checkpoint
+from seerd.training import checkpoints
+from seerd.training.data import Sampler, Share, split
+from seerd.training.marks import Mark
+from seerd.training.ranks import Ranks
+from seerd.training.steps import Steps
 
 ROOT = Path(__file__).parent.parent
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"
@@ -220,7 +224,7 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", named)
-    _write_checkpoint(None, tmp_path, "1", {"epoch": 1, "metrics": {}})
+    checkpoints.write(None, tmp_path, "1", {"epoch": 1, "metrics": {}})
     assert done == [("flushed", ".1.pt"), ("named", "1.pt"), ("flushed", ".1.json"), ("named", "1.json")]
 
 
@@ -238,15 +242,9 @@ def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
     assert "report 2: accuracy 0.5" in done.stdout
 
 
-def lone(world: int = 1, rank: int = 0) -> Trial:
-    trial = Trial({}, 3, None)
-    trial.world, trial.rank = world, rank
-    return trial
-
-
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 64), st.integers(1, 64))
 def test_the_global_batch_is_the_same_on_any_number_of_gpus(world: int, share: int, per_gpu: int) -> None:
-    batch = lone(world).batch(share * world, per_gpu)
+    batch = split(share * world, per_gpu, world, ())
     assert batch.micro * batch.accumulate * world == share * world
     assert batch.micro <= per_gpu
     larger = [n for n in range(batch.micro + 1, per_gpu + 1) if share % n == 0]
@@ -255,7 +253,7 @@ def test_the_global_batch_is_the_same_on_any_number_of_gpus(world: int, share: i
 
 def test_a_batch_that_some_number_of_gpus_cannot_share_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="12 or 16 can"):
-        lone(4).batch(15)
+        split(15, None, 1, (1, 2, 4))
 
 
 @given(st.integers(1, 200), st.integers(1, 8), st.integers(0, 3))
@@ -263,9 +261,8 @@ def test_ranks_together_read_what_one_alone_would(samples: int, share: int, pass
     def drawn(world: int) -> list[list[int]]:
         readers = []
         for rank in range(world):
-            trial = lone(world, rank)
-            trial._batch = Batch(4 * share, 4 * share // world, 1)
-            sampler = trial.sampler(samples)
+            mine = Share(3, rank, world, split(4 * share, None, world, ()))
+            sampler = Sampler(mine, Steps(Mark(Ranks(None), None)), samples, shuffle=True)
             for _ in range(passes):
                 list(sampler)
             readers.append(list(sampler))

@@ -12,17 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from seerd.planner.memory import Memory
-from seerd.planner.model import Allocation, Impossible, Limits, Mode, Outline, Plan, PolicyParams, Problem, View
+from seerd.planner.model import Allocation, Impossible, Limits, Mode, Outline, Plan, PolicyParams, Problem, Report, View
 from seerd.planner.protocol import Policy
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Parameter, Space
-
-
-@dataclass(frozen=True)
-class FakeReport:
-    at_s: float
-    reports: int
-    metric: float | None
 
 
 @dataclass
@@ -30,7 +23,7 @@ class FakeTrial:
     id: str
     config: Config = field(default_factory=dict)
     status: str = "live"
-    history: list[FakeReport] = field(default_factory=list)
+    history: list[Report] = field(default_factory=list)
 
     @property
     def reports(self) -> int:
@@ -41,7 +34,7 @@ class FakeTrial:
         return self.history[-1].metric if self.history else None
 
     def report(self, epoch: int, metric: float | None, at_s: float = 0.0) -> None:
-        self.history.append(FakeReport(at_s, epoch, metric))
+        self.history.append(Report(at_s, epoch, metric))
 
 
 def problem(

@@ -1,6 +1,7 @@
-"""What the commands share: reading a spec with what the command line overrides, finding a run, telling people and scripts.
+"""What the commands share: reading a spec, finding a run, telling people and scripts, exit codes.
 
-The one rule: nothing is decided about a run; every import that costs more than typer happens inside the function that needs it.
+The one rule: nothing is decided about a run; every import that costs more than typer happens inside
+the function that needs it.
 """
 
 from __future__ import annotations
@@ -9,32 +10,123 @@ import contextlib
 import errno
 import gc
 import io
-import json as jsonlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
+from seerd.view.harmless import Harmless, harmless
+
 if TYPE_CHECKING:
-    from seerd.core.state import State
-    from seerd.runs.runs import Ended
     from seerd.shell.home import Home, RunFolder
     from seerd.spec.reader import Override
+    from seerd.spec.spec import Spec
 
+STARTED = time.time() - time.process_time()
+"""When this command began, as near as can be told, in seconds since 1970: deadlines count from
+here.
+"""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What a disk says that is full or write-protected."""
+KEYS = {
+    "deadline": "limits.deadline",
+    "budget": "limits.budget",
+    "cost": "limits.cost",
+    "max_gpus": "limits.max_gpus",
+    "policy": "policy.name",
+    "seed": "policy.seed",
+    "provider": "cluster.provider",
+}
+"""The spec's keys that have options of their own."""
+
+Minimize = Literal["cost", "time"]
+T = TypeVar("T")
 
 
-def disk_text(error: OSError) -> str:
-    """For whoever can give it room again."""
-    where = f" {error.filename}" if error.filename else ""
-    return (
-        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. When the disk can be written again, a run that had begun "
-        "goes on with `seerd resume` (`seerd list` shows it); its trials save and end by themselves meanwhile"
-    )
+@dataclass(frozen=True, slots=True)
+class SpecOptions:
+    """A spec, and what the command line says instead of it; None: as the spec has it.
+
+    path      the spec's file
+    set_      any keys of the spec, as KEY=VALUE
+    minimize  what the plan makes smallest, of which the spec need give no limit
+    ideal     plan as published, whatever it is billed
+    """
+
+    path: Path
+    deadline: str | None = None
+    budget: str | None = None
+    cost: str | None = None
+    policy: str | None = None
+    provider: str | None = None
+    max_gpus: int | None = None
+    seed: int | None = None
+    set_: list[str] | None = None
+    minimize: Minimize | None = None
+    ideal: bool = False
+
+    def overrides(self) -> list[Override]:
+        """Name what is changed in the spec. Raises `UsageError` for a --set without a key."""
+        from seerd.errors import UsageError
+        from seerd.spec.reader import Override
+
+        options = ((key, getattr(self, name), name) for name, key in KEYS.items())
+        given = [
+            Override(key, str(value), f"--{name.replace('_', '-')}")
+            for key, value, name in options
+            if value is not None
+        ]
+        for text in self.set_ or []:
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
+            given.append(Override(key.strip(), value.strip()))
+        return given
+
+    def load(self) -> Spec:
+        """Read the spec. Raises `UsageError` with all of its mistakes."""
+        from seerd.spec.spec import load_spec
+
+        return load_spec(self.path, self.overrides())
+
+    def complete(self) -> Spec:
+        """Read the spec. Raises `UsageError` as `load` does, and for limits that it lacks."""
+        from seerd.spec.spec import require_limits
+
+        spec = self.load()
+        require_limits(spec, self.minimize)
+        return spec
+
+
+def home_of(path: Path | None) -> Home:
+    """Find the folder of all runs."""
+    from seerd.shell.home import Home, default_home
+
+    return Home(path.expanduser().resolve() if path else default_home())
+
+
+def find(run: str, home: Path | None) -> RunFolder:
+    """Find a run by its name, the beginning of one, or `last`. Raises `UsageError`."""
+    return home_of(home).find(run)
+
+
+def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
+    """Print `told` as JSON, or its `view` for people."""
+    if json:
+        print(dumps(told))
+        return
+    from rich.console import Console
+
+    # No markup: names and values of other people's are no instructions.
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console.print(Harmless(view(told)))
 
 
 def tell_version(asked: bool) -> None:
@@ -52,134 +144,9 @@ def tell_version(asked: bool) -> None:
     raise typer.Exit
 
 
-def options(
-    deadline: str | None,
-    budget: str | None,
-    cost: str | None,
-    policy: str | None,
-    provider: str | None,
-    max_gpus: int | None,
-    seed: int | None,
-    set_: list[str] | None,
-) -> list[Override]:
-    """What the command line overrides in the spec."""
-    from seerd.errors import UsageError
-    from seerd.spec.reader import Override
-
-    named = {
-        "limits.deadline": (deadline, "--deadline"),
-        "limits.budget": (budget, "--budget"),
-        "limits.cost": (cost, "--cost"),
-        "limits.max_gpus": (max_gpus, "--max-gpus"),
-        "policy.name": (policy, "--policy"),
-        "policy.seed": (seed, "--seed"),
-        "cluster.provider": (provider, "--provider"),
-    }
-    given = [Override(key, str(value), option) for key, (value, option) in named.items() if value is not None]
-    for text in set_ or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
-        given.append(Override(key.strip(), value.strip()))
-    return given
-
-
-def spec(path: Path, options: list[Override], minimize: str | None = None) -> Any:
-    """The spec with these overrides, its limits complete."""
-    from seerd.spec.spec import load_spec, require_limits
-
-    spec = load_spec(path, options)
-    require_limits(spec, minimize)
-    return spec
-
-
-def home(path: Path | None) -> Home:
-    """The folder of all runs."""
-    from seerd.shell.home import Home, default_home
-
-    return Home(path.expanduser().resolve() if path else default_home())
-
-
-def status(folder: RunFolder, state: State) -> str:
-    """How a run ended, or whether it still goes on."""
-    from seerd.view.run_json import status_of
-
-    return status_of(state, folder.owner() is not None)
-
-
-@contextlib.contextmanager
-def watcher(folder: RunFolder, *, plain: bool, json: bool) -> Iterator[Any]:
-    """Who is told of a run: the live view on a terminal, else plain lines (on stderr if stdout is for JSON)."""
-    if json or plain or not sys.stdout.isatty():
-        from seerd.view.watch import lines_to
-
-        yield lines_to(folder, sys.stderr if json else sys.stdout)
-        return
-    from seerd.view.watch import live_watcher
-
-    with live_watcher(folder) as watcher:
-        yield watcher
-
-
-@contextlib.contextmanager
-def progress(total: int) -> Iterator[Any]:
-    """A bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)
-
-
-def sweep_before(cluster: Any, owner: str, home: Home) -> None:
-    """End what this owner's dead runs have left behind, before anything new is rented."""
-    if not cluster.rented:
-        return
-    import asyncio
-
-    from seerd.commands.sweep import at_start
-
-    for line in asyncio.run(at_start(home, cluster.region, owner)):
-        print(line, file=sys.stderr)
-
-
-def end(folder: RunFolder, ended: Ended, *, json: bool) -> None:
-    """Print the result and what is left of the run, and exit as it deserves."""
-    from seerd.commands import profiling
-    from seerd.view import run_json
-    from seerd.view.summary import summary
-
-    state = ended.state
-    if profiling.is_profile(folder) and run_json.exit_code(state) != run_json.EXIT_INTERRUPTED:
-        from seerd.view.profile_table import profile_view
-
-        told = profiling.finish(folder, state)
-        tell(told, None if json else profile_view(told))
-        tell_leftovers(ended.leftovers)
-        return
-    told = {**run_json.result(state, status(folder, state)), "leftovers": ended.leftovers}
-    tell(told, None if json else summary(state))
-    tell_leftovers(ended.leftovers)
-    raise typer.Exit(run_json.exit_code(state))
-
-
-def tell_leftovers(leftovers: list[str] | None) -> None:
-    """The last line of a run on rented instances proves that nothing of it is left; if something is, the command fails."""
-    from seerd.view.summary import leftover_lines
-
-    sys.stdout.flush()
-    for line in leftover_lines(leftovers):
-        print(harmless(line), file=sys.stderr)
-    if leftovers:
-        raise typer.Exit(1)
-
-
 @contextlib.contextmanager
 def quickly() -> Iterator[None]:
-    """For a command that is over in a moment and starts nothing: numpy's threads and the collector would cost more than they do."""
+    """Spare a quick command what costs more than it: numpy's threads, the collector."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     try:
@@ -188,29 +155,42 @@ def quickly() -> Iterator[None]:
         gc.enable()
 
 
-def tell(told: Any, text: Any) -> None:
-    """JSON on stdout, or text for people."""
-    if text is None:
-        print(jsonlib.dumps(told))
-        return
-    from rich.console import Console
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """Turn what ends a command early into one message on stderr and an exit code."""
+    from seerd.errors import SeerdError
 
-    from seerd.view.harmless import Harmless
-
-    # No markup: names and values of other people's are no instructions.
-    Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(Harmless(text))
-
-
-def write_anything() -> None:
-    """What stdout and stderr cannot encode is written as `?`: a character must not end a run."""
+    signal.signal(signal.SIGINT, _interrupted)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
+            # A character that an encoding lacks must not end a run.
             stream.reconfigure(errors="replace")
+    try:
+        yield
+    except SeerdError as error:
+        print(f"seerd: {harmless(str(error))}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        print(f"seerd: {_disk_text(error)}", file=sys.stderr)
+        sys.exit(1)
 
 
-def harmless(text: str) -> str:
-    """Without what a terminal would obey; lines stay lines."""
-    return "\n".join(
-        line if line.isprintable() else "".join(c if c.isprintable() else " " for c in line)
-        for line in text.split("\n")
+def _interrupted(*_: object) -> None:
+    """End at once where nothing runs that has to be ended in order; a run's daemon has its own."""
+    print("seerd: interrupted", file=sys.stderr)
+    raise SystemExit(130)
+
+
+def _disk_text(error: OSError) -> str:
+    """Say which disk refuses, and how a run goes on when it has room again."""
+    where = f" {error.filename}" if error.filename else ""
+    return (
+        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. "
+        "When the disk can be written again, a run that had begun goes on with `seerd resume` "
+        "(`seerd list` shows it); its trials save and end by themselves meanwhile"
     )

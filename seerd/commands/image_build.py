@@ -1,7 +1,9 @@
-"""Builds an image: one instance, what training needs installed on it, an image of that, and nothing left of the instance.
+"""Builds an image: one instance, what training needs installed on it, an image of that, and nothing
+left of the instance.
 
-The one rule: whatever ends a build, the instance is given back before anybody is told. If this process ends first, the instance ends by the
-power-off that its user data has scheduled, and `seerd sweep` finds it by its tags.
+The one rule: whatever ends a build, the instance is given back before anybody is told. If this
+process ends first, the instance ends by the power-off that its user data has scheduled, and `seerd
+sweep` finds it by its tags.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ from typing import TypeVar
 import msgspec
 
 from seerd import ami
-from seerd.commands.imaging import Built, Plan, Tell
-from seerd.errors import CloudError, ImageError, InterruptedBuildError, LaunchError, SeerdError, UsageError
+from seerd.errors import (
+    CloudError,
+    ImageError,
+    InterruptedBuildError,
+    LaunchError,
+    SeerdError,
+    UsageError,
+)
 from seerd.runs.clusters import settings_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import imaging, types
@@ -34,6 +42,7 @@ from seerd.shell.providers.base import Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.workbench import Workbench
 from seerd.shell.stores.s3 import S3Store
+from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration, format_money
 
 HARD_END_S = 7200.0
@@ -50,11 +59,67 @@ LAUNCH = "image"
 """The only launch of a build."""
 
 _T = TypeVar("_T")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An image to be built.
+
+    run             what it is tagged with, and the instance that it is built on
+    name            what it is called
+    base            the image to begin with
+    usd_per_h       of the instance that it is built on; None if nobody knows
+    spec_gpus       of each instance that the spec asks for
+    spec_usd_per_h  the same
+    log             where everything goes that the scripts say
+    """
+
+    spec: Spec
+    cluster: Ec2Cluster
+    run: str
+    name: str
+    base: str
+    instance_type: str
+    owner: str
+    data: bool
+    usd_per_h: float | None
+    spec_gpus: int
+    spec_usd_per_h: float
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An image, as `image build --json` prints it.
+
+    boot_s        from asking for the instance to a login on it
+    install_s     what an instance with this image is spared
+    ran_s         what was billed of the instance
+    usd           what that costs; None if nobody knows
+    spared_gpu_s  GPU-seconds that each of the spec's instances is spared
+    spared_usd    what those cost
+    left          what of the instance still costs, one line each
+    """
+
+    image: str
+    name: str
+    snapshots: tuple[str, ...]
+    region: str
+    base: str
+    instance_type: str
+    boot_s: float
+    install_s: float
+    ran_s: float
+    usd: float | None
+    spared_gpu_s: float
+    spared_usd: float
+    left: list[str]
 
 
 def build(planned: Plan, tell: Tell) -> Built:
-    """Build it; `tell` gets a line for each step. Raises `CloudError` if the cloud refuses, `ImageError` if anything else comes to nothing, both
-    after the instance was given back.
+    """Build it; `tell` gets a line for each step. Raises `CloudError` if the cloud refuses,
+    `ImageError` if anything else comes to nothing, both after the instance was given back.
     """
     planned.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seerd-image-") as folder:
@@ -62,13 +127,17 @@ def build(planned: Plan, tell: Tell) -> Built:
 
 
 async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Built:
-    """Ctrl-C and the like cancel the work once; what gives the instance back is not disturbed again."""
+    """Cancel the work at the first Ctrl-C; what gives the instance back is not disturbed again."""
     loop, interrupted = asyncio.get_running_loop(), False
     task = asyncio.ensure_future(work())
 
     def stop() -> None:
         nonlocal interrupted
-        tell("still giving the instance back" if interrupted else "interrupted; giving the instance back")
+        tell(
+            "still giving the instance back"
+            if interrupted
+            else "interrupted; giving the instance back"
+        )
         if not interrupted:
             interrupted = True
             task.cancel()
@@ -92,20 +161,26 @@ async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
         try:
             await provider.open()
             with planned.log.open("w") as log:
-                return await _Build(planned, folder, tell, cloud, provider, bench, gpus, log.write).build()
+                return await _Build(
+                    planned, folder, tell, cloud, provider, bench, gpus, log.write
+                ).build()
         finally:
             await provider.close()
 
 
 async def _looked_up(cloud: Cloud, planned: Plan) -> int:
-    """GPUs of the instance, and whether the name is free, before anything is started."""
+    """Find the instance's GPUs before anything is started. Raises `UsageError` for a taken name."""
     kind = (await types.describe(cloud, [planned.instance_type]))[0]
     if not kind.gpus:
         raise UsageError(
-            f"{kind.name} has no GPU, so the driver could not be checked on it; give another --instance-type"
+            f"{kind.name} has no GPU, so the driver could not be checked on it; "
+            "give another --instance-type"
         )
     for made in await imaging.named(cloud, planned.name):
-        raise UsageError(f"there is an image {made.image} of the name {planned.name!r} already; give another --name")
+        raise UsageError(
+            f"there is an image {made.image} of the name {planned.name!r} already; "
+            "give another --name"
+        )
     return kind.gpus
 
 
@@ -154,7 +229,7 @@ class _Build:
             raise await _to_its_end(self._undone(error)) from error
         return await _to_its_end(self._done(made))
 
-    async def _made(self) -> imaging.Made:
+    async def _made(self) -> imaging.MadeImage:
         await self._launch()
         began = time.monotonic()
         await self._send_source()
@@ -173,7 +248,9 @@ class _Build:
 
     async def _launch(self) -> None:
         planned = self.planned
-        self.tell(f"{planned.run}: asking for one {planned.instance_type} with the image {planned.base}")
+        self.tell(
+            f"{planned.run}: asking for one {planned.instance_type} with the image {planned.base}"
+        )
         asked_at = time.monotonic()
         launching = asyncio.create_task(self.provider.launch(LAUNCH))
         try:
@@ -184,7 +261,8 @@ class _Build:
             raise
         self.instance, self.boot_s = launched.instance, time.monotonic() - asked_at
         self.tell(
-            f"{self.instance} can be worked on, {self.boot_s:.1f}s after it was asked for; it ends by itself in {format_duration(HARD_END_S)}"
+            f"{self.instance} can be worked on, {self.boot_s:.1f}s after it was asked for; "
+            f"it ends by itself in {format_duration(HARD_END_S)}"
         )
 
     async def _send_source(self) -> None:
@@ -198,9 +276,13 @@ class _Build:
         train = self.planned.spec.train
         for command in train.setup:
             self.tell(f"setup: {command}")
-            lines = [*(f"export {key}={shlex.quote(value)}" for key, value in train.env.items()), f"cd {WORK}"]
+            lines = [
+                *(f"export {key}={shlex.quote(value)}" for key, value in train.env.items()),
+                f"cd {WORK}",
+            ]
             await self._run(
-                f"setup command {command!r}", "\n".join([*lines, f"exec /bin/sh -c {shlex.quote(command)}"])
+                f"setup command {command!r}",
+                "\n".join([*lines, f"exec /bin/sh -c {shlex.quote(command)}"]),
             )
 
     async def _data(self) -> None:
@@ -211,7 +293,9 @@ class _Build:
             items = [item for one in data for item in await store.downloads(one.source, one.to)]
         finally:
             await store.close()
-        self.tell(f"data: {len(items)} files, {sum(item.size for item in items) / 1e9:.2f} GB, to {DATA}")
+        self.tell(
+            f"data: {len(items)} files, {sum(item.size for item in items) / 1e9:.2f} GB, to {DATA}"
+        )
         archive, pieces = self.folder / "data.tar", self.folder / "pieces"
         pieces.mkdir()
         build_agent(pieces / "agent.pyz")
@@ -219,7 +303,10 @@ class _Build:
         (pieces / "fetch.py").write_text(_FETCH)
         _pack(pieces, archive)
         await self.bench.send(self.instance, archive, f"{WORK}-data")
-        await self._run("fetching the data", f"mkdir -p {DATA}; exec python3 {WORK}-data/fetch.py {WORK}-data {DATA}")
+        await self._run(
+            "fetching the data",
+            f"mkdir -p {DATA}; exec python3 {WORK}-data/fetch.py {WORK}-data {DATA}",
+        )
 
     async def _script(self, name: str) -> None:
         train = self.planned.spec.train
@@ -230,11 +317,15 @@ class _Build:
             "GPUS": self.gpus,
             "FREE_GB": FREE_BYTES >> 30,
         }
-        head = "".join(f"export SEERD_{key}={shlex.quote(str(value))}\n" for key, value in values.items())
+        head = "".join(
+            f"export SEERD_{key}={shlex.quote(str(value))}\n" for key, value in values.items()
+        )
         await self._run(name, head + (Path(ami.__file__).parent / name).read_text())
 
     async def _run(self, what: str, program: str) -> None:
-        """Run it there as root; lines that begin with `==>` are progress, all of them go to the log. Raises `ImageError` with the last ones."""
+        """Run it there as root; lines that begin with `==>` are progress, all of them go to the
+        log. Raises `ImageError` with the last ones.
+        """
         last: deque[str] = deque(maxlen=LAST_LINES)
         self.log(f"--- {what}\n")
 
@@ -249,15 +340,24 @@ class _Build:
         if status:
             lines = "\n".join(f"  {line[:500]}" for line in last)
             raise ImageError(
-                f"{what} ended with exit status {status} on {self.instance}:\n{lines}\nAll that was said: {self.planned.log}"
+                f"{what} ended with exit status {status} on {self.instance}:\n{lines}\n"
+                f"All that was said: {self.planned.log}"
             )
 
     # ------------------------------------------------------------ the image
 
     async def _image(self) -> str:
         planned = self.planned
-        self.tell(f"imaging: {self.instance} is shut down for it; this takes minutes, by the size of its disk")
-        tags = {"Name": planned.name, RUN: planned.run, NAME: planned.spec.name, OWNER: planned.owner[:256]}
+        self.tell(
+            f"imaging: {self.instance} is shut down for it; "
+            "this takes minutes, by the size of its disk"
+        )
+        tags = {
+            "Name": planned.name,
+            RUN: planned.run,
+            NAME: planned.spec.name,
+            OWNER: planned.owner[:256],
+        }
         wanted = imaging.Wanted(
             self.instance,
             planned.name,
@@ -275,13 +375,15 @@ class _Build:
     # ------------------------------------------------------------ the end
 
     async def _undone(self, error: BaseException) -> SeerdError:
-        """Nothing of the build any more, and what to tell."""
+        """Remove all of the build, and make the error that tells of it."""
         said: list[str] = []
         try:
             span = await self._given_back(error)
             said += [self._ran(span)] if span.since is not None else []
             removed = await imaging.remove(self.cloud, self.planned.run)
-            said += [f"removed what there was of the image: {', '.join(removed)}"] if removed else []
+            said += (
+                [f"removed what there was of the image: {', '.join(removed)}"] if removed else []
+            )
             left = await self.provider.leftovers()
         except SeerdError as trouble:
             left = [f"(it could not be asked: {trouble})"]
@@ -289,12 +391,14 @@ class _Build:
         text = "\n".join([f"no image was made: {_why(error)}", *said])
         if isinstance(error, asyncio.CancelledError):
             return InterruptedBuildError(text)
-        if isinstance(error, CloudError) or (isinstance(error, LaunchError) and error.since is None):
+        if isinstance(error, CloudError) or (
+            isinstance(error, LaunchError) and error.since is None
+        ):
             return CloudError(text)
         return error if isinstance(error, UsageError) else ImageError(text)
 
     async def _given_back(self, error: BaseException) -> Span:
-        """When the instance ran. A launch that came to nothing has given back what it had brought."""
+        """Say when the instance ran; a launch that came to nothing has given back what it had."""
         if self.instance:
             return await self.provider.terminate(LAUNCH)
         return Span(error.since, error.until) if isinstance(error, LaunchError) else self.span
@@ -302,9 +406,12 @@ class _Build:
     def _ran(self, span: Span) -> str:
         seconds, usd = _cost(self.planned, span)
         price = "" if usd is None else f", about {format_money(usd)}"
-        return f"{self.instance or 'the instance'} ran for {format_duration(round(seconds))}{price}, and was terminated"
+        return (
+            f"{self.instance or 'the instance'} ran for {format_duration(round(seconds))}{price}, "
+            "and was terminated"
+        )
 
-    async def _done(self, made: imaging.Made) -> Built:
+    async def _done(self, made: imaging.MadeImage) -> Built:
         """The instance given back, and nothing left but the image."""
         planned = self.planned
         try:
@@ -312,7 +419,8 @@ class _Build:
             left = await self.provider.leftovers()
         except SeerdError as error:
             raise ImageError(
-                f"the image {made.image} was made, but its instance may not have ended: {error}\n{SWEEP}"
+                f"the image {made.image} was made, but its instance may not have ended: "
+                f"{error}\n{SWEEP}"
             ) from error
         self.tell(self._ran(span))
         self.tell(_proof(left))
@@ -335,7 +443,7 @@ class _Build:
 
 
 async def _to_its_end(work: Awaitable[_T]) -> _T:
-    """What gives things back is not interrupted by anything."""
+    """Finish what gives things back, whatever interrupts."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -350,7 +458,7 @@ def _why(error: BaseException) -> str:
 
 
 def _cost(planned: Plan, span: Span) -> tuple[float, float | None]:
-    """Seconds that are billed, and USD if the price is known."""
+    """Find the seconds that are billed, and USD if the price is known."""
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
 

@@ -1,6 +1,7 @@
 """`seerd profile`: the run that it asks for, and what becomes of that run's journal.
 
-The one rule: the run is an ordinary one; only its policy, and what is made of its journal, are different.
+The one rule: the run is an ordinary one; only its policy, and what is made of its journal, are
+different.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -23,15 +23,15 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.spec.spec import LocalCluster, Spec
 from seerd.units import format_duration
-from seerd.view.plain import ENDINGS, printable
+from seerd.view.harmless import printable
+from seerd.view.plain import ENDINGS
+from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
 from seerd.view.summary import failure_lines
 
 DEADLINE = "5m"
 SUFFIX = "-profile"
 LONGEST_NAME = 64
-
-Json = dict[str, Any]
 
 
 def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
@@ -50,12 +50,14 @@ def aim(folder: RunFolder, spec: Spec, place: Place) -> None:
 
 
 def is_profile(folder: RunFolder) -> bool:
-    """Whether `seerd profile` began this run."""
+    """Tell whether `seerd profile` began this run."""
     return folder.target.is_file()
 
 
 def finish(folder: RunFolder, state: State) -> Json:
-    """Keep what the run has measured; the object of `profile --json`. Raises `NothingMeasuredError` if no trial has reported."""
+    """Keep what the run has measured; the object of `profile --json`. Raises `NothingMeasuredError`
+    if no trial has reported.
+    """
     target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
     with Journal.open(folder.journal, read_only=True) as journal:
         found = measured((entry.event, entry.commands) for entry in journal.entries())
@@ -74,7 +76,7 @@ def finish(folder: RunFolder, state: State) -> Json:
 
 
 def _missing(state: State, seen: set[int]) -> Iterator[str]:
-    """Numbers of GPUs that were planned and not measured, and why."""
+    """Say which numbers of GPUs were planned and not measured, and why."""
     missing = [b.gpus_per_trial for b in state.outline.brackets if b.gpus_per_trial not in seen]
     if not missing:
         return
@@ -82,23 +84,32 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
     failed = next(_failed(state), None)
     if failed is not None:
         last = f" ({printable(failed.tail[-1])})" if failed.tail else ""
-        yield f"{what}, since {failed.id} {failed.why}{last}; look at: seerd logs {state.facts.run} {failed.id}"
+        yield (
+            f"{what}, since {failed.id} {failed.why}{last}; "
+            f"look at: seerd logs {state.facts.run} {failed.id}"
+        )
     else:
-        yield f"{what}, since {ENDINGS[state.end.status or 'failed']}; give more time with --deadline"
+        yield (
+            f"{what}, since {ENDINGS[state.end.status or 'failed']}; give more time with --deadline"
+        )
 
 
 def _why_nothing(state: State) -> str:
-    """What a person needs to see to put it right."""
+    """Say what a person needs to see to put it right."""
     failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
     notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
     if failures or notes:
         return "\n".join(["nothing was measured:", *failures, *notes])
     within = format_duration(state.facts.problem.limits.deadline_s)
     return (
-        f"nothing was measured: there was no report within {within}; give more time with --deadline, "
-        f"or look at: seerd logs {state.facts.run}"
+        f"nothing was measured: there was no report within {within}; give more time with "
+        f"--deadline, or look at: seerd logs {state.facts.run}"
     )
 
 
 def _failed(state: State) -> Iterator[Trial]:
-    return (trial for trial in state.trials.values() if trial.phase is TrialPhase.FAILED or trial.crashes)
+    return (
+        trial
+        for trial in state.trials.values()
+        if trial.phase is TrialPhase.FAILED or trial.crashes
+    )

@@ -1,18 +1,25 @@
 """`seerd simulate`: from a spec, a file of curves and options to a study.
 
-The one rule: what the command line does not say comes from the spec, and what neither says from the SEER paper's setting.
+The one rule: what the command line does not say comes from the spec, and what neither says from the
+SEER paper's setting.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.commands.study import Study
-from seerd.errors import UsageError
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from seerd.commands.common import SpecOptions, tell
+from seerd.commands.study import Study, row_json, rows, runs
+from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policy import POLICIES
@@ -20,17 +27,22 @@ from seerd.planner.profile import Profile
 from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space
 from seerd.planning.facts import Machine, budget_of, most_gpus
+from seerd.planning.machine import this_machine
 from seerd.planning.profiles import load_profile
 from seerd.runs import clusters
 from seerd.runs.clusters import Ec2
+from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import Ec2Cluster, Spec, SpecLimits
 from seerd.units import parse_duration, parse_gpu_time, parse_money
+from seerd.view import study_table
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
-"""Most GPUs per trial in SEER's evaluation (section 6.3); the other policies have no such bound there."""
+"""Most GPUs per trial in SEER's evaluation (section 6.3); the other policies have no such bound
+there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +71,53 @@ class Made:
     notes: tuple[str, ...]
 
 
+def simulate(
+    asked: Asked,
+    spec: Path | None,
+    set_: list[str] | None,
+    plot: Path | None,
+    home: Home,
+    *,
+    json: bool,
+) -> None:
+    """Compare the policies, print the comparison, and draw it into the file `plot`.
+
+    Raises `UsageError`, and `typer.Exit` with that of `LimitsError` if nothing could be run.
+    """
+    if set_ and spec is None:
+        raise UsageError("--set changes keys of a spec: give a SPEC as well")
+    loaded = SpecOptions(spec, set_=set_).load() if spec else None
+    made = make(asked, loaded, home.path, this_machine())
+    if plot is not None:
+        study_table.check_plot(plot)
+    with _progress(runs(made.study)) as tick:
+        found = [row_json(row) for row in rows(made.study, tick)]
+    if plot is not None:
+        study_table.draw(found, made.metric, plot)
+    mode = made.study.setting.curves.mode
+    tell(found, lambda told: study_table.study_view(told, mode, made.notes), json=json)
+    if all("impossible" in row for row in found):
+        raise typer.Exit(LimitsError.exit_code)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr, if that is a terminal."""
+    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)
+
+
+def faults_of(stragglers: float, drops: float, spot: str | None) -> Faults:
+    """Read what goes wrong in the simulated world. Raises `UsageError`."""
+    return Faults(stragglers, drops, _read("--spot", parse_duration, spot) if spot else None)
+
+
 def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
-    """The study. Raises `UsageError` that says what is missing or wrong."""
+    """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
     if not math.isfinite(asked.faults.straggling):
@@ -72,7 +129,11 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     setting = Setting(curves, limits[0], cluster, profile, asked.faults)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
     metric = spec.metric.name if spec else "metric"
-    return Made(Study(setting, params, limits, asked.seeds, asked.ideal), metric, (note, _cluster_text(cluster)))
+    return Made(
+        Study(setting, params, limits, asked.seeds, asked.ideal),
+        metric,
+        (note, _cluster_text(cluster)),
+    )
 
 
 def duration(option: str, text: str) -> float:
@@ -80,7 +141,9 @@ def duration(option: str, text: str) -> float:
     return _read(option, parse_duration, text)
 
 
-def _cluster(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> tuple[ClusterFacts, Profile]:
+def _cluster(
+    asked: Asked, spec: Spec | None, home: Path, machine: Machine
+) -> tuple[ClusterFacts, Profile]:
     kind = clusters.of(spec) if spec else Ec2(Ec2Cluster())
     known = load_profile(home, spec, kind.machine_types(machine)) if spec else None
     profile = known or assumed(rented=kind.cluster.rented)
@@ -94,7 +157,10 @@ def _cluster_text(cluster: ClusterFacts) -> str:
         return "ideal: nothing but training takes time, every GPU is paid by itself"
     if cluster.billing == "held":
         return f"{cluster.gpus_per_instance} GPUs that are not rented"
-    return f"instances of {cluster.gpus_per_instance} GPUs, billed whole and for {cluster.minimum_s:g}s at least"
+    return (
+        f"instances of {cluster.gpus_per_instance} GPUs, "
+        f"billed whole and for {cluster.minimum_s:g}s at least"
+    )
 
 
 def _scaled(profile: Profile, scaling: str | None) -> Profile:
@@ -117,7 +183,7 @@ def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, 
         curves, note = load_curves(asked.curves), f"curves of {asked.curves.name}"
     if asked.full_curve is not None:
         speed = profile.job.scaling.speed(curves.gpus)
-        curves = curves.lasting(duration("--full-curve", asked.full_curve), speed)
+        curves = curves.lasting(_read("--full-curve", parse_duration, asked.full_curve), speed)
     return curves, note
 
 
@@ -128,14 +194,22 @@ def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Lim
     deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
     budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
     most = most_gpus(asked.max_gpus or given.max_gpus, cluster)
-    return tuple(Limits(deadline_s, budget, most, given.cost_usd) for deadline_s in deadlines for budget in budgets)
+    return tuple(
+        Limits(deadline_s, budget, most, given.cost_usd)
+        for deadline_s in deadlines
+        for budget in budgets
+    )
 
 
-def _list(option: str, parse: Callable[[str], float], text: str | None, otherwise: float | None) -> list[float]:
+def _list(
+    option: str, parse: Callable[[str], float], text: str | None, otherwise: float | None
+) -> list[float]:
     if text is not None:
         return list(dict.fromkeys(_read(option, parse, part) for part in text.split(",")))
     if otherwise is None:
-        raise UsageError(f"give {option}, several with commas between them, or a SPEC that has it in [limits]")
+        raise UsageError(
+            f"give {option}, several with commas between them, or a SPEC that has it in [limits]"
+        )
     return [otherwise]
 
 
@@ -158,7 +232,9 @@ def _names(policies: str | None) -> Sequence[str]:
         if name not in POLICIES:
             near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
             hint = f" (did you mean {near[0]}?)" if near else ""
-            raise UsageError(f"--policies: there is no {name!r}{hint}; there are {', '.join(POLICIES)}")
+            raise UsageError(
+                f"--policies: there is no {name!r}{hint}; there are {', '.join(POLICIES)}"
+            )
     return names
 
 

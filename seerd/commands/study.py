@@ -1,6 +1,7 @@
 """Many simulated runs: every policy under every pair of limits, with every seed, on all cores.
 
-The one rule: a run depends on its setting, problem and seed alone, so the answer is the same on any number of cores.
+The one rule: a run depends on its setting, problem and seed alone, so the answer is the same on any
+number of cores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is compared. `setting.limits` are replaced by each of `limits`; `ideal`: nothing is set aside for the cloud."""
+    """What is compared. `setting.limits` are replaced by each of `limits`; `ideal`: nothing is set
+    aside for the cloud.
+    """
 
     setting: Setting
     policies: tuple[PolicyParams, ...]
@@ -53,9 +56,17 @@ class Row:
 
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
-    """All of them, in the order of the limits and then of the policies. `tick` is called after every run."""
+    """Run all, in the order of the limits and then of the policies.
+
+    tick  called after every run
+    """
     cells = [_cell(study, limits, params) for limits in study.limits for params in study.policies]
-    tasks = [(cell, seed) for cell in cells if isinstance(cell.problem, Problem) for seed in range(study.seeds)]
+    tasks = [
+        (cell, seed)
+        for cell in cells
+        if isinstance(cell.problem, Problem)
+        for seed in range(study.seeds)
+    ]
     outcomes: dict[tuple[int, int], Outcome] = {}
     numbers = {id(cell): number for number, cell in enumerate(cells)}
     with _pool(study.setting, len(tasks)) as submit:
@@ -70,7 +81,7 @@ def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
 
 
 def runs(study: Study) -> int:
-    """How many runs that takes at most."""
+    """Count how many runs that takes at most."""
     return len(study.limits) * len(study.policies) * study.seeds
 
 
@@ -80,7 +91,9 @@ def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
     try:
         planned = plan_for(problem, setting.cluster, setting.profile, ideal=study.ideal)
     except LimitsError as error:
-        return Cell(params, limits, Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s))
+        return Cell(
+            params, limits, Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
+        )
     except UsageError as error:
         return Cell(params, limits, Impossible(str(error), 0.0, 0.0))
     return Cell(params, limits, planned.problem)
@@ -91,7 +104,9 @@ Submit = Callable[[Cell, int], "Future[Outcome]"]
 
 @contextmanager
 def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
-    """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well, ends them at once."""
+    """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well,
+    ends them at once.
+    """
     workers = max(1, min(_cores(), tasks))
     pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
     try:
@@ -105,7 +120,7 @@ def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system can tell."""
+    """Count the cores that this process may use, where the system can tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -114,7 +129,9 @@ _setting: list[Setting] = []
 
 
 def _begin(setting: Setting) -> None:
-    """Ctrl-C reaches every process of the terminal's foreground, but is the command's to handle; its workers end when it does."""
+    """Set a worker up: Ctrl-C, which reaches all of the terminal's processes, is the command's to
+    handle; workers end when it does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
     _setting[:] = [setting]
@@ -135,7 +152,7 @@ def _run(cell: Cell, seed: int) -> Outcome:
 
 
 def row_json(row: Row) -> Json:
-    """One row of `simulate --json`."""
+    """Make one row of `simulate --json`."""
     outcomes = row.outcomes
     best = [outcome.metric for outcome in outcomes]
     found = [metric for metric in best if metric is not None]
@@ -150,7 +167,9 @@ def row_json(row: Row) -> Json:
         "gpu_min": _mean([outcome.gpu_s / 60 for outcome in outcomes]),
         "elapsed_s": _mean([outcome.elapsed_s for outcome in outcomes]),
         "trials": _mean([outcome.trials for outcome in outcomes]),
-        "violations": sum(not (outcome.within_deadline and outcome.within_budget) for outcome in outcomes),
+        "violations": sum(
+            not (outcome.within_deadline and outcome.within_budget) for outcome in outcomes
+        ),
         "without_model": len(best) - len(found),
     }
     if isinstance(row.cell.problem, Impossible):
@@ -163,10 +182,12 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _stderr(values: Sequence[float]) -> float | None:
-    """Of the mean; 0 for one value, of which nothing is known."""
+    """Find the standard error of the mean; 0 for one value, of which nothing is known."""
     if not values:
         return None
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return 0.0
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    return math.sqrt(
+        math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+    )

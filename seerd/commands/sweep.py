@@ -1,6 +1,7 @@
 """What runs have left behind that costs: found by tags alone, shown, and ended if it is dead.
 
-The one rule: what may still be a living run's is kept, and said to be; only what cannot be, or what is older than the person allows, is ended.
+The one rule: what may still be a living run's is kept, and said to be; only what cannot be, or what
+is older than the person allows, is ended.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import typer
+
+from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
-from seerd.errors import BusyError, SeerdError, UsageError
+from seerd.errors import BusyError, CloudError, SeerdError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.runs import reading
 from seerd.shell.aws import sweeping
@@ -26,8 +30,8 @@ from seerd.shell.home import Home, RunFolder
 from seerd.units import format_duration, parse_duration
 
 QUIET_S = 300.0
-"""A run that no process runs, and whose journal has been silent for so long, has no agent left that would wait for it: leases end after 60 s,
-and saving and uploading takes at most 150 s more.
+"""A run that no process runs, and whose journal has been silent for so long, has no agent left that
+would wait for it: leases end after 60 s, and saving and uploading takes at most 150 s more.
 """
 AT_START_S = 10.0
 """The longest that a new run waits for the remains of old ones."""
@@ -36,7 +40,9 @@ _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A run of this home. `process`: of the daemon that runs it now, None if none does; `quiet_s`: since its journal was written."""
+    """A run of this home. `process`: of the daemon that runs it now, None if none does; `quiet_s`:
+    since its journal was written.
+    """
 
     process: int | None
     over: bool
@@ -44,7 +50,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SweepVerdict:
     """Whether it is dead, and why, or why it is kept."""
 
     dead: bool
@@ -56,7 +62,7 @@ class Found:
     """Something that costs, what became of it, and `trouble` if it could not be ended."""
 
     left: Left
-    verdict: Verdict
+    verdict: SweepVerdict
     ended: bool = False
     trouble: str = ""
 
@@ -71,33 +77,43 @@ class Swept:
     found: tuple[Found, ...]
 
 
-def decide(left: Left, known: Known | None, now: float, older_than_s: float | None = None) -> Verdict:
+def decide(
+    left: Left, known: Known | None, now: float, older_than_s: float | None = None
+) -> SweepVerdict:
     """What is to become of this. `known`: None if this home has no such run; `now`: wall clock, seconds since 1970."""
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
-        return Verdict(True, f"its hard end, {left.hard_end}, has passed")
+        return SweepVerdict(True, f"its hard end, {left.hard_end}, has passed")
     if known is not None and known.process is not None:
-        return Verdict(False, f"process {known.process} runs it; to end it: seerd stop {left.run}")
+        return SweepVerdict(
+            False, f"process {known.process} runs it; to end it: seerd stop {left.run}"
+        )
     if known is not None and known.over:
-        return Verdict(True, "its run is over")
+        return SweepVerdict(True, "its run is over")
     if known is not None and known.quiet_s >= QUIET_S:
-        return Verdict(
-            True, f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}"
+        return SweepVerdict(
+            True,
+            f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}",
         )
     if older_than_s is not None and left.age_s > older_than_s:
-        return Verdict(True, f"it is older than {format_duration(older_than_s)}")
+        return SweepVerdict(True, f"it is older than {format_duration(older_than_s)}")
     if known is not None:
         silent = format_duration(max(0, round(known.quiet_s)))
-        return Verdict(
+        return SweepVerdict(
             False,
-            f"its process ended no more than {silent} ago, and its agents may still save; seerd resume {left.run} goes on",
+            f"its process ended no more than {silent} ago, and its agents may still save; "
+            f"seerd resume {left.run} goes on",
         )
-    until = f"and ends at {left.hard_end} at the latest" if hard_end is not None else "and it has no hard end"
-    return Verdict(False, f"its run is not of this machine, {until}; by age: --older-than")
+    until = (
+        f"and ends at {left.hard_end} at the latest"
+        if hard_end is not None
+        else "and it has no hard end"
+    )
+    return SweepVerdict(False, f"its run is not of this machine, {until}; by age: --older-than")
 
 
 def hard_end_of(left: Left) -> float | None:
-    """When its own timer ends it, seconds since 1970; None if its tag does not say."""
+    """Read when its own timer ends it, seconds since 1970; None if its tag does not say."""
     try:
         return datetime.strptime(left.hard_end, _HARD_END).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -106,13 +122,47 @@ def hard_end_of(left: Left) -> float | None:
 
 def usd_per_h(left: Left) -> float | None:
     """About what it costs; None if that is not known."""
-    if left.kind == "instance" and left.what in INSTANCE_TYPES and left.state in {"pending", "running"}:
+    if (
+        left.kind == "instance"
+        and left.what in INSTANCE_TYPES
+        and left.state in {"pending", "running"}
+    ):
         return INSTANCE_TYPES[left.what].usd_per_h
     return None
 
 
-async def sweep(home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None) -> Swept:
-    """Find everything of this owner, and end what is dead unless this is a `dry_run`. Raises `AwsError` if AWS does not say what there is."""
+def sweep(
+    home: Home,
+    region: str | None,
+    older_than: str | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Sweep, and say what came of it.
+
+    Raises `typer.Exit` with the exit code, `UsageError`, and `AwsError` as `swept` does.
+    """
+    try:
+        older_than_s = parse_duration(older_than) if older_than else None
+    except ValueError as error:
+        raise UsageError(f"--older-than {older_than}: {error}") from error
+    came = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
+    tell(sweep_json(came), lambda _: "\n".join(sweep_lines(came)), json=json)
+    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in came.found) else 0)
+
+
+async def swept(
+    home: Home,
+    region: str | None,
+    *,
+    dry_run: bool,
+    older_than_s: float | None = None,
+) -> Swept:
+    """Find everything of this owner, and end what is dead unless this is a `dry_run`.
+
+    Raises `AwsError` if AWS does not say what there is.
+    """
     async with Cloud(region) as cloud:
         owner = await caller(cloud)
         found = judged(home, await sweeping.find(cloud, owner), older_than_s)
@@ -121,23 +171,12 @@ async def sweep(home: Home, region: str | None, *, dry_run: bool, older_than_s: 
         return Swept(cloud.region, owner, dry_run, tuple(found))
 
 
-def age(text: str) -> float:
-    """Seconds of `--older-than`. Raises `UsageError`."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--older-than {text}: {error}") from error
-
-
-def run(home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None) -> Swept:
-    """The same, for a command."""
-    return asyncio.run(sweep(home, region, dry_run=dry_run, older_than_s=older_than_s))
-
-
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
-    """End what dead runs of this owner have left, before a new one begins; what there is to tell, one line each.
+    """End what dead runs of this owner have left, before a new one begins; what there is to tell,
+    one line each.
 
-    One question to AWS (two without `owner`, who else is asked for), at most `AT_START_S` seconds. Raises nothing that AWS may cause.
+    One question to AWS (two without `owner`, who else is asked for), at most `AT_START_S` seconds.
+    Raises nothing that AWS may cause.
     """
     try:
         async with asyncio.timeout(AT_START_S), Cloud(region) as cloud:
@@ -150,15 +189,17 @@ async def at_start(home: Home, region: str | None, owner: str | None = None) -> 
 
 
 def judged(home: Home, left: Sequence[Left], older_than_s: float | None = None) -> list[Found]:
-    """What is to become of each of these."""
+    """Decide what is to become of each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
-    known = {run: known_run(folders[run], now) for run in {one.run for one in left} & folders.keys()}
+    known = {
+        run: known_run(folders[run], now) for run in {one.run for one in left} & folders.keys()
+    }
     return [Found(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
 
 
 def known_run(folder: RunFolder, now: float) -> Known:
-    """How it is with this run."""
+    """Find out how it is with this run."""
     process = folder.owner()
     quiet_s = now - _written_at(folder)
     if process is not None or quiet_s >= QUIET_S:
@@ -171,7 +212,7 @@ def known_run(folder: RunFolder, now: float) -> Known:
 
 
 def line_of(one: Found) -> str:
-    """For people."""
+    """Write the line about this for people."""
     cost = usd_per_h(one.left)
     price = f", about ${cost:.3g}/h" if cost is not None else ""
     if one.trouble:
@@ -181,7 +222,7 @@ def line_of(one: Found) -> str:
 
 
 def sweep_json(swept: Swept) -> dict[str, Any]:
-    """What `seerd sweep --json` prints."""
+    """Make what `seerd sweep --json` prints."""
     return {
         "region": swept.region,
         "owner": swept.owner,
@@ -191,7 +232,7 @@ def sweep_json(swept: Swept) -> dict[str, Any]:
 
 
 def sweep_lines(swept: Swept) -> list[str]:
-    """What `seerd sweep` prints."""
+    """Write what `seerd sweep` prints."""
     lines = [line_of(one) for one in swept.found]
     if not lines:
         return [f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes"]
@@ -223,7 +264,7 @@ def _row(one: Found) -> dict[str, Any]:
 
 
 async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
-    """The same, ended if dead: run by run, and nobody takes a run up meanwhile."""
+    """End what is dead, run by run, and let nobody take a run up meanwhile."""
     folders = {folder.run: folder for folder in home.runs()} if found else {}
     after: dict[str, Found] = {one.left.id: one for one in found}
     for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
@@ -233,9 +274,14 @@ async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
                 if run in folders:
                     stack.enter_context(folders[run].locked())
             except BusyError as error:
-                after |= {one.left.id: Found(one.left, Verdict(False, str(error))) for one in dead}
+                after |= {
+                    one.left.id: Found(one.left, SweepVerdict(False, str(error))) for one in dead
+                }
                 dead = [one for one in dead if _overdue(one.left)]
-            after |= {one.left.id: one for one in await asyncio.gather(*(_remove(cloud, one) for one in dead))}
+            after |= {
+                one.left.id: one
+                for one in await asyncio.gather(*(_remove(cloud, one) for one in dead))
+            }
     return list(after.values())
 
 
@@ -253,6 +299,6 @@ async def _remove(cloud: Cloud, one: Found) -> Found:
 
 
 def _written_at(folder: RunFolder) -> float:
-    """When the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
+    """Find when the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
     beside = folder.journal.with_name(f"{folder.journal.name}-wal")
     return max(path.stat().st_mtime for path in (folder.journal, beside) if path.exists())

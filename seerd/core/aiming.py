@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
-from seerd.core.placement import Assignment, Demand, Node, place
+from seerd.core.placement import Assignment, Demand, PackingNode, place
 from seerd.core.state import Agenda, Aims, State, Trial
 from seerd.core.waiting import Waiting
 from seerd.planner.model import ClusterFacts
@@ -24,7 +24,7 @@ def aim_all(state: State) -> None:
     state.agenda.replace = False
     state.agenda.refit = True
     state.agenda.roomy = {}
-    nodes = [Node(i.id, i.gpus) for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+    nodes = [PackingNode(i.id, i.gpus) for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
     demands = _demands(state)
     rented = state.facts.cluster.billing == "rented"
     placed = place(demands, _present(state, demands, nodes), nodes, pack=rented)
@@ -121,10 +121,10 @@ def fill(state: State) -> None:
         if state.aims.waiting.largest > instance.gpus:
             state.agenda.replace = True
             return
-        _fill_one(state, Node(name, instance.gpus), instance.claims)
+        _fill_one(state, PackingNode(name, instance.gpus), instance.claims)
 
 
-def _fill_one(state: State, node: Node, claims: Mapping[int, str]) -> None:
+def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> None:
     first = state.aims.waiting.first(node.gpus - len(claims))
     there = [state.trials[name] for name in dict.fromkeys(claims.values())]
     present = {trial.id: trial.target for trial in there if trial.target is not None}
@@ -138,7 +138,7 @@ def _fill_one(state: State, node: Node, claims: Mapping[int, str]) -> None:
             _aim(state, state.trials[demand.trial], placed[demand.trial])
 
 
-def _present(state: State, demands: list[Demand], nodes: list[Node]) -> dict[str, Assignment]:
+def _present(state: State, demands: list[Demand], nodes: list[PackingNode]) -> dict[str, Assignment]:
     """Where trials are or are already going to be, on the instances that are there."""
     there = {node.id for node in nodes}
     trials = (state.trials[demand.trial] for demand in demands)

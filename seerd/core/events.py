@@ -42,9 +42,14 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outline: Outline | None = None
 
 
-class Saved(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
-    """A checkpoint that was found in the store, of an attempt whose agent could not tell of it any
-    more.
+class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
+    """A checkpoint that is whole in the store: confirmed by the agent of its `attempt`, or found
+    there when that agent could not tell of it any more.
+
+    name     what the store calls it
+    reports  how many reports had been made, the last with `metric` (None: not finite)
+    sha256   of its bytes, in hex
+    size     bytes
     """
 
     trial: str
@@ -76,7 +81,7 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[Checkpoint, ...] = ()
     outline: Outline | None = None
 
 
@@ -144,7 +149,7 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
     instance: str
     why: str
     ended: float | None = None
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[Checkpoint, ...] = ()
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):

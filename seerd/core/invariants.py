@@ -1,8 +1,8 @@
 """The safety properties that hold after every step, each written once: checked in tests, in
 simulation and after every replay.
 
-The one rule: a property is a sentence that a person can check against DESIGN part 3, and code that
-says where it is broken. Each belongs to one of the things that a state is made of, see `CHECKS_OF`.
+The one rule: a property is a sentence that a person can check against docs/rules.md, and code
+that says where it is broken. Each belongs to one part of a state, see `CHECKS_OF`.
 """
 
 from __future__ import annotations

@@ -6,34 +6,73 @@ with the fewest moves; with the fewest resized trials away from the instance tha
 The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay
 does, the others come largest first where the least room is left over, and smaller ones are
 displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that finds
-room whenever there is any. What it leaves open in small cases, `packing_search` settles exactly.
+room whenever there is any, with the fewest moves (`bench/packing.py` says what is left to win).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, chain
 
-from seerd.core.packing_search import Before, Cost, Demand, Effort, Home, Node, search
-
-STEPS = 20_000
-"""Effort for each of the two questions (who fits, what is best), in options looked at: some 20 ms.
-"""
 CANDIDATES = 32
 """So many instances on which room could be made are compared."""
 
 
-def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, pack: bool) -> dict[str, Home]:
-    """Trial -> instances, for as many as fit, the most valuable (first) ones before others."""
-    effort = Effort(STEPS)
-    chosen, known = _most_valuable(demands, nodes, lambda some: _fit(some, before, nodes, effort))
-    if pack:
-        known = min(known, _squeezed(chosen, before, nodes) or known, key=lambda homes: before.cost(homes, pack=True))
-    if before.cost(known, pack=pack) <= _floor(chosen, nodes, pack=pack):
+Home = tuple[str, ...]
+"""Where a trial is: one instance, or several whole ones."""
+
+Cost = tuple[int, int, int]
+"""Instances used (if that counts), trials moved, resized trials away from their files. Less is
+better, the first counts most.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingNode:
+    """An instance that can take trials."""
+
+    id: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A trial and the number of GPUs that it should have, at least one."""
+
+    trial: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Where trials are. `stay`: those that can be left as they are; `near`: resized ones, and the
+    instance with their files.
+    """
+
+    stay: Mapping[str, Home]
+    near: Mapping[str, str]
+
+    def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
+        """What these homes cost."""
+        steps = [self.step(trial, home) for trial, home in homes.items()]
+        used = len({node for home in homes.values() for node in home}) if pack else 0
+        return used, sum(moved for moved, _ in steps), sum(away for _, away in steps)
+
+    def step(self, trial: str, home: Home) -> tuple[int, int]:
+        """What one trial adds to moves and to resized trials away."""
+        return int(self.stay.get(trial, home) != home), int(self.near.get(trial, home[0]) not in home)
+
+
+def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool) -> dict[str, Home]:
+    """Find instances for as many trials as fit, the most valuable (first) ones before others."""
+    chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
+    if not pack:
         return known
-    return search(chosen, before, nodes, known=known, pack=pack, effort=Effort(STEPS)) or known
+    packed = _squeezed(chosen, before, nodes) or known
+    return min(known, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
 # ---------------------------------------------------------------- who is placed
@@ -43,7 +82,9 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 """Homes for all of these, if there are any."""
 
 
-def _most_valuable(demands: Sequence[Demand], nodes: Sequence[Node], fit: Fit) -> tuple[list[Demand], dict[str, Home]]:
+def _most_valuable(
+    demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
+) -> tuple[list[Demand], dict[str, Home]]:
     """The longest start of the list that fits, and then again of what could still find room beside
     it; and homes for them.
     """
@@ -77,15 +118,10 @@ def _longest(
     return low, homes
 
 
-def _fit(demands: Sequence[Demand], before: Before, nodes: Sequence[Node], effort: Effort) -> dict[str, Home] | None:
-    known = _greedy(demands, before, nodes)
-    return search(demands, before, nodes, known=None, pack=False, effort=effort) if known is None else known
-
-
 # ---------------------------------------------------------------- Algorithm 3
 
 
-def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
     """The better of two tries: resized trials near their files, or wherever the least room is left
     over.
     """
@@ -98,7 +134,7 @@ def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) ->
 
 
 def _best_fit(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[Node], *, near_first: bool
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, near_first: bool
 ) -> dict[str, Home] | None:
     rooms = _Rooms(nodes)
     waiting: list[Demand] = []
@@ -136,7 +172,7 @@ def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: b
 class _Rooms:
     """Free GPUs by instance, instances by free GPUs, and who is where."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.largest = max((node.gpus for node in nodes), default=0)
         self.free = {node.id: node.gpus for node in nodes}
         self.homes: dict[str, Home] = {}
@@ -235,7 +271,7 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 # ---------------------------------------------------------------- few instances
 
 
-def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Node]) -> dict[str, Home] | None:
+def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
     """On as many instances of each size as a fresh start would need, and of each size those that
     trials would leave least.
     """
@@ -271,10 +307,3 @@ def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | N
         opened[size] += count
         closed[size] -= count
     return +opened
-
-
-def _floor(demands: Sequence[Demand], nodes: Sequence[Node], *, pack: bool) -> Cost:
-    """No placement can cost less: enough GPUs on the largest instances, nobody moved."""
-    need = sum(d.gpus for d in demands)
-    sizes = sorted((node.gpus for node in nodes), reverse=True)
-    return (sum(1 for before in accumulate(sizes, initial=0) if before < need) if pack else 0), 0, 0

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from seerd.core.packing import choose
-from seerd.core.packing_search import Before, Demand, Home, Node
+from seerd.core.packing import Before, Demand, Home, PackingNode, choose
 
-__all__ = ["Assignment", "Demand", "Node", "Placement", "Slots", "place"]
+__all__ = ["Assignment", "Demand", "PackingNode", "Placement", "Slots", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,13 @@ class Placement:
 
 
 def place(
-    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[Node], *, pack: bool = False
+    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[PackingNode], *, pack: bool = False
 ) -> Placement:
     """Place the demands (most valuable first, no trial twice), given where trials are now.
 
     If not all fit, the most valuable are placed, and behind them whoever still finds room. With
     `pack` as few instances as possible are used, so that the others can be given back. Among such
-    placements the one with the fewest moves is taken: exactly in small cases, nearly in large ones.
+    placements the one with the fewest moves is taken, or nearly so if sizes do not divide each other.
     Deterministic; asked again with its own answer it changes nothing.
     """
     sizes = {node.id: node.gpus for node in nodes}

@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
-from seerd.core.events import Saved, TrialCheckpointed, TrialReported, TrialTraining
+from seerd.core.events import Checkpoint, TrialCheckpointed, TrialReported, TrialTraining
 from seerd.core.lifecycle import RunPhase
-from seerd.core.state import Checkpoint, Report, State, Trial
+from seerd.core.state import State, Trial
+from seerd.planner.model import Report
 
 
 def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
@@ -45,7 +46,7 @@ def fill(state: State, event: TrialReported) -> None:
         trial.history.insert(place, Report(event.happened, event.reports, event.metric))
 
 
-def take_saved(state: State, saved: Sequence[Saved]) -> None:
+def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
     """Checkpoints that nobody had told of, oldest first: training goes on from the newest."""
     for one in saved:
         trial = state.trials.get(one.trial)
@@ -53,7 +54,7 @@ def take_saved(state: State, saved: Sequence[Saved]) -> None:
             continue
         if one.reports > trial.reports:
             trial.history.append(Report(state.now, one.reports, one.metric))
-        confirm(state, trial, Checkpoint(one.name, one.reports, one.metric, one.sha256, one.size))
+        confirm(state, trial, one)
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:

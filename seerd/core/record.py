@@ -17,6 +17,7 @@ from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
+    Checkpoint,
     Event,
     InstanceLost,
     InstanceNoticed,
@@ -44,8 +45,9 @@ from seerd.core.events import (
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
-from seerd.core.state import THERE, Checkpoint, Instance, Published, Report, State
+from seerd.core.state import THERE, Instance, Published, State
 from seerd.core.triage import node_stalled, node_waited
+from seerd.planner.model import Report
 
 
 def record(state: State, event: AnyEvent) -> None:
@@ -342,7 +344,16 @@ def _(event: TrialCheckpointed, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    confirm(state, trial, Checkpoint(event.name, event.reports, event.metric, event.sha256, event.size))
+    saved = Checkpoint(
+        trial=event.trial,
+        attempt=event.attempt,
+        name=event.name,
+        reports=event.reports,
+        metric=event.metric,
+        sha256=event.sha256,
+        size=event.size,
+    )
+    confirm(state, trial, saved)
     took(state, event.save_s)
 
 

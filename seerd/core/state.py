@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
-from seerd.core.events import ExitCause, RunFacts
+from seerd.core.events import Checkpoint, ExitCause, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
     INSTANCE_MOVES,
@@ -30,7 +30,7 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.verdicts import CloseCause, FailCause, HeldBack, Promised
 from seerd.core.waiting import Waiting
 from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, Outline, TrialStatus
+from seerd.planner.model import Allocation, Outline, Report, TrialStatus
 from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
@@ -44,30 +44,6 @@ STATUS: dict[TrialPhase, TrialStatus] = {
     TrialPhase.ELIMINATED: "eliminated",
     TrialPhase.FAILED: "failed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A confirmed checkpoint: so many `reports` had been made, the last with `metric` (None: not
-    finite).
-    """
-
-    name: str
-    reports: int
-    metric: float | None
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One report: when it was made (seconds since the run began), how many there were then, the
-    metric (None: not finite).
-    """
-
-    at_s: float
-    reports: int
-    metric: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +64,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class NodeStall:
     """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this
     `position`, or all wait there for others.
     """
@@ -134,7 +110,7 @@ class Trial:
     held: Assignment | None = None
     told: dict[str, None] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
-    stalls: dict[str, Stall] = field(default_factory=dict)
+    stalls: dict[str, NodeStall] = field(default_factory=dict)
     hung: bool = False
     waits: dict[str, dict[int, float]] = field(default_factory=dict)
     slow: dict[int, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from statistics import fmean
 from seerd.core.events import TrialStalled, TrialWaited
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
-from seerd.core.state import Stall, State, Trial
+from seerd.core.state import NodeStall, State, Trial
 from seerd.core.verdicts import Slow
 
 
@@ -23,7 +23,7 @@ def node_stalled(state: State, trial: Trial, event: TrialStalled) -> None:
     if event.over:
         trial.stalls.pop(event.instance, None)
         return
-    trial.stalls[event.instance] = Stall(event.hung, (event.units, event.ticks))
+    trial.stalls[event.instance] = NodeStall(event.hung, (event.units, event.ticks))
     state.touch(trial.id)
 
 

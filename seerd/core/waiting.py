@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from seerd.core.packing_search import Demand
+from seerd.core.packing import Demand
 
 
 @dataclass(slots=True)

@@ -1,7 +1,9 @@
-"""`--minimize`: successive halving with the GPUs for each stage that cost least within the deadline, or end first within the cost (RubberBand).
+"""`--minimize`: successive halving with the GPUs for each stage that cost least within the
+deadline, or end first within the cost (RubberBand).
 
-The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in the mean; the run gets as its limits what was
-asked for, and for what is minimised what the plan should take, and a little more.
+The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in
+the mean; the run gets as its limits what was asked for, and for what is minimised what the plan
+should take, and a little more.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ class _Task:
 
 
 def elastic_plan(spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize) -> Planned:
-    """The plan. Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the limits."""
+    """Plan with the GPUs for each stage that `minimize` asks for.
+
+    Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the
+    limits.
+    """
     if spec.policy.name != "sha":
         raise UsageError(f"--minimize plans the stages of --policy sha, and the policy is {spec.policy.name}")
     if spec.policy.p_min > 1:
@@ -125,7 +131,7 @@ def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
 
 
 def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
-    """What a plan takes, so that the limit that is given in money is told in money too."""
+    """Say what a plan takes, in money too, so that a limit in money can be compared."""
     money = f", which are ${forecast.usd.p95:.2f}" if cluster.usd_per_gpu_h else ""
     return f"{forecast.gpu_s.p95 / 60:.4g} GPU-min{money}"
 
@@ -142,7 +148,7 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """The plan whose 95th percentile keeps the limit: planned with less where the mean is not enough."""
+    """Find the plan whose 95th percentile keeps the limit: plan with less where the mean does not."""
     planned_with = limit
     for _ in range(ATTEMPTS):
         made = plan(planned_with)
@@ -180,7 +186,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
 
 
 def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
-    """How long each stage should take: its longest lane, on average."""
+    """Find how long each stage should take: its longest lane, on average."""
     size = task.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return tuple(

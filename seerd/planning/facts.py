@@ -25,7 +25,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class MachineSlots:
     """What trials get of this machine.
 
     gpus     CUDA devices (`cuda`), or CPU slots

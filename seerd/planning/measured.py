@@ -1,6 +1,8 @@
-"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and boots took.
+"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and
+boots took.
 
-The one rule: a pure function of events and commands; it works on the journal of any run, that of `seerd profile` shows the most.
+The one rule: a pure function of events and commands; it works on the journal of any run, that of
+`seerd profile` shows the most.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ class Measured:
     """Samples in seconds, as they came.
 
     report_s         seconds from report to report, by number of GPUs
-    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them were seen
-    start_s          from the order to start until the training loop, without a checkpoint; `restore_s`: the same with one
+    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them
+                     were seen
+    start_s          from the order to start until the training loop, without a checkpoint;
+                     `restore_s`: the same with one
     stop_s           from being asked to save and exit until no process is left
-    save_s           from the first byte of a checkpoint until it is in the store; `checkpoint_bytes`: the largest one
-    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they are gone
+    save_s           from the first byte of a checkpoint until it is in the store;
+                     `checkpoint_bytes`: the largest one
+    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they
+                                   are gone
     """
 
     report_s: dict[int, list[float]] = field(default_factory=dict)
@@ -50,7 +56,9 @@ class Measured:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which reports) and asked to stop."""
+    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which
+    reports) and asked to stop.
+    """
 
     gpus: int
     ordered_s: float
@@ -60,18 +68,18 @@ class _Attempt:
     asked_s: float | None = None
 
     def clean_s(self) -> list[float]:
-        """From report to report, where no checkpoint was written in between."""
+        """List seconds from report to report, where no checkpoint was written in between."""
         return [at - before for (reports, before), (_, at) in pairwise(self.reports) if reports not in self.saved]
 
     def rough_s(self) -> list[float]:
-        """From report to report in any case; of a single report, from the beginning of training."""
+        """List seconds from report to report; of a single report, from the beginning of training."""
         if len(self.reports) == 1 and self.training_s is not None:
             return [self.reports[0][1] - self.training_s]
         return [at - before for (_, before), (_, at) in pairwise(self.reports)]
 
 
 def measured(entries: Entries) -> Measured:
-    """What these entries show."""
+    """Collect what these entries show."""
     found = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
@@ -97,7 +105,7 @@ def _gpus(command: StartTrial) -> int:
 
 
 def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:
-    """One that is killed shows nothing of how long saving takes."""
+    """Note when it was asked; one that is killed shows nothing of how long saving takes."""
     if attempt is not None:
         attempt.asked_s = at if command.checkpoint and attempt.training_s is not None else None
 
@@ -127,7 +135,7 @@ def _see_attempt(
 
 
 def _reports(attempts: list[_Attempt], found: Measured) -> None:
-    """Clean intervals where there are any for a number of GPUs, rough ones where there are not."""
+    """Take clean intervals where there are any for a number of GPUs, else rough ones."""
     for gpus in sorted({attempt.gpus for attempt in attempts}):
         same = [attempt for attempt in attempts if attempt.gpus == gpus]
         clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]

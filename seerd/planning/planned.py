@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
+from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
 from seerd.planner.forecast import Forecast, Spread, forecast_outline
-from seerd.planner.honest import SAMPLES, Terms, honest
 from seerd.planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import Profile
@@ -81,7 +81,7 @@ def _other(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: 
 def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
     if not ideal:
         terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
-        adjusted = honest(problem, terms, _outline)
+        adjusted = with_margin(problem, terms, _outline)
         if isinstance(adjusted, Impossible):
             return adjusted
         problem = adjusted

@@ -1,7 +1,9 @@
-"""Profiles of training scripts: what is kept of them, where, and how it is found again for later plans.
+"""Profiles of training scripts: what is kept of them, where, and how it is found again for later
+plans.
 
-The one rule: a profile is found again only by what it was measured with: the script's name, content and arguments, the provider, and the kind of
-machine. A file that cannot be read, or is of another version, counts as none: measuring again replaces it.
+The one rule: a profile is found again only by what it was measured with: the script's name, content
+and arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
+version, counts as none: measuring again replaces it.
 
 Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
 """
@@ -34,7 +36,7 @@ DOUBTFUL = 0.1
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measures, kept in its folder: everything that decides where its profile belongs."""
+    """What a run measures, kept in its folder: all that decides where its profile belongs."""
 
     key: str
     script: str
@@ -52,7 +54,9 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0 for fitted ones."""
+    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0
+    for fitted ones.
+    """
 
     gpus: int
     measured: bool
@@ -62,7 +66,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A profile as it is kept, and as `seerd profile --json` prints it."""
 
     version: int
@@ -89,7 +93,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:
-    """What is measured when this spec is profiled on this kind of machine."""
+    """Say what is measured when this spec is profiled on this kind of machine."""
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -103,10 +107,10 @@ def target_of(spec: Spec, instance_type: str) -> Target:
     )
 
 
-def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> Kept:
+def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> KeptProfile:
     """All figures in one. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
-    return Kept(
+    return KeptProfile(
         version=VERSION,
         **msgspec.structs.asdict(target),
         run=run,
@@ -154,7 +158,7 @@ def _times(samples: Sequence[float]) -> Times | None:
 
 
 def _doubts(made: Fit, found: Measured) -> Iterator[str]:
-    """What the figures do not tell by themselves."""
+    """Say what the figures do not tell by themselves."""
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
@@ -172,7 +176,7 @@ def _gpus(numbers: Sequence[int]) -> str:
     return f"{' and '.join(map(str, numbers))} GPU{'s' * (numbers[-1] > 1)}"
 
 
-def profile_of(kept: Kept) -> Profile:
+def profile_of(kept: KeptProfile) -> Profile:
     """The profile as planning and simulation use it."""
     job = JobProfile(
         report=_latency(kept.report_s),
@@ -189,11 +193,11 @@ def _latency(times: Times | None) -> Latency:
 
 
 def path_of(home: Path, key: str) -> Path:
-    """Where a profile is kept."""
+    """Say where a profile is kept."""
     return home / "profiles" / f"{key}.json"
 
 
-def keep(home: Path, kept: Kept) -> Path:
+def keep(home: Path, kept: KeptProfile) -> Path:
     """Write it, whole or not at all, in the place of an older one. Where it is now."""
     path = path_of(home, kept.key)
     part = path.with_name(f".{kept.key}.{secrets.token_hex(4)}")
@@ -218,13 +222,13 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
         with contextlib.suppress(
             OSError, ValueError, ArithmeticError, RecursionError
         ):  # msgspec's errors are ValueErrors
-            kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+            kept = msgspec.json.decode(path.read_bytes(), type=KeptProfile)
             if kept.version == VERSION and _is_possible(kept):
                 return profile_of(kept)
     return None
 
 
-def _is_possible(kept: Kept) -> bool:
+def _is_possible(kept: KeptProfile) -> bool:
     """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
     times = (
         kept.report_s,

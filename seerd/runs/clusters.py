@@ -17,17 +17,17 @@ from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Machine, Offer, Slots
+from seerd.planning.facts import Machine, MachineSlots, Offer
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import Planned
 from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
+from seerd.shell.providers.hosts import SshHost
 from seerd.spec.spec import Cluster, Ec2Cluster, HostsCluster, LocalCluster, Spec
 
 if TYPE_CHECKING:
     from seerd.runs.wiring import Setup, Site
     from seerd.shell.providers.ec2_request import Ec2Settings
-    from seerd.shell.providers.hosts import Host
 
 UNBOUNDED = 8
 """GPUs of an instance where nothing says how many: those of the papers' machines."""
@@ -114,7 +114,7 @@ class Local(Kind[LocalCluster]):
 
     def where(self, spec: Spec, folder: RunFolder, offer: Offer, until: float) -> dict[str, Any]:
         """Keep the GPUs that were offered; trials run from the run's folder."""
-        slots = Slots(offer.facts.gpus_per_instance, offer.cuda, offer.threads)
+        slots = MachineSlots(offer.facts.gpus_per_instance, offer.cuda, offer.threads)
         source = str(folder.source.resolve())
         return {"local": slots, "source": source, "python": sys.executable}
 
@@ -373,8 +373,6 @@ def settings_of(
     )
 
 
-def hosts_of(cluster: HostsCluster) -> tuple[Host, ...]:
+def hosts_of(cluster: HostsCluster) -> tuple[SshHost, ...]:
     """Name the hosts as their provider takes them."""
-    from seerd.shell.providers.hosts import Host
-
-    return tuple(Host(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)
+    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)

@@ -22,19 +22,20 @@ Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 
 
 def read(folder: RunFolder) -> State:
-    """The state at the end of a run's journal, whether its daemon lives or not."""
+    """Read the state at the end of a run's journal, whether its daemon lives or not."""
     return read_with_origin(folder)[0]
 
 
 def read_with_origin(folder: RunFolder) -> tuple[State, float]:
-    """The same, and when the run began, in seconds since 1970."""
+    """Read the same, and when the run began, in seconds since 1970."""
     with Journal.open(folder.journal, read_only=True) as journal:
         return replay(journal), journal.origin
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """The state at the end of the journal; `rules`: of whoever goes on from there. Raises
-    `JournalError`.
+    """Fold the journal to the state at its end; `rules`: of whoever goes on from there.
+
+    Raises `JournalError`.
     """
     state, entries = begin(journal, rules)
     follow(state, entries)
@@ -42,8 +43,9 @@ def replay(journal: Journal, rules: Rules = RULES) -> State:
 
 
 def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
-    """The state before the first event, and all entries. Raises `JournalError`, now or while they
-    are read, where that cannot be done.
+    """Give the state before the first event, and all entries.
+
+    Raises `JournalError`, now or while they are read.
     """
     entries = _read(journal)
     first = next(entries, None)
@@ -55,23 +57,22 @@ def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry
 
 
 def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
-    """Read further entries; `go`: how, for whoever looks at each."""
+    """Read further entries; `go`: how, for whoever looks at each.
+
+    Raises `JournalError` if one is missing, `ImpossibleEventError` if one cannot be.
+    """
     for entry in entries:
-        in_order(state, entry)
+        if entry.seq != state.clock.seq + 1:
+            what = f"event {state.clock.seq + 1} is missing"
+            raise JournalError(f"the journal of {state.facts.run} is damaged: {what}")
         try:
             go(state, entry.event, entry.decided)
         except Exception as error:
             raise ImpossibleEventError(entry.seq, entry.event, error) from error
 
 
-def in_order(state: State, entry: Entry) -> None:
-    """Raises `JournalError` if this is not the next entry."""
-    if entry.seq != state.clock.seq + 1:
-        raise JournalError(f"the journal of {state.facts.run} is damaged: event {state.clock.seq + 1} is missing")
-
-
 def _read(journal: Journal) -> Iterator[Entry]:
-    """All entries; where one cannot be read, it is said which one."""
+    """Read all entries. Raises `JournalError` that says which one cannot be read."""
     read = 0
     try:
         for entry in journal.entries():

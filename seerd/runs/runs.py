@@ -23,7 +23,7 @@ from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from seerd.spec.spec import Spec
 
 
@@ -101,7 +101,7 @@ def _ended(daemon: Daemon) -> Ended:
     return Ended(daemon.state, daemon.leftovers if rented or daemon.leftovers else None)
 
 
-def _world(folder: RunFolder, state: State) -> World:
+def _world(folder: RunFolder, state: State) -> RunEnvironment:
     setup = wiring.load(folder)
     return wiring.world_of(setup, clusters.site_of(setup, folder), folder, state.facts)
 

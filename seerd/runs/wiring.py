@@ -16,7 +16,7 @@ from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
-from seerd.planning.facts import Offer, Slots
+from seerd.planning.facts import MachineSlots, Offer
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
@@ -24,12 +24,12 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
-from seerd.shell.providers.hosts import Host, HostsProvider
+from seerd.shell.providers.hosts import HostsProvider, SshHost
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 
@@ -60,8 +60,8 @@ class Setup(msgspec.Struct, frozen=True):
     job: Job
     store: str
     until: float
-    local: Slots | None = None
-    hosts: tuple[Host, ...] = ()
+    local: MachineSlots | None = None
+    hosts: tuple[SshHost, ...] = ()
     ec2: Ec2Settings | None = None
     data: tuple[Data, ...] = ()
 
@@ -178,12 +178,12 @@ def load(folder: RunFolder) -> Setup:
     return setup
 
 
-def world_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> World:
+def world_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make what the run acts on."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     region = setup.ec2.region if setup.ec2 is not None else None
     store = _store(setup, folder.run, region)
-    return World(
+    return RunEnvironment(
         provider=site.provider,
         store=store,
         policy=PolicyProcess(facts.problem),

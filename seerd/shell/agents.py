@@ -13,16 +13,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 from seerd.agent.protocol import (
     FACTS,
     VERSION,
     Ack,
     Ask,
+    Checkpointed,
     Fact,
     Hello,
     Order,
+    Prepare,
+    Prepared,
     ProtocolError,
     Refused,
     Renew,
@@ -32,12 +35,20 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
-from seerd.shell.providers.base import Connection, Reader, Writer
+from seerd.shell.losses import Losses
+from seerd.shell.orders import InstanceOrders
+from seerd.shell.providers.base import LineReader, Writer
+from seerd.shell.stores.base import slot_number
+from seerd.shell.translate import event_of
+from seerd.shell.world import Running
 
 RENEW_S = 5.0
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
 ANSWER_S = 10.0
+CLOCK_S = 120.0
+PREPARE_S = 1200.0
+"""An instance is paid for while it is set up; what takes longer belongs into an image."""
 CATCH_UP_S = 60.0
 """An agent that has announced facts and tells none is as good as silent, and a run must not wait for it beyond its deadline."""
 BROKEN = (ProtocolError, ValueError)
@@ -54,92 +65,100 @@ class ForeignError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
-    """Who listens to a conversation.
-
-    fact      a new fact, with the seconds by which the agent's clock is ahead of ours
-    ask       a question that is no fact
-    lost      the instance cannot be reached any more, and why; the conversation has ended
-    ended     the task of a conversation that is over, to see whether it failed
-    pending   finds the orders for this instance whose outcome is not known, and what they need
-    lease     how long the agent may go on without us, and how long its trials may take to save, seconds
+class Readiness:
+    """What came of the preparation of an instance: `why` it cannot be used, empty if it can;
+    `retry`: another one might do.
     """
 
-    fact: Callable[[str, Fact, float], None]
-    ask: Callable[[str, Ask], None]
-    lost: Callable[[str, str], None]
-    ended: Callable[[asyncio.Task[None]], None]
-    pending: Callable[[str], Awaitable[list[Order]]]
-    lease: Callable[[], tuple[float, float, float]]
-
-
-class Ways(Protocol):
-    """To the agents of a run's instances, see `providers.base`."""
-
-    async def connect(self, instance: str) -> Connection:
-        """A byte stream to the agent."""
-
-    async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End it, so that `connect` starts another."""
+    why: str = ""
+    retry: bool = False
 
 
 class Conversation:
-    """With the agent of one instance. `seen`: number of the last fact that was handed on; `boot`: of the machine, empty if not known yet;
-    `ahead_s`: how far its clock is ahead of the shell's; `off_s`: the same, or of the wall clock if that is nearer: one of ours that was wrong
-    when this process began, and is right now, is no fault of the machine.
+    """With the agent of one instance.
+
+    orders   what it is told
+    boot     of its machine, empty if not known yet
+    ahead_s  how far its clock is ahead of the shell's
+    off_s    the same, or of the wall clock if that is nearer: one of ours that was wrong when this
+             process began, and is right now, is no fault of the machine
     """
 
-    def __init__(
-        self,
-        instance: str,
-        run: str,
-        seen: int,
-        boot: str,
-        ways: Ways,
-        ears: Ears,
-    ) -> None:
-        self.instance = instance
-        self.boot = boot
+    def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
+        self.orders = orders
+        self.instance = orders.instance
+        self._world = orders.world
+        self._core = orders.core
+        self._losses = losses
+        self._tasks = tasks
+        self._seen, self.boot = self._core.known(self.instance)
         self.ahead_s = self.off_s = 0.0
-        self._run = run
-        self._seen = seen
-        self._ways = ways
-        self._ears = ears
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
+        self._preparing: tuple[Prepare, asyncio.Future[Readiness]] | None = None
         self._ending = False
         self._replaced = False
         self._last_order: Shutdown | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the agent is not talked to any more."""
+        return self._task is not None and self._task.done()
 
     async def start(self) -> None:
         """Connect, and return when every fact that the agent had kept for us has been handed on.
 
         Raises `ProviderError` if the agent cannot be reached.
         """
-        self._task = asyncio.create_task(self._keep_talking(), name=f"conversation {self.instance}")
-        self._task.add_done_callback(self._ears.ended)
+        name = f"conversation {self.instance}"
+        self._task = self._tasks.create_task(self._keep_talking(), name=name)
         caught_up = asyncio.create_task(self._caught_up.wait())
         await asyncio.wait({self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
         caught_up.cancel()
         if not self._caught_up.is_set():
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
+    async def prepare(self, order: Prepare) -> Readiness:
+        """Have a new instance made ready for trials."""
+        done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
+        self._preparing = order, done
+        try:
+            await self.start()
+            if order.expected is not None and abs(self.off_s) > CLOCK_S:
+                off = f"the clock of {self.instance} is off by {self.off_s:.0f}s"
+                return Readiness(f"{off}; certificates and signatures go by it", retry=True)
+            async with asyncio.timeout(PREPARE_S):
+                return await done
+        except TimeoutError:
+            work = "fetching data, running setup commands and checks"
+            long = f"{PREPARE_S / 60:.0f} minutes"
+            return Readiness(f"{self.instance} was not ready after {long} of {work}")
+        except ProviderError as error:
+            return Readiness(str(error), retry=True)
+        finally:
+            self._preparing = None
+
     def say(self, order: Order) -> None:
         """Send this now; if the connection is down, orders are said again when it is back, as some of `pending`."""
         if self._writer is not None:
             self._writer.write(encode(order))
 
-    async def speak(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
-        """Find what is to be said, then say it: after all that was to be said before, and before all that comes later."""
+    def tell(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
+        """Find what is to be said, then say it: after all that was to be said before, and before
+        all that comes later.
+        """
+        self._tasks.create_task(self._speak(orders))
+
+    async def _speak(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
         async with self._speaking:
             for order in await orders():
                 self.say(order)
 
     def renew(self) -> None:
         """Tell the agent how long it may go on without us."""
-        self.say(Renew(*self._ears.lease()))
+        self.say(Renew(*self._core.lease()))
 
     def commit(self, seen: int) -> None:
         """Facts up to this number are in the journal."""
@@ -154,6 +173,11 @@ class Conversation:
         self._last_order = Shutdown(token)
         self.say(self._last_order)
         await self.close(ANSWER_S if self._writer is not None else min(ANSWER_S, spare_s))
+
+    async def drop(self, why: str) -> None:
+        """The instance is gone."""
+        self._fail_preparing(why)
+        await self.close()
 
     async def close(self, patience_s: float = 0.0) -> None:
         """End the conversation, after at most `patience_s` for the other side to end it. The agent goes on by itself."""
@@ -171,7 +195,7 @@ class Conversation:
             try:
                 await self._talk_to_ours()
             except (RebootError, ForeignError) as error:
-                self._ears.lost(self.instance, str(error))
+                self._lose(str(error))
                 return
             except FAILURES as error:
                 why, broken = str(error) or type(error).__name__, isinstance(error, BROKEN)
@@ -186,7 +210,7 @@ class Conversation:
                 failing_since = began
             self._caught_up.clear()
             if now - failing_since > GIVE_UP_S:
-                self._ears.lost(self.instance, why)
+                self._lose(why)
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -197,23 +221,23 @@ class Conversation:
         except ForeignError:
             if self._replaced:
                 raise
-            _, grace_s, _ = self._ears.lease()
-            await self._ways.end_agent(self.instance, grace_s)
+            _, grace_s, _ = self._core.lease()
+            await self._world.provider.end_agent(self.instance, grace_s)
             self._replaced = True
             await self._talk()
 
     async def _talk(self) -> None:
         """One connection, from hello until it breaks."""
-        reader, writer = await self._ways.connect(self.instance)
+        reader, writer = await self._world.provider.connect(self.instance)
         renewing: asyncio.Task[None] | None = None
         try:
-            writer.write(encode(Hello(VERSION, self._run, self._seen)))
+            writer.write(encode(Hello(VERSION, self._world.run, self._seen)))
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
             if self._last_order is not None:
                 self.say(self._last_order)
             renewing = asyncio.create_task(self._keep_renewing())
-            await self.speak(lambda: self._ears.pending(self.instance))
+            await self._speak(self._pending)
             await self._listen(reader, welcome.last, ahead_s)
         finally:
             self._writer = None
@@ -221,7 +245,7 @@ class Conversation:
                 renewing.cancel()
             writer.close()
 
-    async def _welcome(self, reader: Reader) -> tuple[Welcome, float]:
+    async def _welcome(self, reader: LineReader) -> tuple[Welcome, float]:
         async with asyncio.timeout(ANSWER_S):
             line = await reader.readline()
         if not line:
@@ -237,13 +261,13 @@ class Conversation:
         self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s
 
-    async def _listen(self, reader: Reader, last: int, ahead_s: float) -> None:
+    async def _listen(self, reader: LineReader, last: int, ahead_s: float) -> None:
         if self._seen >= last:
             self._caught_up.set()
         while line := await reader.readline():
             message = decode(line)
             if isinstance(message, Ask):
-                self._ears.ask(self.instance, message)
+                self.tell(partial(self.orders.parts, message))
                 continue
             if not isinstance(message, FACTS):
                 raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
@@ -251,9 +275,40 @@ class Conversation:
                 raise ProtocolError(f"the agent told fact {message.seq} after fact {self._seen}")
             if message.seq > self._seen:
                 self._seen = message.seq
-                self._ears.fact(self.instance, message, ahead_s)
+                self._hear(message, ahead_s)
             if self._seen >= last:
                 self._caught_up.set()
+
+    async def _pending(self) -> list[Order]:
+        if self._preparing is not None:
+            return [*await self.orders.downloads(), self._preparing[0]]
+        return await self.orders.pending()
+
+    def _hear(self, fact: Fact, ahead_s: float) -> None:
+        if isinstance(fact, Prepared | Refused) and self._preparing is not None:
+            bad = Readiness(fact.why, fact.unhealthy) if isinstance(fact, Refused) else None
+            self._is_ready(bad or Readiness())
+            return
+        if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
+            saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
+            self.tell(partial(self.orders.grant, saved))
+        clock = self._core.clock
+        happened = clock.past(fact.at - ahead_s)
+        event = event_of(fact, self.instance, clock.now(), happened, self._world.metric)
+        if event is not None:
+            self._core.emit(event)
+
+    def _lose(self, why: str) -> None:
+        if self._preparing is None:
+            self._losses.give_up(self.instance, why)
+        self._fail_preparing(why)
+
+    def _fail_preparing(self, why: str) -> None:
+        self._is_ready(Readiness(f"{self.instance} was lost: {why}", retry=True))
+
+    def _is_ready(self, readiness: Readiness) -> None:
+        if self._preparing is not None and not self._preparing[1].done():
+            self._preparing[1].set_result(readiness)
 
     async def _keep_renewing(self) -> None:
         while True:

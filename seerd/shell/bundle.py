@@ -16,7 +16,6 @@ import pathspec
 
 import seerd
 from seerd import agent
-from seerd.agent.launch import TRAINING_SIDE
 from seerd.agent.protocol import VERSION
 from seerd.errors import UsageError
 
@@ -64,8 +63,9 @@ def build_agent(to: Path) -> None:
         for name, path in modules.items():
             _add(bundle, name, path.read_bytes())
             _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
-        for name in TRAINING_SIDE:
-            _add(bundle, name, (Path(seerd.__file__).parent.parent / name).read_bytes())
+        top = Path(seerd.__file__).parent
+        for path in (top / "__init__.py", *sorted((top / "training").glob("*.py"))):
+            _add(bundle, str(path.relative_to(top.parent)), path.read_bytes())
 
 
 def _compiled(source: bytes, name: str) -> bytes:

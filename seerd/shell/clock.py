@@ -7,6 +7,7 @@ otherwise change what an instance is billed for, and how long one that may have 
 from __future__ import annotations
 
 import time
+from typing import overload
 
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)): deadlines do, and so do bills."""
@@ -33,3 +34,14 @@ class RunClock:
     def of_wall(self, moment: float) -> float:
         """The run's time of a moment, seconds since 1970."""
         return moment - self.origin
+
+    @overload
+    def past(self, moment: float) -> float: ...
+    @overload
+    def past(self, moment: float | None) -> float | None: ...
+    def past(self, moment: float | None) -> float | None:
+        """The run's time of a moment by another clock, of something that has happened in the run.
+
+        None for None.
+        """
+        return None if moment is None else min(self.now(), max(0.0, self.of_wall(moment)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
@@ -27,7 +27,8 @@ from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
 from seerd.shell.stores.base import slot_name, slot_number
-from seerd.shell.world import Core, Running, World
+from seerd.shell.tasks import Tasks
+from seerd.shell.world import RunEnvironment, Running
 
 Watcher = Callable[[State, float, list[Entry]], None]
 """Shown the state, the time and what was just committed, at least once a second; must not change
@@ -45,73 +46,73 @@ class Daemon:
     costs something, one line each.
     """
 
-    def __init__(self, state: State, journal: Journal, world: World, watcher: Watcher) -> None:
+    def __init__(self, state: State, journal: Journal, world: RunEnvironment, watcher: Watcher) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
         self.leftovers: list[str] = []
         self._journal = journal
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
-        self._failure: asyncio.Future[AnyEvent]
         self._stops = 0
-        self._dispatch = Dispatch(world, self._core(), self.clock)
+        self._world = world
+        self._dispatch: Dispatch
 
     async def begin(self, event: AnyEvent) -> None:
         """Run a new run, whose first event this is, whatever a person says meanwhile, until it is
         over.
         """
         self._queue.put_nowait(event)
-        async with self._world():
-            await self._run()
+        await self._at_work(self._run)
 
     async def resume(self) -> None:
         """Take up a run whose daemon has gone: first say what is found, then go on."""
+        await self._at_work(self._take_up)
+
+    async def _take_up(self) -> None:
         known = [i.id for i in self.state.fleet.instances.values() if i.phase in THERE and i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
-        async with self._world():
-            found = await self._dispatch.reattach(known, launches)
-            backlog = list(self._drain())
-            self._queue.put_nowait(
-                RunResumed(
-                    at=self.clock.now(),
-                    alive=found.alive,
-                    ended=found.ended,
-                    saved=found.saved,
-                    outline=lacking(self.state.facts),
-                )
+        found = await self._dispatch.reattach(known, launches)
+        backlog = list(self._drain())
+        self._queue.put_nowait(
+            RunResumed(
+                at=self.clock.now(),
+                alive=found.alive,
+                ended=found.ended,
+                saved=found.saved,
+                outline=lacking(self.state.facts),
             )
-            for event in backlog:
-                self._queue.put_nowait(event)
-            await self._run()
+        )
+        for event in backlog:
+            self._queue.put_nowait(event)
+        await self._run()
 
     async def _run(self) -> None:
-        await self._turn(self._failure)
+        await self._turn()
         while not self.state.finished:
-            await self._turn(self._failure)
+            await self._turn()
         self.leftovers = await self._dispatch.leftovers()
 
-    @contextlib.asynccontextmanager
-    async def _world(self) -> AsyncIterator[None]:
-        """Instances and checkpoints can be had meanwhile."""
-        self._failure = asyncio.get_running_loop().create_future()
+    async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this while instances and checkpoints can be had."""
         with self._signals():
             try:
-                await self._dispatch.open()
-                yield
+                async with Tasks() as tasks:
+                    self._dispatch = Dispatch(self._world, self, tasks)
+                    await self._dispatch.open()
+                    await work()
             finally:
                 await self._dispatch.close()
 
-    async def _turn(self, failure: asyncio.Future[AnyEvent]) -> None:
+    async def _turn(self) -> None:
         """Wait for something to happen, then handle all that has."""
-        waiting = asyncio.ensure_future(self._queue.get())
-        done: set[asyncio.Future[AnyEvent]] = set()
-        while not done:
-            done, _ = await asyncio.wait({waiting, failure}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                self._watcher(self.state, self.clock.now(), [])
-        if failure in done:
-            waiting.cancel()
-        first = failure.result() if failure in done else waiting.result()
+        try:
+            async with asyncio.timeout(SHOW_S):
+                first = await self._queue.get()
+        except TimeoutError:
+            self._watcher(self.state, self.clock.now(), [])
+            return
+        if self._stops > MOST_STOPS:
+            raise AbandonedError(self.state.facts.run)
         self._handle([first, *self._drain()])
 
     def _handle(self, events: list[AnyEvent]) -> None:
@@ -157,39 +158,37 @@ class Daemon:
             while True:
                 yield self._queue.get_nowait()
 
-    def _core(self) -> Core:
-        return Core(
-            emit=self._queue.put_nowait,
-            crash=self._crash,
-            pending=self._pending,
-            running=self._running,
-            known=self._known,
-            lease=self._lease,
-            spare=self._spare,
-        )
+    # ------------------------------------------------------------ see `world.Core`
 
-    def _lease(self) -> tuple[float, float, float]:
+    def emit(self, event: AnyEvent) -> None:
+        """Take what has happened; it is handled soon."""
+        self._queue.put_nowait(event)
+
+    def pending(self, instance: str) -> list[AnyCommand]:
+        """Commands for an instance whose outcome is not known."""
+        return [c for c in self.state.under_way.values() if instance in instances_of(c)]
+
+    def running(self, instance: str) -> list[Running]:
+        """Attempts that report and save on this instance."""
+        held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
+        return [Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "") for t in held]
+
+    def known(self, instance: str) -> tuple[int, str]:
+        """The number of its agent's last fact, and which boot of its machine that was."""
+        there = self.state.fleet.instances.get(instance)
+        return (0, "") if there is None else (there.seen, there.boot)
+
+    def lease(self) -> tuple[float, float, float]:
+        """How long agents may go on without us, and what they may take after that, seconds."""
         now = self.clock.now()
         return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
 
-    def _spare(self) -> float:
+    def spare(self) -> float:
+        """How long the end may still wait for a machine, seconds."""
         last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
         return max(0.0, last - self.clock.now())
 
-    def _crash(self, error: BaseException) -> None:
-        if not self._failure.done():
-            self._failure.set_exception(error)
-
-    def _pending(self, instance: str) -> list[AnyCommand]:
-        return [c for c in self.state.under_way.values() if instance in instances_of(c)]
-
-    def _running(self, instance: str) -> list[Running]:
-        trials = (t for t in self.state.trials.values() if t.held is not None and t.held[0].node == instance)
-        return [Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "") for t in trials]
-
-    def _known(self, instance: str) -> tuple[int, str]:
-        there = self.state.fleet.instances.get(instance)
-        return (0, "") if there is None else (there.seen, there.boot)
+    # ------------------------------------------------------------ signals
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -208,8 +207,6 @@ class Daemon:
 
     def _stop(self) -> None:
         self._stops += 1
-        if self._stops > MOST_STOPS:
-            self._crash(AbandonedError(self.state.facts.run))
         self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
 
 

@@ -30,7 +30,7 @@ from seerd.core.commands import (
     Terminate,
 )
 from seerd.core.events import (
-    InstanceLost,
+    Checkpoint,
     InstanceReady,
     InstanceTerminated,
     LaunchRefused,
@@ -39,7 +39,6 @@ from seerd.core.events import (
     PolicyFailed,
     PublishFailed,
     Remarked,
-    Saved,
     TimerFired,
 )
 from seerd.core.state import PlanInForce
@@ -47,12 +46,12 @@ from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.model import View
-from seerd.shell.clock import RunClock
+from seerd.shell.agents import Readiness
 from seerd.shell.journal import Entry
+from seerd.shell.losses import Losses
 from seerd.shell.providers.base import Launched, Loss, Span
-from seerd.shell.talks import Outcome, Talks
-from seerd.shell.translate import saved_of
-from seerd.shell.world import Core, World
+from seerd.shell.talks import Talks
+from seerd.shell.world import Core, RunEnvironment
 
 T = TypeVar("T")
 KEEP_S = 20.0
@@ -66,7 +65,7 @@ one that never will.
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Reattached:
     """After a restart: the instances that are there, and when others ended, as far as their cloud
     tells (seconds since the run began). An agent that has not answered yet is tried on, and its
     instance lost later if it never does, as with a connection that breaks.
@@ -74,20 +73,21 @@ class Found:
 
     alive: tuple[str, ...]
     ended: dict[str, float]
-    saved: tuple[Saved, ...]
+    saved: tuple[Checkpoint, ...]
 
 
 class Dispatch:
     """Carries out the commands of one run."""
 
-    def __init__(self, world: World, core: Core, clock: RunClock) -> None:
+    def __init__(self, world: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
         self._world = world
         self._core = core
-        self._clock = clock
+        self._clock = core.clock
+        self._tasks = tasks
         self._timer: asyncio.Handle | None = None
-        self._talks = Talks(world, core, clock, self._beside, self._give_up)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._more: set[asyncio.Task[Any]] = set()
+        self._losses = Losses(world, core, tasks)
+        self._talks = Talks(world, core, self._losses, tasks)
+        self._under_way: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, Sequence[str]] = {}
         self._changed: set[str] | None = set()
 
@@ -98,25 +98,28 @@ class Dispatch:
         self._world.policy.start()
         await self._world.provider.open()
         await self._world.store.open()
-        self._beside(self._keep_finding_losses())
+        self._tasks.create_task(self._keep_finding_losses())
+        self._tasks.create_task(self._talks.keep_granting())
         if self._world.collector is not None:
-            self._beside(self._world.collector.keep_looking(self._talks.instances))
+            looking = self._world.collector.keep_looking(self._talks.instances)
+            self._tasks.create_task(looking)
 
-    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Found:
+    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Reattached:
         """Take up the conversations again after a restart, with what agents had kept for us handed
         on. `launches` are under way.
         """
         there = await self._world.provider.adopt(instances, launches)
-        answers = {instance: self._beside(self._reattach(instance)) for instance in there}
+        answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
             await asyncio.wait(answers.values(), timeout=REATTACH_S)
         alive = [instance for instance, answer in answers.items() if not answer.done() or answer.result()]
         gone = [instance for instance in instances if instance not in alive]
-        ended = await asyncio.gather(*map(self._ended, gone))
+        ended = await asyncio.gather(*map(self._losses.ended, gone))
         # What agents that have not answered yet have stored meanwhile may have taken the place of all that is known.
         silent = [instance for instance in alive if not answers[instance].done()]
-        saved = [one for instance in (*gone, *silent) for one in await self._saved_on(instance)]
-        return Found(tuple(alive), {instance: at for instance, at in ended if at is not None}, tuple(saved))
+        saved = [one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)]
+        ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
+        return Reattached(tuple(alive), ends, tuple(saved))
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Begin all of them; returns at once."""
@@ -149,7 +152,7 @@ class Dispatch:
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more."""
         if not self._kept:
-            self._beside(self._keep_soon())
+            self._tasks.create_task(self._keep_soon())
         self._kept[trial] = checkpoints
 
     async def leftovers(self) -> list[str]:
@@ -160,17 +163,12 @@ class Dispatch:
             return [f"whether anything is left could not be found out: {error}"]
 
     async def close(self) -> None:
-        """Let go of everything without ending it."""
+        """Let go of everything without ending it, when all tasks have ended."""
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._tasks.values(), *self._more]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         if self._world.collector is not None:
             await self._world.collector.close()
         await self._world.policy.close()
-        await self._talks.close()
         await self._world.provider.close()
         await self._world.store.close()
 
@@ -246,11 +244,11 @@ class Dispatch:
             self._refuse(command, str(error), Span(), retry=True)
             return
         made_ready = self._talks.prepare(launched, command.id)
-        outcome = await self._remarking(
+        readiness = await self._remarking(
             made_ready, f"{launched.instance} is being set up: data, setup commands, checks"
         )
-        if outcome.why:
-            await self._return(command, launched, outcome)
+        if readiness.why:
+            await self._return(command, launched, readiness)
             return
         self._core.emit(
             InstanceReady(
@@ -258,19 +256,19 @@ class Dispatch:
                 command=command.id,
                 instance=launched.instance,
                 gpus=launched.gpus,
-                running_since=self._of_wall(launched.since),
+                running_since=self._clock.past(launched.since),
                 boot=self._talks.boot(launched.instance),
             )
         )
 
-    async def _return(self, command: Launch, launched: Launched, outcome: Outcome) -> None:
+    async def _return(self, command: Launch, launched: Launched, readiness: Readiness) -> None:
         """An instance that is no good."""
-        why, until = outcome.why, None
+        why, until = readiness.why, None
         try:
             until = (await self._end(launched.instance, command.id)).until
         except ProviderError as error:
             why = f"{why}; {error}"
-        self._refuse(command, why, Span(launched.since, until), retry=outcome.retry)
+        self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
 
     def _refuse(self, command: Launch, why: str, span: Span, *, retry: bool) -> None:
         since, ended = self._of_span(span)
@@ -280,7 +278,7 @@ class Dispatch:
         )
 
     async def _terminate(self, command: Terminate) -> None:
-        launching = self._tasks.get(command.instance)
+        launching = self._under_way.get(command.instance)
         if launching is not None and not launching.done():
             launching.cancel()
             await asyncio.wait({launching})
@@ -291,7 +289,7 @@ class Dispatch:
             )
             since, ended = self._of_span(span)
         except ProviderError as error:
-            await self._tell_loss(Loss(command.instance, str(error), Span()))
+            await self._losses.tell(Loss(command.instance, str(error), Span()))
             return
         now = self._clock.now()
         self._core.emit(
@@ -372,93 +370,29 @@ class Dispatch:
         try:
             await self._talks.take_up(instance)
         except ProviderError as error:
-            self._give_up(instance, str(error))
+            self._losses.give_up(instance, str(error))
             return False
         return True
-
-    async def _ended(self, instance: str) -> tuple[str, float | None]:
-        """When an instance ended that was gone, or had to be given up."""
-        giving_up = self._tasks.get(_giving_up(instance))
-        if giving_up is not None:
-            await asyncio.wait({giving_up})
-        try:
-            span = await self._world.provider.terminate(instance)
-        except ProviderError as error:
-            await self._tell_loss(Loss(instance, str(error), Span()))
-            return instance, None
-        return instance, self._of_span(span)[1]
-
-    def _give_up(self, instance: str, why: str) -> None:
-        """Its agent cannot be reached any more: whatever there still is of it is given back before
-        it counts as lost.
-        """
-        self._spawn(_giving_up(instance), self._lose(instance, why))
-
-    async def _lose(self, instance: str, why: str) -> None:
-        span = Span()
-        try:
-            span = await self._world.provider.terminate(instance)
-        except ProviderError as error:
-            why = f"{why}; {error}"
-        await self._tell_loss(Loss(instance, why, span))
 
     async def _keep_finding_losses(self) -> None:
         while True:
             loss = await self._world.provider.loss()
             await self._talks.drop(loss.instance, loss.why)
-            await self._tell_loss(loss)
-
-    async def _tell_loss(self, loss: Loss) -> None:
-        saved = tuple(await self._saved_on(loss.instance))
-        _, ended = self._of_span(loss.span)
-        lost = InstanceLost(at=self._clock.now(), instance=loss.instance, why=loss.why, ended=ended, saved=saved)
-        self._core.emit(lost)
-
-    async def _saved_on(self, instance: str) -> list[Saved]:
-        """What trials on an instance had put into the store that its agent has not told of: it is
-        gone, or does not answer.
-        """
-        found = []
-        for running in self._core.running(instance):
-            # If the store does not answer now, trials go on from what is known.
-            with contextlib.suppress(StoreError):
-                newer = await self._world.store.newer(running.trial, running.attempt, running.newest)
-                found += [saved_of(running, one, self._world.metric) for one in newer]
-        return found
+            await self._losses.tell(loss)
 
     # ------------------------------------------------------------ time and tasks
 
     def _of_span(self, span: Span) -> tuple[float | None, float | None]:
-        return tuple(None if wall is None else self._of_wall(wall) for wall in (span.since, span.until))  # type: ignore[return-value]
-
-    def _of_wall(self, wall: float) -> float:
-        return min(self._clock.now(), max(0.0, self._clock.of_wall(wall)))
+        return self._clock.past(span.since), self._clock.past(span.until)
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the others; a command that is already being carried out is not
         begun again.
         """
-        if key in self._tasks and not self._tasks[key].done():
+        if key in self._under_way and not self._under_way[key].done():
             work.close()
             return
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._look)
-        self._tasks[key] = task
-
-    def _beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._look)
-        self._more.add(task)
-        task.add_done_callback(self._more.discard)
-        return task
-
-    def _look(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._core.crash(error)
-
-
-def _giving_up(instance: str) -> str:
-    return f"give up {instance}"
+        self._under_way[key] = self._tasks.create_task(work)
 
 
 def _describe(command: Publish, to: Path) -> None:

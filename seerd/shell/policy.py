@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,17 +22,16 @@ import msgspec
 from seerd.core.asking import Answer
 from seerd.core.plans import Order
 from seerd.errors import PolicyError
-from seerd.planner.model import Problem, ReportView, TrialStatus, TrialView, View
+from seerd.planner.model import Problem, Report, TrialStatus, TrialView, View
 from seerd.shell.policy_wire import (
     LENGTH,
     MOST_BYTES,
     Anew,
     Failure,
-    News,
     Opening,
     Question,
     Reply,
-    Reported,
+    TrialNews,
     frame,
 )
 
@@ -154,9 +153,9 @@ class _Known:
 
     status: TrialStatus | None = None
     count: int = 0
-    last: ReportView | None = None
+    last: Report | None = None
 
-    def news(self, trial: TrialView) -> News | None:
+    def news(self, trial: TrialView) -> TrialNews | None:
         """What it does not know yet, if anything.
 
         Reports are frozen; they are only ever taken back from the end, or put in between. So while
@@ -170,11 +169,7 @@ class _Known:
             return None
         config = dict(trial.config) if self.status is None else None
         self.status, self.count, self.last = status, len(history), history[-1] if history else None
-        return News(trial.id, status, kept, _reported(history, kept), config)
-
-
-def _reported(history: Sequence[ReportView], kept: int) -> list[Reported]:
-    return [Reported(one.at_s, one.reports, one.metric) for one in history[kept:]]
+        return TrialNews(trial.id, status, kept, list(history[kept:]), config)
 
 
 class _Told:
@@ -183,7 +178,7 @@ class _Told:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def news(self, trials: Mapping[str, TrialView], changed: Collection[str] | None) -> list[News]:
+    def news(self, trials: Mapping[str, TrialView], changed: Collection[str] | None) -> list[TrialNews]:
         """What it does not know, of these or of all. New trials come last and in their order, by
         which a policy may go.
         """

@@ -20,17 +20,16 @@ import msgspec
 
 from seerd.core.asking import Asking, PlanFunction, default_plan, why
 from seerd.core.plans import Order, PlanChange
-from seerd.planner.model import TrialStatus, View
+from seerd.planner.model import Report, TrialStatus, View
 from seerd.planner.space import Config
 from seerd.shell.policy_wire import (
     LENGTH,
     Answered,
     Failure,
-    News,
     Opening,
     Question,
     Reply,
-    Reported,
+    TrialNews,
     frame,
 )
 
@@ -39,13 +38,13 @@ SPARE_S = 5.0
 
 
 @dataclass(slots=True)
-class Seen:
+class KnownTrial:
     """A trial as it was when the question was asked: a `seerd.planner.model.TrialView`."""
 
     id: str
     config: Config = field(default_factory=dict)
     status: TrialStatus = "live"
-    history: list[Reported] = field(default_factory=list)
+    history: list[Report] = field(default_factory=list)
 
     @property
     def reports(self) -> int:
@@ -57,7 +56,7 @@ class Seen:
         """That of its last report."""
         return self.history[-1].metric if self.history else None
 
-    def hear(self, news: News) -> None:
+    def hear(self, news: TrialNews) -> None:
         """Bring it up to date."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
@@ -70,7 +69,7 @@ class Answering:
     def __init__(self, opening: Opening) -> None:
         self._problem = opening.problem
         self._plan = _named(opening.plan) if opening.plan else default_plan()
-        self._trials: dict[str, Seen] = {}
+        self._trials: dict[str, KnownTrial] = {}
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)
 
     def reply(self, question: Question) -> Reply:
@@ -89,7 +88,7 @@ class Answering:
             self._asking = Asking(self._problem, question.anew.memory, order, plan=self._plan)
             self._trials = {}
         for news in question.news:
-            self._trials.setdefault(news.trial, Seen(news.trial)).hear(news)
+            self._trials.setdefault(news.trial, KnownTrial(news.trial)).hear(news)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from seerd.core.asking import Answer
 from seerd.core.plans import Put
-from seerd.planner.model import Mode, Problem, TrialStatus
+from seerd.planner.model import Mode, Problem, Report, TrialStatus
 from seerd.planner.space import Value
 
 LENGTH = 4
@@ -34,15 +34,7 @@ class Opening(Struct, frozen=True):
     plan: str = ""
 
 
-class Reported(Struct, frozen=True, array_like=True, gc=False):
-    """A report, see `seerd.planner.model.ReportView`."""
-
-    at_s: float
-    reports: int
-    metric: float | None
-
-
-class News(Struct, frozen=True, array_like=True):
+class TrialNews(Struct, frozen=True, array_like=True):
     """A trial that is new, or not as it was at the question before.
 
     kept    so many of its reports are as they were; `reports` follow these
@@ -52,7 +44,7 @@ class News(Struct, frozen=True, array_like=True):
     trial: str
     status: TrialStatus
     kept: int
-    reports: list[Reported]
+    reports: list[Report]
     config: dict[str, Value] | None = None
 
 
@@ -69,7 +61,7 @@ class Question(Struct, frozen=True):
     id: str
     now_s: float
     mode: Mode
-    news: list[News]
+    news: list[TrialNews]
     anew: Anew | None = None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
+from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import (
     Checkpointed,
     Exited,
@@ -25,11 +26,11 @@ from seerd.agent.protocol import (
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     AnyEvent,
+    Checkpoint,
     ExitCause,
     InstanceNoticed,
     Notice,
     OrderRefused,
-    Saved,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -38,7 +39,6 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.shell.stores.base import Stored
 from seerd.shell.world import Running
 
 
@@ -130,13 +130,13 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             return None
 
 
-def saved_of(running: Running, one: Stored, metric: str) -> Saved:
+def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:
     """A checkpoint in the store as the core knows it, of the attempt that had put it there."""
-    return Saved(
+    return Checkpoint(
         trial=running.trial,
         attempt=running.attempt,
         name=one.name,
-        reports=one.reports,
+        reports=one.epoch,
         metric=one.metrics.get(metric),
         sha256=one.sha256,
         size=one.size,

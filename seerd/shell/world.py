@@ -17,6 +17,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
 from seerd.core.plans import Order
 from seerd.planner.model import View
+from seerd.shell.clock import RunClock
 from seerd.shell.collecting import Collector
 from seerd.shell.providers.base import Provider
 from seerd.shell.stores.base import Store
@@ -51,7 +52,7 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RunEnvironment:
     """What a run acts on: where instances and checkpoints are, what is trained, where the result
     goes.
 
@@ -88,22 +89,31 @@ class Running:
     newest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What may be asked of the daemon: to take an event, to stop because of a bug, and questions
-    about the state.
-
-    pending  commands for an instance whose outcome is not known
-    running  attempts that report and save on this instance
-    known    number of its agent's last fact, and which boot of its machine that was
-    lease    for how long agents may go on without us, and how long trials may take to save, seconds
-    spare    how long the end may still wait for a machine so that the model is there by the deadline
+class Core(Protocol):
+    """The daemon, as everything beneath it knows it: it takes events, and answers questions about
+    the state.
     """
 
-    emit: Callable[[AnyEvent], None]
-    crash: Callable[[BaseException], None]
-    pending: Callable[[str], list[AnyCommand]]
-    running: Callable[[str], list[Running]]
-    known: Callable[[str], tuple[int, str]]
-    lease: Callable[[], tuple[float, float, float]]
-    spare: Callable[[], float]
+    clock: RunClock
+
+    def emit(self, event: AnyEvent) -> None:
+        """Take what has happened; it is handled soon."""
+
+    def pending(self, instance: str) -> list[AnyCommand]:
+        """Commands for an instance whose outcome is not known."""
+
+    def running(self, instance: str) -> list[Running]:
+        """Attempts that report and save on this instance."""
+
+    def known(self, instance: str) -> tuple[int, str]:
+        """The number of its agent's last fact, and which boot of its machine that was."""
+
+    def lease(self) -> tuple[float, float, float]:
+        """How long agents may go on without us, how long trials may take to save, and how long
+        storing that may take after the lease has ended: seconds.
+        """
+
+    def spare(self) -> float:
+        """How long the end may still wait for a machine so that the model is there by the deadline,
+        seconds.
+        """

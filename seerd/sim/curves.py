@@ -1,4 +1,4 @@
-"""Recorded learning curves, read from a file and replayed by simulated trials (DESIGN 2.4).
+"""Recorded learning curves, read from a file and replayed by simulated trials (docs/simulate.md).
 
 The one rule: what `load_curves` returns has been checked; a configuration of the space knows its row by the key `curve`.
 """

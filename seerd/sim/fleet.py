@@ -45,7 +45,7 @@ FINISHING_S = 2.0
 
 
 @dataclass(slots=True)
-class Attempt:
+class SimulatedAttempt:
     """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the present unit of work, done before `since`.
 
     lead    the instance that reports and saves; `parts`: the GPUs of those where it still has processes
@@ -75,7 +75,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedMachine:
     """A simulated instance with its agent."""
 
     id: str
@@ -87,7 +87,7 @@ class Machine:
     facts: int = 0
     kept: list[AgentFact] = field(default_factory=list)
     orders: set[str] = field(default_factory=set)
-    attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    attempts: dict[tuple[str, int], SimulatedAttempt] = field(default_factory=dict)
 
     @property
     def ran(self) -> bool:
@@ -100,7 +100,7 @@ class Machine:
         return (self.running_since, self.ended) if self.ran else (None, None)
 
 
-class Fleet:
+class SimulatedFleet:
     """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only the daemon of now hears."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Fleet:
         reply: Callable[[float, Callable[[float], AnyEvent]], None],
     ) -> None:
         self.behaviour = behaviour
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
         self.store: dict[str, dict[str, int]] = {}
         self.shares: dict[str, tuple[int, float]] = {}
         self.started: list[tuple[str, int]] = []
@@ -136,7 +136,7 @@ class Fleet:
                 self._reply(REFUSAL_S, lambda at: LaunchRefused(at=at, command=command.id, why=why, retry=True))
                 return
             running = now + self.behaviour.pending.draw(self._rng)
-            machine = self.machines[name] = Machine(name, command.gpus, now, running)
+            machine = self.machines[name] = SimulatedMachine(name, command.gpus, now, running)
         boot_s = max(0.0, machine.running_since - now) + self.behaviour.boot.draw(self._rng)
         self._reply(boot_s, partial(self._booted, machine, command.id))
 
@@ -145,7 +145,7 @@ class Fleet:
         capacity = self.behaviour.capacity
         return capacity is not None and sum(machine.alive for machine in self.machines.values()) >= capacity(now)
 
-    def _booted(self, machine: Machine, command: str, at: float) -> AnyEvent:
+    def _booted(self, machine: SimulatedMachine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
             since, ended = machine.ran_from_to
             return LaunchRefused(
@@ -237,7 +237,7 @@ class Fleet:
         facts = (fact for machine in self.machines.values() if machine.alive for fact in machine.kept)
         return [msgspec.structs.replace(fact, at=self._heap.now) for fact in facts]  # type: ignore[misc]
 
-    def _fact(self, machine: Machine, kind: type[Any], **fields: Any) -> None:
+    def _fact(self, machine: SimulatedMachine, kind: type[Any], **fields: Any) -> None:
         machine.facts += 1
         now = self._heap.now
         event = kind(at=now, instance=machine.id, fact=machine.facts, happened=now, **fields)
@@ -257,14 +257,14 @@ class Fleet:
         elif not self.behaviour.deaf:
             self._stop(told, command)
 
-    def _takes(self, machine: Machine, order: str) -> bool:
+    def _takes(self, machine: SimulatedMachine, order: str) -> bool:
         """Whether it is new to a living agent."""
         if not machine.alive or order in machine.orders:
             return False
         machine.orders.add(order)
         return True
 
-    def _start(self, machines: list[Machine], command: StartTrial) -> None:
+    def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
         """On some of its instances alone it waits for the others."""
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
@@ -275,7 +275,7 @@ class Fleet:
         pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
         now = self._heap.now
         sizes = {command.instance: len(command.gpus), **{name: len(gpus) for name, gpus in command.beside}}
-        attempt = Attempt(
+        attempt = SimulatedAttempt(
             command.trial,
             command.attempt,
             command.config,
@@ -297,19 +297,19 @@ class Fleet:
             self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
         self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt))
 
-    def _begin(self, machine: Machine, attempt: Attempt) -> None:
+    def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if not attempt.broken:
             self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, reports=attempt.reports)
             self._next_unit(machine, attempt)
 
-    def _next_unit(self, machine: Machine, attempt: Attempt) -> None:
+    def _next_unit(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         attempt.since = self._heap.now
         attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
         ends = attempt.since + attempt.unit_s * (1 - attempt.share)
         exact = self.behaviour.partial == "kept"
         self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._report, machine, attempt))
 
-    def _report(self, machine: Machine, attempt: Attempt) -> None:
+    def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
         if self.behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1) or self._dropped(attempt):
@@ -335,17 +335,17 @@ class Fleet:
         elif not attempt.broken:
             self._next_unit(machine, attempt)
 
-    def _due(self, attempt: Attempt) -> bool:
+    def _due(self, attempt: SimulatedAttempt) -> bool:
         every_s = self.behaviour.saves_every_s
         if every_s is None:
             return attempt.reports == 1 or attempt.reports % 5 == 0
         return self._heap.now - attempt.saved_at >= every_s
 
-    def _dropped(self, attempt: Attempt) -> bool:
+    def _dropped(self, attempt: SimulatedAttempt) -> bool:
         rate = self.behaviour.drop_rate
         return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
 
-    def _save(self, machine: Machine, attempt: Attempt) -> None:
+    def _save(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.reports in (attempt.saved, 0):
             return
         name = f"{attempt.reports:06d}-{attempt.number:08d}"
@@ -365,13 +365,13 @@ class Fleet:
             save_s=self.behaviour.stop.p50_s,
         )
 
-    def _share(self, attempt: Attempt) -> float:
+    def _share(self, attempt: SimulatedAttempt) -> float:
         """How much of the present unit of work is done."""
         if attempt.since == math.inf:
             return attempt.share
         return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
 
-    def _stop(self, machines: list[Machine], command: StopTrial) -> None:
+    def _stop(self, machines: list[SimulatedMachine], command: StopTrial) -> None:
         """What is told to all instances of an attempt at once."""
         key = command.trial, command.attempt
         lead = next((machine for machine in machines if key in machine.attempts), None)
@@ -393,14 +393,14 @@ class Fleet:
         else:
             self._stopped(lead, attempt)
 
-    def _stopped(self, machine: Machine, attempt: Attempt) -> None:
+    def _stopped(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if not attempt.broken:
             if self.behaviour.partial == "kept":
                 self.shares[attempt.trial] = attempt.reports, self._share(attempt)
             self._save(machine, attempt)
             self._exit_all(attempt, "asked", 0)
 
-    def _crash(self, machine: Machine, attempt: Attempt) -> None:
+    def _crash(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """Of an attempt on several instances one crashes; each of the others notices after a while, or never."""
         if len(attempt.parts) == 1:
             self._exit(machine, attempt, "crashed", 1)
@@ -412,7 +412,7 @@ class Fleet:
                 self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "crashed", 1))
         self._exit(self.machines[guilty], attempt, "crashed", 1)
 
-    def _finish(self, machine: Machine, attempt: Attempt) -> None:
+    def _finish(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """The instances of an attempt come to the end of the script one after the other."""
         if len(attempt.parts) == 1:
             self._exit(machine, attempt, "finished", 0)
@@ -422,15 +422,15 @@ class Fleet:
             after_s = self._rng.uniform(0, FINISHING_S)
             self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "finished", 0))
 
-    def _exit_all(self, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+    def _exit_all(self, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
         for name in list(attempt.parts):
             self._exit_on(name, attempt, cause, code)
 
-    def _exit_on(self, name: str, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+    def _exit_on(self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
         if name in attempt.parts:
             self._exit(self.machines[name], attempt, cause, code)
 
-    def _exit(self, machine: Machine, attempt: Attempt, cause: ExitCause, code: int | None) -> None:
+    def _exit(self, machine: SimulatedMachine, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
         self.end(machine, attempt)
         self._fact(
             machine,
@@ -442,7 +442,7 @@ class Fleet:
             tail=("last line",) if cause == "crashed" else (),
         )
 
-    def end(self, machine: Machine, attempt: Attempt) -> None:
+    def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """Nothing of it is left on this instance; it runs no more when nothing is left on any."""
         del machine.attempts[attempt.key]
         attempt.broken = True

@@ -1,4 +1,4 @@
-"""The core in a simulated world: time is a heap, the cloud and the agents are a `Fleet`, and a run
+"""The core in a simulated world: time is a heap, the cloud and the agents are a `SimulatedFleet`, and a run
 takes milliseconds.
 
 The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event
@@ -46,7 +46,7 @@ from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, step, unfinished
 from seerd.planner.model import View
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.fleet import Fleet
+from seerd.sim.fleet import SimulatedFleet
 from seerd.sim.heap import NANOSECONDS, Heap
 
 START_S = 0.05
@@ -80,7 +80,7 @@ class World:
         self.published_at: float | None = None
         self._checked = checked
         self._heap = Heap()
-        self.fleet = Fleet(behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later)
+        self.fleet = SimulatedFleet(behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later)
         self.fleet.keep_facts = checked
         self._instant = facts.cluster.instant
         self._kill_after = set(kill_after)

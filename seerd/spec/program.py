@@ -1,4 +1,5 @@
-"""Whether the program of `launcher = "command"` is there, as far as that can be told before anything is started.
+"""Whether the program of `launcher = "command"` is there, as far as that can be told before
+anything is started.
 
 The one rule: what other machines have is not known here; what will be shipped to them is.
 """
@@ -11,8 +12,13 @@ from pathlib import Path
 
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
-    """Why trials cannot start this program, or nothing. They run in `source`, which is the last folder of their PATH, after `search`; `here`: on
-    this machine. Raises `OSError`, `RuntimeError` or `ValueError` for what can be no path.
+    """Say why trials cannot start this program, or nothing.
+
+    source  where they run, which is the last folder of their PATH
+    search  the folders before it
+    here    whether they run on this machine
+
+    Raises `OSError`, `RuntimeError` or `ValueError` for what can be no path.
     """
     return _why_no_file(script, source, here=here) if "/" in script else _why_no_name(script, source, search, here=here)
 

@@ -1,5 +1,5 @@
-"""The text of a spec and what the command line overrides in it: every key's value, read strictly, and all mistakes, each named as the person
-has written it.
+"""The text of a spec and what the command line overrides in it: every key's value, read strictly,
+and all mistakes, each named as the person has written it.
 
 The one rule: a mistake ends nothing; it is collected, and reading goes on.
 """
@@ -72,7 +72,9 @@ REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec that the command line gives another value, and how it was `said`, for whoever has said it wrong."""
+    """A key of the spec that the command line gives another value, and how it was `said`, for
+    whoever has said it wrong.
+    """
 
     key: str
     value: str
@@ -80,7 +82,7 @@ class Override(NamedTuple):
 
 
 def text_of(path: Path) -> str:
-    """What the file says. Raises `SpecError` if it is no text."""
+    """Read the file. Raises `SpecError` if it is no text."""
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
@@ -110,14 +112,16 @@ class Reader:
         self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """What on the command line is about this key, or a part of it; nothing if the file says so alone."""
+        """Find what the command line says of this key, or a part of it; nothing if the file alone
+        does.
+        """
         for override in reversed(self._overrides):
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
                 return f"--set {override.key}" if override.said == "--set" else override.said
         return ""
 
     def document(self, overrides: list[Override]) -> dict[str, Any]:
-        """The TOML with the overrides in it."""
+        """Read the TOML, with the overrides in it. Raises `SpecError`."""
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
@@ -128,7 +132,7 @@ class Reader:
         return document
 
     def sections(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Every value by its key's path, read; problems for all that is wrong or unknown."""
+        """Read every value by its key's path; note what is wrong or unknown."""
         values: dict[str, Any] = {}
         tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
         del tops[""]
@@ -150,7 +154,7 @@ class Reader:
         return values
 
     def space(self, content: Any) -> Space:
-        """The `[space]` table."""
+        """Read the `[space]` table."""
         if not isinstance(content, dict) or not content:
             self.wrong("space", content, "a table [space] with at least one parameter is needed")
             return Space()
@@ -181,7 +185,7 @@ class Reader:
                 self.wrong(path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near)
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
-        """The keys of the chosen provider; those of the others are told apart from typing mistakes."""
+        """Find the chosen provider's keys; those of others are told apart from typing mistakes."""
         provider = cluster.get("provider", "local")
         for other, keys in CLUSTER_KEYS.items():
             for key in set(keys) & set(cluster):
@@ -212,7 +216,7 @@ def _toml_or_text(value: str) -> Any:
 
 
 def _lines(text: str) -> Iterable[tuple[str, int]]:
-    """Where each key stands, near enough for a message: (path, line number from 1)."""
+    """Find where each key stands, near enough for a message: (path, line number from 1)."""
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[([\w.-]+)\]", line):

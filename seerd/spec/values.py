@@ -1,6 +1,8 @@
-"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to what seerd works with.
+"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to
+what seerd works with.
 
-The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with a sentence that says what is allowed.
+The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with
+a sentence that says what is allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]
 LARGEST = 2**53
-"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64 bits."""
+"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64
+bits.
+"""
 MOST_TAGS = 40
 """EC2 takes 50 on one resource."""
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
@@ -25,7 +29,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text(value: Any) -> str:
-    """Any string but an empty one, or one that could be no argument of a program."""
+    """Take any string but an empty one, or one that could be no argument of a program."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text in quotes is needed")
     if "\0" in value:
@@ -34,14 +38,14 @@ def text(value: Any) -> str:
 
 
 def name(value: Any) -> str:
-    """A string that can be part of a file name."""
+    """Take a string that can be part of a file name."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ValueError("letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit")
     return value
 
 
 def whole(least: int) -> Read:
-    """An integer of at least this."""
+    """Take an integer of at least this."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -54,7 +58,7 @@ def whole(least: int) -> Read:
 
 
 def more_than(bound: float) -> Read:
-    """A finite number greater than this."""
+    """Take a finite number greater than this."""
 
     def read(value: Any) -> float:
         if not _is_number(value) or not bound < value < math.inf:
@@ -65,7 +69,7 @@ def more_than(bound: float) -> Read:
 
 
 def one_of(*allowed: str) -> Read:
-    """One of these words."""
+    """Take one of these words."""
 
     def read(value: Any) -> str:
         if value not in allowed:
@@ -76,7 +80,7 @@ def one_of(*allowed: str) -> Read:
 
 
 def list_of(read_item: Read) -> Read:
-    """A list of values of one kind."""
+    """Take a list of values of one kind."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -95,14 +99,14 @@ def list_of(read_item: Read) -> Read:
 
 
 def texts(value: Any) -> dict[str, str]:
-    """A table of strings."""
+    """Take a table of strings."""
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise ValueError('a table of texts is needed, for example { DEBUG = "1" }')
     return dict(value)
 
 
 def environment(value: Any) -> dict[str, str]:
-    """Environment variables, as execve(2) takes them."""
+    """Take environment variables, as execve(2) does."""
     found = texts(value)
     for name, content in found.items():
         if not name or "=" in name or "\0" in name + content:
@@ -111,7 +115,9 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def tags(value: Any) -> dict[str, str]:
-    """Tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html); by those of seerd it knows what it may end."""
+    """Take tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html);
+    by those of seerd it knows what it may end.
+    """
     found = texts(value)
     for name, content in found.items():
         if name.lower().startswith(("aws:", "seerd:")):
@@ -125,16 +131,11 @@ def tags(value: Any) -> dict[str, str]:
     return found
 
 
-def table(value: Any) -> dict[str, Any]:
-    """Any table, kept as it is."""
-    if not isinstance(value, dict):
-        raise ValueError("a table in { } is needed")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA devices (`cuda`) or CPU slots."""
+    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA
+    devices (`cuda`) or CPU slots.
+    """
 
     address: str
     user: str | None
@@ -144,7 +145,7 @@ class Host:
 
 
 def host(value: Any) -> Host:
-    """One machine."""
+    """Take one machine."""
     if not isinstance(value, dict):
         raise ValueError('a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }')
     _only(value, {"address", "user", "port", "gpus", "slots"}, "a host")
@@ -168,14 +169,16 @@ def host(value: Any) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the folder `to` of the source."""
+    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the
+    folder `to` of the source.
+    """
 
     source: str
     to: str
 
 
 def data(value: Any) -> Data:
-    """One entry of `train.data`."""
+    """Take one entry of `train.data`."""
     if not isinstance(value, dict):
         raise ValueError('a table is needed, for example { from = "s3://bucket/prefix", to = "data" }')
     _only(value, {"from", "to"}, "data")
@@ -194,22 +197,22 @@ def _only(value: dict[str, Any], known: set[str], what: str) -> None:
 
 
 def duration(value: Any) -> float:
-    """Seconds, more than none."""
+    """Take seconds, more than none."""
     return _positive(parse_duration(_with_unit(value, "90s, 30m, 1h30m or 2h")), "a duration")
 
 
 def gpu_time(value: Any) -> float:
-    """GPU-seconds, more than none."""
+    """Take GPU-seconds, more than none."""
     return _positive(parse_gpu_time(_with_unit(value, "480gpu-min, 8gpu-h or 90gpu-s")), "GPU time")
 
 
 def money(value: Any) -> float:
-    """US dollars, more than none."""
+    """Take US dollars, more than none."""
     return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
 
 
 def parameter(key: str, value: Any) -> Parameter:
-    """One dimension of the search space: a list of choices, or a range."""
+    """Take one dimension of the search space: a list of choices, or a range."""
     if isinstance(value, list):
         if not value or not all(isinstance(item, (bool, int, float, str)) for item in value):
             raise ValueError("a list of at least one number, text or boolean is needed")

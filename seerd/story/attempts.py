@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from seerd.core.events import AnyEvent, TrialExited, TrialReported, TrialTraining
-from seerd.core.state import Report, State
+from seerd.core.state import State
+from seerd.planner.model import Report
 from seerd.story.beats import Beat
 
 

@@ -27,6 +27,7 @@ from seerd.core.commands import (
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
+    Checkpoint,
     InstanceLost,
     InstanceNoticed,
     InstanceReady,
@@ -44,7 +45,7 @@ from seerd.core.incumbent import better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
-from seerd.core.state import GONE, THERE, Checkpoint, State, Trial
+from seerd.core.state import GONE, THERE, State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, Gone, HeldBack, Slow
 from seerd.planner.model import Compared
 from seerd.planner.ranking import standing

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from seerd.story.beats import Beat, Kind
 from seerd.story.words import fill
-from seerd.view.plain import printable
+from seerd.view.harmless import printable
 
 SUBJECTS: dict[Kind, str] = {
     "judged": "trial",

@@ -17,7 +17,8 @@ from msgspec import structs
 from seerd.core.commands import AnyCommand
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
-from seerd.core.state import GONE, Report, State, Trial
+from seerd.core.state import GONE, State, Trial
+from seerd.planner.model import Report
 from seerd.planner.ranking import standing
 from seerd.story.attempts import Attempt
 from seerd.story.beats import Beat

@@ -13,7 +13,7 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor_view(told: dict[str, Any], spec: str) -> Text:
-    """The whole answer to `seerd doctor SPEC`."""
+    """Draw the whole answer to `seerd doctor SPEC`."""
     text = Text()
     for check in told["checks"]:
         head, *more = check["found"].splitlines() or [""]
@@ -33,6 +33,8 @@ def _verdict(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "all is well"
     parts = [
-        f"{count} {name}{'s' * (count != 1)}" for count, name in ((problems, "problem"), (warnings, "warning")) if count
+        f"{count} {name}{'s' * (count != 1)}"
+        for count, name in ((problems, "problem"), (warnings, "warning"))
+        if count
     ]
     return " and ".join(parts) + ("" if problems else "; a run can begin")

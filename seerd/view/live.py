@@ -1,12 +1,14 @@
 """The live view: what a run is doing, on one screen.
 
-The one rule: a pure function of the state, the time and the size of the screen; never more rows than fit, and readable without colours.
+The one rule: a pure function of the state, the time and the size of the screen; never more rows
+than fit, and readable without colours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import sys
 import textwrap
 import time
@@ -27,13 +29,13 @@ from seerd.core.state import THERE, Instance, State, Trial
 from seerd.planner.model import Stage
 from seerd.planner.ranking import rank
 from seerd.units import format_duration
-from seerd.view.harmless import Harmless
-from seerd.view.plain import ENDINGS, config_text, gpus_text, printable, value_text
-from seerd.view.sparkline import sparkline
+from seerd.view.harmless import Harmless, printable
+from seerd.view.plain import ENDINGS, config_text, gpus_text, value_text
 
 EVERY_S = 1.0
 MOST_POINTS = 200
 LABEL = 10
+BARS = "▁▂▃▄▅▆▇█"
 PHASES = {
     TrialPhase.WAITING: ("waiting", "dim"),
     TrialPhase.STARTING: ("starting", "yellow"),
@@ -46,11 +48,15 @@ PHASES = {
 
 
 class LiveView:
-    """Owns the terminal for as long as its context lasts; draws at most once a second. A terminal that has gone is left alone."""
+    """Owns the terminal for as long as its context lasts; draws at most once a second. A terminal
+    that has gone is left alone.
+    """
 
     def __init__(self) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # bars and curves are more than some encodings have
+            sys.stdout.reconfigure(
+                errors="replace"
+            )  # bars and curves are more than some encodings have
         self._console = Console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._drawn_at = -EVERY_S
@@ -60,7 +66,10 @@ class LiveView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(OSError):
             self._live.__exit__(kind, error, trace)
@@ -72,11 +81,18 @@ class LiveView:
         self._drawn_at = time.monotonic()
         size = self._console.size
         with contextlib.suppress(OSError):
-            self._live.update(Harmless(view(state, now_s, recent, (size.width, size.height))), refresh=True)
+            self._live.update(
+                Harmless(view(state, now_s, recent, (size.width, size.height))), refresh=True
+            )
 
 
-def view(state: State, now_s: float, recent: Sequence[str], size: tuple[int, int]) -> RenderableType:
-    """The whole screen of `size` (columns, rows). Trials get the rows that the rest leaves, the last events those that trials leave."""
+def view(
+    state: State, now_s: float, recent: Sequence[str], size: tuple[int, int]
+) -> RenderableType:
+    """Draw the whole screen of `size` (columns, rows).
+
+    Trials get the rows that the rest leaves, the last events those that trials leave.
+    """
     width, height = size
     roomy = height >= 20
     gap = [Text()] if roomy else []
@@ -119,7 +135,9 @@ class _Gauge:
 
 
 def _gauges(state: State, now_s: float, width: int) -> list[Text]:
-    """Deadline, GPU time, money if it costs any, and the stages, all on one scale from left to right."""
+    """Deadline, GPU time, money if it costs any, and the stages, all on one scale from left to
+    right.
+    """
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(now_s)
     committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent
@@ -133,14 +151,19 @@ def _gauges(state: State, now_s: float, width: int) -> list[Text]:
     ]
     if limits.cost_usd is not None and book.usd_per_gpu_h:
         used, bound = book.usd(spent) / limits.cost_usd, book.usd(committed) / limits.cost_usd
-        gauges.append(_Gauge("cost", used, bound, f"${book.usd(spent):.2f} of ${limits.cost_usd:g}"))
+        gauges.append(
+            _Gauge("cost", used, bound, f"${book.usd(spent):.2f} of ${limits.cost_usd:g}")
+        )
     present = _stage_told(state, now_s)
     room = max(8, width - LABEL - 2 - max(len(present), *(len(gauge.told) for gauge in gauges)))
-    return [*(_bar(gauge, room) for gauge in gauges), _timeline(state, now_s, room).append(f"  {present}")]
+    return [
+        *(_bar(gauge, room) for gauge in gauges),
+        _timeline(state, now_s, room).append(f"  {present}"),
+    ]
 
 
 def _bar(gauge: _Gauge, room: int) -> Text:
-    """Full for what is used, shaded for what is committed beyond it."""
+    """Draw a gauge: full for what is used, shaded for what is committed beyond it."""
     used = min(room, round(room * min(1.0, gauge.used)))
     more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
     text = Text(f"{gauge.name:<{LABEL}}")
@@ -157,14 +180,16 @@ def _stage_told(state: State, now_s: float) -> str:
 
 
 def _timeline(state: State, now_s: float, room: int) -> Text:
-    """The stages under the bar of the deadline: heavy what is past, light what is to come."""
+    """Draw the stages under the deadline's bar: heavy what is past, light what is to come."""
     deadline_s = state.facts.problem.limits.deadline_s
     past = round(room * now_s / deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
     begin = 0
     for number, stage in enumerate(state.outline.stages):
         end = min(room, round(room * stage.end_s / deadline_s))
-        marked = f"{number + 1}" + "".join("━" if cell < past else "─" for cell in range(begin + 1, end))
+        marked = f"{number + 1}" + "".join(
+            "━" if cell < past else "─" for cell in range(begin + 1, end)
+        )
         style = "bold" if number == state.plan.stage else "dim"
         line.append((marked[: max(0, end - begin - 1)] + "│") if end > begin else "", style=style)
         begin = max(begin, end)
@@ -172,7 +197,7 @@ def _timeline(state: State, now_s: float, room: int) -> Text:
 
 
 def _groups(state: State) -> Text:
-    """Who runs in the present stage, and who in those to come."""
+    """Say who runs in the present stage, and who in those to come."""
 
     def told(stage: Stage) -> str:
         return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
@@ -180,7 +205,9 @@ def _groups(state: State) -> Text:
     now, *later = state.outline.stages[state.plan.stage :]
     text = Text(" " * LABEL)
     text.append(f"now {told(now)}", style="bold")
-    return text.append("".join(f", then {told(stage)}" for stage in later) + "  (trials x GPUs)", style="dim")
+    return text.append(
+        "".join(f", then {told(stage)}" for stage in later) + "  (trials x GPUs)", style="dim"
+    )
 
 
 def _best(state: State) -> Text:
@@ -188,26 +215,42 @@ def _best(state: State) -> Text:
     text = Text(f"{'best':<{LABEL}}")
     if best is None:
         return text.append("no model yet", style="dim")
-    text.append(f"{best.trial} {printable(state.facts.metric)} {best.metric:.5g}", style="bold cyan")
-    text.append(f" after report {best.checkpoint.reports}  {config_text(state.trials[best.trial].config)}")
+    text.append(
+        f"{best.trial} {printable(state.facts.metric)} {best.metric:.5g}", style="bold cyan"
+    )
+    text.append(
+        f" after report {best.checkpoint.reports}  {config_text(state.trials[best.trial].config)}"
+    )
     return text
 
 
 def _trials(state: State, width: int, rows: int) -> list[Text]:
-    """Best first, those that are out behind the others: one line each, at most `rows` with the head."""
+    """List trials, best first, those that are out last: at most `rows` lines with the head."""
     ordered = [state.trials[v.id] for v in rank(state.trials.values(), state.facts.mode)]
     ordered.sort(key=lambda trial: trial.out or trial.phase is TrialPhase.FAILED)
     shown = ordered if len(ordered) < rows else ordered[: rows - 2]
     names = list(dict.fromkeys(name for trial in shown for name in trial.config))
     curve = 0 if width < 70 else 8 if width < 100 else 16
-    head = ["trial", "state", "GPU", "reports", printable(state.facts.metric)[:10], "", *map(printable, names)]
+    head = [
+        "trial",
+        "state",
+        "GPU",
+        "reports",
+        printable(state.facts.metric)[:10],
+        "",
+        *map(printable, names),
+    ]
     table = [head, *(_cells(trial, names, curve) for trial in shown)]
     wide = [max(len(row[column]) for row in table[1:] or table) for column in range(len(head))]
     wide = [max(had, min(len(name), 12)) for had, name in zip(wide, head, strict=True)]
     lines = [_row(row, wide) for row in table]
     lines[0].stylize("bold")
     for trial, line in zip(shown, lines[1:], strict=True):
-        line.stylize("dim" if trial.out else PHASES[trial.phase][1], 0, None if trial.out else wide[0] + wide[1] + 2)
+        line.stylize(
+            "dim" if trial.out else PHASES[trial.phase][1],
+            0,
+            None if trial.out else wide[0] + wide[1] + 2,
+        )
     if len(shown) < len(ordered):
         lines.append(Text(_rest(ordered[len(shown) :]), style="dim"))
     return lines
@@ -215,20 +258,61 @@ def _trials(state: State, width: int, rows: int) -> list[Text]:
 
 def _cells(trial: Trial, names: Sequence[str], curve: int) -> list[str]:
     held = trial.held or ()
-    gpus = gpus_text(held[0].gpus) if len(held) == 1 else f"{sum(len(slots.gpus) for slots in held)} GPUs"
+    gpus = (
+        gpus_text(held[0].gpus)
+        if len(held) == 1
+        else f"{sum(len(slots.gpus) for slots in held)} GPUs"
+    )
     metric = "-" if trial.metric is None else f"{trial.metric:.5g}"
     points = trial.history[:: 1 + len(trial.history) // MOST_POINTS] + trial.history[-1:]
     drawn = sparkline([point.metric for point in points], curve)
     values = [value_text(trial.config[name]) if name in trial.config else "-" for name in names]
-    return [trial.id, _word(trial), gpus if held else "-", str(trial.reports), metric, drawn, *values]
+    return [
+        trial.id,
+        _word(trial),
+        gpus if held else "-",
+        str(trial.reports),
+        metric,
+        drawn,
+        *values,
+    ]
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """Squeeze the values into `width` characters, from the lowest to the highest bar; a gap where
+    there is no finite number.
+    """
+    if width <= 0 or not values:
+        return ""
+    picked = [
+        values[i * len(values) // min(width, len(values))] for i in range(min(width, len(values)))
+    ]
+    picked[-1] = values[-1]
+    finite = [value for value in picked if value is not None and math.isfinite(value)]
+    if not finite:
+        return " " * len(picked)
+    low, high = min(finite), max(finite)
+    return "".join(_level(value, low, high) for value in picked)
+
+
+def _level(value: float | None, low: float, high: float) -> str:
+    if value is None or not math.isfinite(value):
+        return " "
+    span = high / 2 - low / 2  # halves, since the distance of two finite numbers need not be finite
+    share = (value / 2 - low / 2) / span if span else 0.0
+    return BARS[min(len(BARS) - 1, int(share * len(BARS)))]
 
 
 def _word(trial: Trial) -> str:
-    return "loading" if trial.phase is TrialPhase.RUNNING and not trial.training else PHASES[trial.phase][0]
+    return (
+        "loading"
+        if trial.phase is TrialPhase.RUNNING and not trial.training
+        else PHASES[trial.phase][0]
+    )
 
 
 def _row(row: Sequence[str], wide: Sequence[int]) -> Text:
-    """Reports and metric to the right, the others to the left."""
+    """Write reports and metric to the right, the others to the left."""
     padded = [
         cell[:size].rjust(size) if column in (3, 4) else cell[:size].ljust(size)
         for column, (cell, size) in enumerate(zip(row, wide, strict=True))
@@ -238,18 +322,25 @@ def _row(row: Sequence[str], wide: Sequence[int]) -> Text:
 
 def _rest(trials: Sequence[Trial]) -> str:
     count = Counter(map(_word, trials))
-    return f"and {len(trials)} more: " + ", ".join(f"{number} {word}" for word, number in count.items())
+    return f"and {len(trials)} more: " + ", ".join(
+        f"{number} {word}" for word, number in count.items()
+    )
 
 
 def _instances(state: State, width: int, rows: int) -> list[Text]:
-    """Which trial each GPU of each instance works for; `.` is an idle one."""
+    """Say which trial each GPU of each instance works for; `.` is an idle one."""
     live = [i for i in state.fleet.instances.values() if i.phase in THERE]
     coming = sum(i.phase is InstancePhase.REQUESTED for i in state.fleet.instances.values())
     last = [f"{coming} more on the way"] if coming else []
     told = [_slots(instance) for instance in live]
     if not told:
         return [
-            Text("no instance yet" if coming or state.phase is RunPhase.RUNNING else "no instance left", style="dim")
+            Text(
+                "no instance yet"
+                if coming or state.phase is RunPhase.RUNNING
+                else "no instance left",
+                style="dim",
+            )
         ]
     size = max(map(len, told)) + 3
     beside = max(1, (width + 3) // size)
@@ -257,7 +348,9 @@ def _instances(state: State, width: int, rows: int) -> list[Text]:
         part
         for first in range(0, len(told), beside)
         for part in textwrap.wrap(
-            "".join(f"{one:<{size}}" for one in told[first : first + beside]), width, subsequent_indent="  "
+            "".join(f"{one:<{size}}" for one in told[first : first + beside]),
+            width,
+            subsequent_indent="  ",
         )
     ]
     return [Text(line) for line in _most([*lines, *last], rows, live)]
@@ -273,5 +366,7 @@ def _most(lines: list[str], rows: int, live: Sequence[Instance]) -> list[str]:
 def _slots(instance: Instance) -> str:
     names = [instance.busy.get(gpu, ".").lstrip("t0") or "0" for gpu in range(instance.gpus)]
     size = max(map(len, names))
-    leaving = {InstancePhase.LEAVING: " (leaving)", InstancePhase.RELEASING: " (given back)"}.get(instance.phase, "")
+    leaving = {InstancePhase.LEAVING: " (leaving)", InstancePhase.RELEASING: " (given back)"}.get(
+        instance.phase, ""
+    )
     return f"{instance.id}{leaving}: " + " ".join(f"{name:>{size}}" for name in names)

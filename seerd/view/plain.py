@@ -40,6 +40,7 @@ from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined
 from seerd.planner.space import Config, Value
 from seerd.units import format_duration, format_gpu_time
+from seerd.view.harmless import harmless, printable
 
 ENDINGS = {
     "done": "the plan is carried out",
@@ -57,17 +58,21 @@ busy.
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """The line for an event and what was decided; `state` is what was after it. Of a trial that
-    there is not, whatever an agent says, nothing is told.
+    """Write the line for an event and what was decided; `state` is what was after it.
+
+    Of a trial that there is not, whatever an agent says, nothing is told.
     """
-    if isinstance(event, TrialTraining | TrialReported | TrialExited) and event.trial not in state.trials:
+    if (
+        isinstance(event, TrialTraining | TrialReported | TrialExited)
+        and event.trial not in state.trials
+    ):
         return None
     text = _decided(event, state, decided) or _text(event, state)
-    return None if text is None else "\n".join(map(printable, f"{event.at:7.1f}s  {text}".split("\n")))
+    return None if text is None else harmless(f"{event.at:7.1f}s  {text}")
 
 
 def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
-    """What was decided without somebody having asked for it."""
+    """Say what was decided without somebody having asked for it."""
     if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
         return None
     for decision in decided:
@@ -75,7 +80,9 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
             case Closing() if decision.status in ENDINGS:
                 return f"{ENDINGS[decision.status]}: trials save and exit"
             case Declined():
-                return f"the policy gave no plan that can be used: {decision.why}; the last one stands"
+                return (
+                    f"the policy gave no plan that can be used: {decision.why}; the last one stands"
+                )
             case Adopted() if _begins(event, state):
                 return stage_text(state)
             case _:
@@ -84,44 +91,42 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
 
 
 def _begins(event: AnyEvent, state: State) -> bool:
-    """Whether a stage behind the first one begins now."""
+    """Tell whether a stage behind the first one begins now."""
     stage, stages = state.plan.stage, state.outline.stages
     return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
 
 
 def stage_text(state: State) -> str:
-    """Which stage it is, and who runs in it; empty where that was not recorded."""
+    """Say which stage it is, and who runs in it; empty where that was not recorded."""
     if not state.outline.stages:
         return ""
     stage = state.outline.stages[state.plan.stage]
     groups = ", ".join(
-        f"{group.trials} trial{'s' * (group.trials > 1)} x {group.gpus_per_trial} GPU{'s' * (group.gpus_per_trial > 1)}"
+        f"{group.trials} trial{'s' * (group.trials > 1)} x "
+        f"{group.gpus_per_trial} GPU{'s' * (group.gpus_per_trial > 1)}"
         for group in stage.groups
     )
-    return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {format_duration(round(stage.end_s, 1))}: {groups}"
+    until = format_duration(round(stage.end_s, 1))
+    return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {until}: {groups}"
 
 
 def config_text(config: Config) -> str:
-    """A configuration on one line."""
+    """Write a configuration on one line."""
     return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
 
 
 def value_text(value: Value) -> str:
-    """One value of a configuration."""
+    """Write one value of a configuration."""
     return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def gpus_text(gpus: Sequence[int]) -> str:
-    """GPUs by their numbers, neighbours as a range: 0-3,6."""
-    runs = [[gpu for _, gpu in run] for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])]
+    """Write GPUs by their numbers, neighbours as a range: 0-3,6."""
+    runs = [
+        [gpu for _, gpu in run]
+        for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
+    ]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def printable(text: str) -> str:
-    """The text without what a terminal would obey: what scripts print must not paint
-    over anything.
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 @singledispatch
@@ -163,14 +168,20 @@ def _(event: InstanceReady, state: State) -> str:
 
 @_text.register
 def _(event: InstanceTerminated, state: State) -> str | None:
-    return f"{event.instance} has been given back" if state.facts.cluster.billing == "rented" else None
+    return (
+        f"{event.instance} has been given back" if state.facts.cluster.billing == "rented" else None
+    )
 
 
 @_text.register
 def _(event: LaunchRefused, state: State) -> str | None:
     """One line for all launches that were asked for together and refused for the same reason."""
     together = f"{event.command.partition('.')[0]}."
-    same = [name for name, i in state.fleet.instances.items() if name.startswith(together) and i.why == event.why]
+    same = [
+        name
+        for name, i in state.fleet.instances.items()
+        if name.startswith(together) and i.why == event.why
+    ]
     return None if event.command in same[1:] else f"no instance: {event.why}"
 
 
@@ -184,7 +195,10 @@ def _(event: InstanceNoticed, state: State) -> str:
 
 @_text.register
 def _(event: InstanceLost, state: State) -> str:
-    return f"{event.instance} is lost: {event.why}; its trials go on from their last checkpoints elsewhere"
+    return (
+        f"{event.instance} is lost: {event.why}; "
+        "its trials go on from their last checkpoints elsewhere"
+    )
 
 
 @_text.register
@@ -200,9 +214,11 @@ def _(event: TrialTraining, state: State) -> str:
 
 
 def _where(trial: Trial, state: State) -> str:
-    """Names the instances only if there are several."""
+    """Name the instances only if there are several."""
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
-    parts = [f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()]
+    parts = [
+        f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
+    ]
     return f" on {' and '.join(parts)}" if parts else ""
 
 
@@ -214,8 +230,9 @@ def _(event: TrialReported, state: State) -> str:
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
-    """Whether no other report of the run is as good. Last ones first: most reports fail there, and
-    all are many.
+    """Tell whether no other report of the run is as good.
+
+    Last ones first: most reports fail there, and all are many.
     """
     if event.metric is None:
         return False
@@ -224,7 +241,12 @@ def _beats_all(event: TrialReported, state: State) -> bool:
     others = [t for t in state.trials.values() if t.id != event.trial]
     if any(t.metric is not None and sign * t.metric >= worth for t in others):
         return False
-    earlier = (r for t in state.trials.values() for r in t.history if (t.id, r.reports) != (event.trial, event.reports))
+    earlier = (
+        r
+        for t in state.trials.values()
+        for r in t.history
+        if (t.id, r.reports) != (event.trial, event.reports)
+    )
     return all(r.metric is None or sign * r.metric < worth for r in earlier)
 
 
@@ -242,12 +264,16 @@ def _(event: TrialExited, state: State) -> str:
         return f"{event.trial} has finished"
     if event.cause == "lost":
         return f"{event.trial} was lost with its agent{_then(trial)}"
-    saved = f"saved up to report {trial.checkpoints[0].reports}" if trial.checkpoints else "nothing saved"
+    saved = (
+        f"saved up to report {trial.checkpoints[0].reports}"
+        if trial.checkpoints
+        else "nothing saved"
+    )
     return f"{event.trial} has stopped, {saved}"
 
 
 def _then(trial: Trial) -> str:
-    """What follows; nothing does while the run is being closed."""
+    """Say what follows; nothing does while the run is being closed."""
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""
@@ -265,7 +291,10 @@ def _(event: ModelPublished, state: State) -> str:
     if state.result.published is None:
         return f"the best model is in {event.path}"
     best = state.result.published.incumbent
-    return f"the best model is that of {best.trial}, {state.facts.metric} {best.metric:.6g}: {event.path}"
+    return (
+        f"the best model is that of {best.trial}, "
+        f"{state.facts.metric} {best.metric:.6g}: {event.path}"
+    )
 
 
 @_text.register

@@ -1,4 +1,5 @@
-"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and only ever added to.
+"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and
+only ever added to.
 
 The one rule: nothing of a run is needed for it, so that `seerd plan` need not load the core.
 """
@@ -19,7 +20,10 @@ Json = dict[str, Any]
 
 
 def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
-    """The object of `plan --json`. `gpu_min` and `usd` are the ideal use, `forecast` what will be billed."""
+    """Make the object of `plan --json`.
+
+    `gpu_min` and `usd` are the ideal use, `forecast` what will be billed.
+    """
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
         "policy": problem.params.name,
@@ -30,7 +34,11 @@ def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> J
         "first_round_s": outline.first_round_s,
         "r_star": outline.r_star,
         "brackets": [
-            {"gpus_per_trial": b.gpus_per_trial, "trials": b.trials, "budget_gpu_min": b.budget_gpu_s / 60}
+            {
+                "gpus_per_trial": b.gpus_per_trial,
+                "trials": b.trials,
+                "budget_gpu_min": b.budget_gpu_s / 60,
+            }
             for b in outline.brackets
         ],
         "stages": [stage_row(stage, size) for stage in outline.stages],
@@ -66,7 +74,7 @@ def _other(name: str, other: Planned | Impossible) -> Json:
 
 
 def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
-    """One stage of a plan."""
+    """Make one stage of a plan."""
     return {
         "start_s": stage.start_s,
         "end_s": stage.end_s,

@@ -1,28 +1,29 @@
-"""A plan for people: what would run, as a table and as a picture of GPUs over time (as in figure 1c of the SEER paper)."""
+"""A plan for people: what would run, as a table and as a picture of GPUs over time (as in figure 1c
+of the SEER paper).
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from seerd.units import format_duration
-from seerd.view.tables import whole
+from seerd.view.plan_json import Json
+from seerd.view.tables import plain_table, whole
 
 WIDTH = 60
 HEIGHT = 8
 
-Json = dict[str, Any]
-
 
 def plan_view(told: Json) -> RenderableType:
-    """The value of `plan --json`, to be read."""
+    """Draw the value of `plan --json`."""
+    trials = _count(sum(b["trials"] for b in told["brackets"]), "trial")
+    took = format_duration(round(told["stages"][-1]["end_s"]))
     head = (
-        f"{told['policy']}: {_count(sum(b['trials'] for b in told['brackets']), 'trial')} in {_count(told['rounds'], 'stage')}, "
+        f"{told['policy']}: {trials} in {_count(told['rounds'], 'stage')}, "
         f"{told['gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
-        f"{format_duration(round(told['stages'][-1]['end_s']))} of {format_duration(told['deadline_s'])}"
+        f"{took} of {format_duration(told['deadline_s'])}"
     )
     notes = [Text(f"note: {sentence}") for sentence in told["adjusted"]]
     warnings = [Text(f"warning: {sentence}", style="yellow") for sentence in told["warnings"]]
@@ -35,7 +36,9 @@ def plan_view(told: Json) -> RenderableType:
         Text(),
         Text(picture(told["stages"])),
     ]
-    others: list[RenderableType] = [Text(), _others(told), *_reasons(told["others"])] if told["others"] else []
+    others: list[RenderableType] = (
+        [Text(), _others(told), *_reasons(told["others"])] if told["others"] else []
+    )
     return Group(*parts, Text(), _bill(told), *others)
 
 
@@ -44,14 +47,22 @@ def _count(number: int, what: str) -> str:
 
 
 def _bill(told: Json) -> Table:
-    """What is planned beside what will be billed."""
+    """Draw what is planned beside what will be billed."""
     forecast = told["forecast"]
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "ideal", "billed p50", "billed p95", "limit"):
-        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    times = (told["ideal_s"], forecast["time_s"]["p50"], forecast["time_s"]["p95"], told["deadline_s"])
+    table = plain_table("", ">ideal", ">billed p50", ">billed p95", ">limit")
+    times = (
+        told["ideal_s"],
+        forecast["time_s"]["p50"],
+        forecast["time_s"]["p95"],
+        told["deadline_s"],
+    )
     table.add_row("time", *(format_duration(round(seconds)) for seconds in times))
-    gpu_min = (told["gpu_min"], forecast["gpu_min"]["p50"], forecast["gpu_min"]["p95"], told["budget_gpu_min"])
+    gpu_min = (
+        told["gpu_min"],
+        forecast["gpu_min"]["p50"],
+        forecast["gpu_min"]["p95"],
+        told["budget_gpu_min"],
+    )
     table.add_row("GPU-min", *(f"{figure:.1f}" for figure in gpu_min))
     if forecast["usd"]["p95"]:
         usd = (told["usd"], forecast["usd"]["p50"], forecast["usd"]["p95"])
@@ -61,28 +72,34 @@ def _bill(told: Json) -> Table:
 
 
 def _others(told: Json) -> Table:
-    """The same limits under each other policy."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("other policies", "trials", "stages", "peak GPUs", "GPU-min", "billed p95"):
-        table.add_column(name, justify="left" if name == "other policies" else "right", no_wrap=True)
+    """Draw the same limits under each other policy."""
+    numbers = (">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
+    table = plain_table("other policies", *numbers)
     for other in told["others"]:
         if "impossible" in other:
             table.add_row(other["policy"], *["-"] * 5)
             continue
         counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
-        table.add_row(other["policy"], *counts, f"{other['gpu_min']:.1f}", f"{other['forecast']['gpu_min']['p95']:.1f}")
+        table.add_row(
+            other["policy"],
+            *counts,
+            f"{other['gpu_min']:.1f}",
+            f"{other['forecast']['gpu_min']['p95']:.1f}",
+        )
     return whole(table)
 
 
 def _reasons(others: list[Json]) -> list[Text]:
-    """Why policies have no plan with these limits."""
-    return [Text(f"{other['policy']}: {other['impossible']}") for other in others if "impossible" in other]
+    """Say why policies have no plan with these limits."""
+    return [
+        Text(f"{other['policy']}: {other['impossible']}")
+        for other in others
+        if "impossible" in other
+    ]
 
 
 def _stages(stages: list[Json]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("stage", "from", "to", "trials x GPUs", "GPUs", "GPU-min"):
-        table.add_column(name, justify="left" if name == "trials x GPUs" else "right", no_wrap=True)
+    table = plain_table(">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min")
     for number, stage in enumerate(stages, 1):
         groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
@@ -91,24 +108,31 @@ def _stages(stages: list[Json]) -> Table:
 
 
 def picture(stages: list[Json]) -> str:
-    """GPUs over time: one column per slice of time, one row per slice of GPUs."""
+    """Draw GPUs over time: one column per slice of time, one row per slice of GPUs."""
     end_s, peak = stages[-1]["end_s"], max(stage["gpus"] for stage in stages)
     rows = min(HEIGHT, peak)
     lines = []
     for row in range(rows, 0, -1):
         level = peak * row / rows
-        bar = "".join(_cell(stages, (column + 0.5) / WIDTH * end_s, level - peak / rows / 2) for column in range(WIDTH))
+        bar = "".join(
+            _cell(stages, (column + 0.5) / WIDTH * end_s, level - peak / rows / 2)
+            for column in range(WIDTH)
+        )
         lines.append(f"{round(level):>5} |{bar.rstrip()}")
     lines.append(f" GPUs +{'-' * WIDTH}")
     lines.append(f"       0{format_duration(round(end_s)):>{WIDTH - 1}}")
     sizes = {group["gpus_per_trial"] for stage in stages for group in stage["groups"]}
     if max(sizes) > 9:
-        lines.append(f"       (last digit of the GPUs per trial: {', '.join(map(str, sorted(sizes)))})")
+        lines.append(
+            f"       (last digit of the GPUs per trial: {', '.join(map(str, sorted(sizes)))})"
+        )
     return "\n".join(lines)
 
 
 def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """What runs at this moment at this height: the GPUs per trial of that group, a dot while instances boot."""
+    """Find what runs at this moment at this height: the GPUs per trial of that group, a dot while
+    instances boot.
+    """
     stage = next(stage for stage in stages if at_s < stage["end_s"])
     if at_s < stage["start_s"]:
         return "." if gpus < stage["gpus"] else " "

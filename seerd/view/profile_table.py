@@ -1,19 +1,18 @@
-"""A profile for people: throughput against GPUs, and what starting and saving take. Made of the same values that `--json` prints.
+"""A profile for people: throughput against GPUs, and what starting and saving take. Made of the
+same values that `--json` prints.
 
 The one rule: what was measured and what was fitted can be told apart at every line.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from seerd.units import format_duration, format_gpu_time
-
-Json = dict[str, Any]
+from seerd.view.plan_json import Json
+from seerd.view.tables import plain_table
 
 TIMES = (
     ("start_s", "start", "from the order until it trains"),
@@ -25,19 +24,30 @@ TIMES = (
 
 
 def profile_view(told: Json) -> RenderableType:
-    """The value of `profile --json`, to be read."""
-    took = f"{format_duration(round(told['elapsed_s'], 1))}, {format_gpu_time(told['gpu_min'] * 60)}"
-    head = Text(f"{told['script']} ({told['provider']}, {told['instance_type']}), measured in {took}")
+    """Draw the value of `profile --json`."""
+    took = (
+        f"{format_duration(round(told['elapsed_s'], 1))}, {format_gpu_time(told['gpu_min'] * 60)}"
+    )
+    head = Text(
+        f"{told['script']} ({told['provider']}, {told['instance_type']}), measured in {took}"
+    )
     notes = [Text(f"note: {sentence}") for sentence in told["notes"]]
     kept = Text(f"kept for plans in {told['kept']}")
-    return Group(head, Text(), _points(told["points"]), Text(), _times(told), Text(), _law(told), *notes, kept)
+    return Group(
+        head,
+        Text(),
+        _points(told["points"]),
+        Text(),
+        _times(told),
+        Text(),
+        _law(told),
+        *notes,
+        kept,
+    )
 
 
 def _points(points: list[Json]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("GPUs", "s/report", "speed", "efficiency", "timed"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table = plain_table(">GPUs", ">s/report", ">speed", ">efficiency", ">timed", "")
     for point in points:
         table.add_row(
             str(point["gpus"]),
@@ -51,23 +61,38 @@ def _points(points: list[Json]) -> Table:
 
 
 def _times(told: Json) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "median", "95%", "seen"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    table = plain_table("", ">median", ">95%", ">seen")
     table.add_column("")
     for key, name, what in TIMES:
         times = told[key]
         if times is not None:
-            size = f", {_size(told['checkpoint_bytes'])}" if key == "save_s" and told["checkpoint_bytes"] else ""
-            table.add_row(name, _seconds(times["p50"]), _seconds(times["p95"]), str(times["samples"]), what + size)
+            size = (
+                f", {_size(told['checkpoint_bytes'])}"
+                if key == "save_s" and told["checkpoint_bytes"]
+                else ""
+            )
+            table.add_row(
+                name,
+                _seconds(times["p50"]),
+                _seconds(times["p95"]),
+                str(times["samples"]),
+                what + size,
+            )
     return table
 
 
 def _law(told: Json) -> Text:
     law = told["law"]
-    terms = (("serial_s", ""), ("work_s", " / p"), ("exchange_s", " log2 p"), ("contention_s", " (p - 1)"))
+    terms = (
+        ("serial_s", ""),
+        ("work_s", " / p"),
+        ("exchange_s", " log2 p"),
+        ("contention_s", " (p - 1)"),
+    )
     parts = [f"{law[key]:.3g}{of}" for key, of in terms if law[key] > 0]
-    return Text(f"fitted: {' + '.join(parts)} seconds on p GPUs, off by at most {told['fit_error']:.1%}")
+    return Text(
+        f"fitted: {' + '.join(parts)} seconds on p GPUs, off by at most {told['fit_error']:.1%}"
+    )
 
 
 def _seconds(value: float) -> str:

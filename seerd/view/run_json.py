@@ -6,23 +6,19 @@ The one rule: pure functions of the state; numbers in the units that their keys 
 
 from __future__ import annotations
 
-from typing import Any
-
 from seerd.core.incumbent import incumbent
 from seerd.core.launching import refused
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.state import Incumbent, State, Trial
-from seerd.view.plan_json import stage_row
-
-Json = dict[str, Any]
+from seerd.view.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
 def exit_code(state: State) -> int:
-    """As DESIGN 2.2 lists them, for a run that is over."""
+    """Find the exit code of a run that is over."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.billing == "rented" and refused(state) is not None:
@@ -31,16 +27,14 @@ def exit_code(state: State) -> int:
 
 
 def status_of(state: State, alive: bool) -> str:
-    """One word: how the run ended, "running", or "stopped" when its daemon is gone and it can be
-    resumed.
-    """
+    """Say in one word how the run ended, "running", or "stopped" if it can be resumed."""
     if state.phase is RunPhase.OVER:
         return state.end.status or "failed"
     return "running" if alive else "stopped"
 
 
 def result(state: State, status: str) -> Json:
-    """The object that `run --json` ends with."""
+    """Make the object that `run --json` ends with."""
     limits = state.facts.problem.limits
     spent = state.ledger.spent_gpu_s(state.now)
     return {
@@ -59,16 +53,28 @@ def result(state: State, status: str) -> Json:
 
 
 def unreadable(run: str, why: str) -> Json:
-    """A run in the list whose journal cannot be read: what is not known is null."""
+    """Make the row of a run whose journal cannot be read: what is not known is null."""
     known = dict.fromkeys(
-        ("best", "elapsed_s", "deadline_s", "gpu_min", "budget_gpu_min", "usd", "trials", "instances", "stages")
+        (
+            "best",
+            "elapsed_s",
+            "deadline_s",
+            "gpu_min",
+            "budget_gpu_min",
+            "usd",
+            "trials",
+            "instances",
+            "stages",
+        )
     )
     return {"run": run, "status": "unreadable", **known, "why": why}
 
 
 def best(state: State) -> Json | None:
-    """The model that was handed back or, before the end, would be now."""
-    chosen: Incumbent | None = state.result.published.incumbent if state.result.published else incumbent(state)
+    """Find the model that was handed back or, before the end, would be now."""
+    chosen: Incumbent | None = (
+        state.result.published.incumbent if state.result.published else incumbent(state)
+    )
     if chosen is None:
         return None
     return {
@@ -81,12 +87,12 @@ def best(state: State) -> Json | None:
 
 
 def _known(state: State, figure: int) -> int | None:
-    """None where it was not recorded, as in format 1 of journals."""
+    """Hide what was not recorded, as in format 1 of journals."""
     return None if state.facts.outline is None else figure
 
 
 def details(state: State, status: str) -> Json:
-    """The object of `show --json`: the result, and every trial, instance and stage."""
+    """Make the object of `show --json`: the result, and every trial, instance and stage."""
     return {
         **result(state, status),
         "metric": {"name": state.facts.metric, "mode": state.facts.mode},
@@ -104,14 +110,17 @@ def details(state: State, status: str) -> Json:
             }
             for i in state.fleet.instances.values()
         ],
-        "all_stages": [stage_row(stage, state.facts.cluster.gpus_per_instance) for stage in state.outline.stages],
+        "all_stages": [
+            stage_row(stage, state.facts.cluster.gpus_per_instance)
+            for stage in state.outline.stages
+        ],
         "adjusted": list(state.outline.adjusted),
         "notes": list(state.result.notes),
     }
 
 
 def trial_row(state: State, trial: Trial) -> Json:
-    """One trial."""
+    """Make the row of one trial."""
     return {
         "trial": trial.id,
         "config": dict(trial.config),
@@ -130,7 +139,7 @@ def trial_row(state: State, trial: Trial) -> Json:
 
 
 def ledger(state: State, now_s: float) -> Json:
-    """The object of `ledger --json`."""
+    """Make the object of `ledger --json`."""
     limits = state.facts.problem.limits
     book = state.ledger
     now_s = state.now if state.phase is RunPhase.OVER else max(now_s, state.now)
@@ -146,7 +155,9 @@ def ledger(state: State, now_s: float) -> Json:
         "cost_usd": limits.cost_usd,
         "release_s": wait_s,
         "grace_s": grace_s(state),
-        "charges": [_charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()],
+        "charges": [
+            _charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()
+        ],
     }
 
 

@@ -1,4 +1,6 @@
-"""A study for people: a table, and a picture of the metric against deadline and against budget (as in figure 4 of the SEER paper)."""
+"""A study for people: a table, and a picture of the metric against deadline and against budget (as
+in figure 4 of the SEER paper).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from rich.text import Text
 
 from seerd.errors import UsageError
 from seerd.units import format_duration
+from seerd.view.plan_json import Json
+from seerd.view.tables import plain_table
 
-Json = dict[str, Any]
 WIDTH = 80
 BAR = 8
 DIGITS = 4
@@ -27,7 +30,7 @@ SHOWN = 0.8
 
 
 def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
-    """One table for each pair of limits, the best policy first. "over": runs that broke a limit."""
+    """Draw a table for each pair of limits, the best policy first; "over": runs that broke one."""
     cells = list(dict.fromkeys(_limits(row) for row in told))
     parts: list[RenderableType] = [Text(note) for note in notes]
     for cell in cells:
@@ -39,11 +42,16 @@ def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> Rendera
 
 
 def _reasons(told: Sequence[Json]) -> Iterator[Text]:
-    """Why policies did not run, one paragraph each."""
+    """Say why policies did not run, one paragraph each."""
     for row in told:
         if "impossible" in row:
             yield Text(
-                fill(f"{row['policy']}: {row['impossible']}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+                fill(
+                    f"{row['policy']}: {row['impossible']}",
+                    WIDTH,
+                    subsequent_indent="  ",
+                    break_on_hyphens=False,
+                )
             )
 
 
@@ -52,11 +60,12 @@ def _limits(row: Json) -> tuple[float, float]:
 
 
 def _table(told: Sequence[Json], mode: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("policy", "best", "+-", "regret", "", "GPU-min", "time", "trials", "over"):
-        table.add_column(name, justify="left" if name in ("policy", "") else "right", no_wrap=True)
+    numbers = (">GPU-min", ">time", ">trials", ">over")
+    table = plain_table("policy", ">best", ">+-", ">regret", "", *numbers)
     sign = -1 if mode == "max" else 1
-    ordered = sorted(told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"]))
+    ordered = sorted(
+        told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"])
+    )
     most = max((row["regret"] or 0.0 for row in told), default=0.0) or 1.0
     style = _style([row["mean"] for row in told if row["mean"] is not None])
     for row in ordered:
@@ -65,7 +74,7 @@ def _table(told: Sequence[Json], mode: str) -> Table:
 
 
 def _style(means: Sequence[float]) -> str:
-    """How metrics are written: the largest with so many digits, and all with the same number of decimals."""
+    """Choose how metrics are written: the largest with so many digits, all with as many decimals."""
     largest = max((abs(mean) for mean in means), default=0.0)
     if not 1e-3 <= largest < 1e6:
         return f".{DIGITS - 1}g"
@@ -74,9 +83,21 @@ def _style(means: Sequence[float]) -> str:
 
 def _cells(row: Json, most: float, style: str) -> list[str]:
     if row["mean"] is None:
-        return [row["policy"], "-", "", "", "not run" if "impossible" in row else "no model", "", "", "", ""]
+        return [
+            row["policy"],
+            "-",
+            "",
+            "",
+            "not run" if "impossible" in row else "no model",
+            "",
+            "",
+            "",
+            "",
+        ]
     bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
-    lacking = f" ({row['without_model']} of {len(row['best'])} none)" if row["without_model"] else ""
+    lacking = (
+        f" ({row['without_model']} of {len(row['best'])} none)" if row["without_model"] else ""
+    )
     return [
         row["policy"] + lacking,
         f"{row['mean']:{style}}",
@@ -91,11 +112,15 @@ def _cells(row: Json, most: float, style: str) -> list[str]:
 
 
 def check_plot(path: Path) -> None:
-    """Before long work is done for it. Raises `UsageError` without matplotlib, or for a file that cannot be written."""
+    """Check the plot's file before long work is done for it.
+
+    Raises `UsageError` without matplotlib, or for a file that cannot be written.
+    """
     formats = _figure()().canvas.get_supported_filetypes()
     if path.suffix.lstrip(".").lower() not in formats:
         raise UsageError(
-            f"--plot {path}: its name says the format: .png, .svg, .pdf, ..., not {path.suffix or 'nothing'}"
+            f"--plot {path}: its name says the format: .png, .svg, .pdf, ..., "
+            f"not {path.suffix or 'nothing'}"
         )
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}")
@@ -110,9 +135,11 @@ def _figure() -> Any:
 
 
 def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """The picture, in the format that the file's name ends with. Raises `UsageError` if it cannot be written.
+    """Draw the picture, in the format that the file's name ends with.
 
     Above, panels with the metric against the deadline, below against the budget, all on one scale.
+
+    Raises `UsageError` if it cannot be written.
     """
     rows = _panels(told)
     columns = max(len(row) for row in rows)
@@ -154,8 +181,10 @@ class _Panel:
 
 
 def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
-    """One for each value of a limit while the other varies; against the deadline if there is only one pair of limits."""
-    deadlines, budgets = (sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min"))
+    """Make one for each value of a limit while the other varies, or one against the deadline."""
+    deadlines, budgets = (
+        sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
+    )
     against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
     against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
     varied = [(against_deadline, deadlines), (against_budget, budgets)]
@@ -163,7 +192,7 @@ def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
 
 
 def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
-    """What the metric's axis shows. Points that are far behind the others do not stretch it: they are off it."""
+    """Choose what the metric's axis shows; points far behind the others do not stretch it."""
     found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
     shown = found[: max(2, round(SHOWN * len(found)))]
     if not shown:
@@ -174,8 +203,10 @@ def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
     return low - margin, high + margin
 
 
-def _panel(axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None) -> None:
-    """Every policy has its colour and its mark in all panels, whether it fits into this one or not."""
+def _panel(
+    axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None
+) -> None:
+    """Draw a panel; every policy has its colour and mark in all of them, also where it is not."""
     unit = 60 if panel.along == "deadline_s" else 1
     here = [row for row in told if row[panel.fixed] == panel.value]
     for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):

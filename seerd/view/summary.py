@@ -1,4 +1,6 @@
-"""A run in a few lines, for when the live view has gone: the best model, what was tried, what it took, what to do next."""
+"""A run in a few lines, for when the live view has gone: the best model, what was tried, what it
+took, what to do next.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.planner.ranking import rank
 from seerd.units import format_duration, format_gpu_time, format_money
-from seerd.view.plain import ENDINGS, config_text, printable
+from seerd.view.harmless import printable
+from seerd.view.plain import ENDINGS, config_text
+from seerd.view.tables import plain_table
 
 MOST_ROWS = 20
 MOST_NOTES = 5
 
 
 def summary(state: State) -> RenderableType:
-    """For `seerd show`, and at the end of `seerd run`."""
+    """Draw what `seerd show` prints, and `seerd run` at its end."""
     parts: list[RenderableType] = [
         _head(state),
         Text(),
@@ -34,7 +38,7 @@ def summary(state: State) -> RenderableType:
 
 
 def leftover_lines(leftovers: list[str] | None) -> list[str]:
-    """The proof that nothing of the run is left that costs, or what is; no line where nothing is rented."""
+    """Prove that nothing of the run is left that costs, or say what is; nothing if not rented."""
     if leftovers is None:
         return []
     if not leftovers:
@@ -58,16 +62,21 @@ def _head(state: State) -> Text:
 
 
 def _trials(state: State) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("trial", state.facts.metric, "reports", "GPUs", "state"):
-        table.add_column(name, justify="left" if name in ("trial", "state") else "right", no_wrap=True)
+    table = plain_table("trial", f">{state.facts.metric}", ">reports", ">GPUs", "state")
     table.add_column("config")
     ordered = rank(state.trials.values(), state.facts.mode)
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]
         metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
         gpus = str(state.outline.brackets[trial.bracket].gpus_per_trial)
-        table.add_row(trial.id, metric, str(trial.reports), gpus, _state(state, trial), config_text(trial.config))
+        table.add_row(
+            trial.id,
+            metric,
+            str(trial.reports),
+            gpus,
+            _state(state, trial),
+            config_text(trial.config),
+        )
     if len(ordered) > MOST_ROWS:
         table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
     return table
@@ -93,9 +102,13 @@ def _notes(state: State) -> list[Text]:
 
 
 def failure_lines(state: State, trial: Trial) -> list[str]:
-    """Why a trial failed, and its last words."""
+    """Say why a trial failed, and its last words."""
     last = [f"    {printable(line)}" for line in trial.tail[-8:]]
-    return [f"{trial.id} failed: {trial.why}", *last, f"    all of it: seerd logs {state.facts.run} {trial.id}"]
+    return [
+        f"{trial.id} failed: {trial.why}",
+        *last,
+        f"    all of it: seerd logs {state.facts.run} {trial.id}",
+    ]
 
 
 def _best(state: State) -> list[Text]:
@@ -108,7 +121,10 @@ def _best(state: State) -> list[Text]:
         lines.append(Text(f"      {state.result.published.path}"))
         if (better := better_report(state, chosen.metric)) is not None:
             lines.append(
-                Text(f"      ({better[0]} had reported {better[1]:.6g}, which is in no checkpoint that was kept)")
+                Text(
+                    f"      ({better[0]} had reported {better[1]:.6g}, "
+                    "which is in no checkpoint that was kept)"
+                )
             )
     return lines
 
@@ -117,20 +133,32 @@ def _no_model(state: State) -> str:
     if (why := refused(state)) is not None:
         return f"nothing was trained, since no instance could be had: {why}"
     reports = [report for trial in state.trials.values() for report in trial.history]
-    if state.phase is RunPhase.OVER and reports and all(report.metric is None for report in reports):
-        return f"there is no model: no report had a finite {state.facts.metric}; what trials report is in docs/training-side.md"
-    if state.phase is RunPhase.OVER and reports and not any(trial.checkpoints for trial in state.trials.values()):
+    if (
+        state.phase is RunPhase.OVER
+        and reports
+        and all(report.metric is None for report in reports)
+    ):
         return (
-            "there is no model: trials reported, and none saved a checkpoint; trial.track(...) does that, and scripts without it do as "
-            "docs/training-side.md says"
+            f"there is no model: no report had a finite {state.facts.metric}; "
+            "what trials report is in docs/training-side.md"
+        )
+    if (
+        state.phase is RunPhase.OVER
+        and reports
+        and not any(trial.checkpoints for trial in state.trials.values())
+    ):
+        return (
+            "there is no model: trials reported, and none saved a checkpoint; trial.track(...) "
+            "does that, and scripts without it do as docs/training-side.md says"
         )
     if state.phase is not RunPhase.OVER or any(
         t.history or t.phase is TrialPhase.FAILED for t in state.trials.values()
     ):
         return "there is no model"
     return (
-        "there is no model: no trial came to its first report in time; give the run a longer --deadline and a larger --budget, "
-        "or report more often (seerd profile SPEC measures how long a report takes)"
+        "there is no model: no trial came to its first report in time; give the run a longer "
+        "--deadline and a larger --budget, or report more often (seerd profile SPEC measures how "
+        "long a report takes)"
     )
 
 

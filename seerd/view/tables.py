@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
@@ -10,19 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.plan_json import Json
 
-Json = dict[str, Any]
 WIDEST = 10_000
 
 
 def runs_table(rows: list[Json]) -> RenderableType:
-    """One line per run."""
+    """Draw one line per run."""
     if not rows:
         return Text("no runs yet; start one with: seerd run SPEC")
-    table = _table("run", "status", ">trials", ">best", ">time", ">GPU time")
+    table = plain_table("run", "status", ">trials", ">best", ">time", ">GPU time")
     for row in rows:
         table.add_row(*_run_cells(row))
-    unreadable = (Text(f"{row['run']}: {row['why']}") for row in rows if row["status"] == "unreadable")
+    unreadable = (
+        Text(f"{row['run']}: {row['why']}") for row in rows if row["status"] == "unreadable"
+    )
     return Group(whole(table), *unreadable)
 
 
@@ -41,34 +43,40 @@ def _run_cells(row: Json) -> list[str]:
 
 
 def ledger_table(told: Json) -> RenderableType:
-    """Every charge, and the sums."""
-    table = _table("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
+    """Draw every charge, and the sums."""
+    table = plain_table("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
     for charge in told["charges"]:
         until = "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s"
         since = f"{charge['since_s']:.1f}s"
         usd = f"{charge['usd']:.2f}"
         table.add_row(
-            charge["what"], charge["instance"], str(charge["gpus"]), since, until, f"{charge['gpu_min']:.2f}", usd
+            charge["what"],
+            charge["instance"],
+            str(charge["gpus"]),
+            since,
+            until,
+            f"{charge['gpu_min']:.2f}",
+            usd,
         )
     sums = (
-        f"spent {told['spent_gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, {format_money(told['spent_usd'])}; "
+        f"spent {told['spent_gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
+        f"{format_money(told['spent_usd'])}; "
         f"committed {told['committed_gpu_min']:.2f} GPU-min if everything were given back now"
     )
     return Group(whole(table), Text(sums))
 
 
 def whole(table: Table) -> Table:
-    """As wide as what is in it, whatever the terminal is, or a pipe: a name that was cut cannot be
-    copied.
-    """
+    """Make it as wide as what is in it, whatever the terminal: a cut name cannot be copied."""
     wide = Console(width=WIDEST)
     table.width = Measurement.get(wide, wide.options, table).maximum
     return table
 
 
-def _table(*columns: str) -> Table:
-    """A plain table; columns whose name begins with `>` are for numbers."""
+def plain_table(*columns: str) -> Table:
+    """Make a table without lines; columns whose name begins with `>` are for numbers."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), justify=justify, no_wrap=True)
     return table

@@ -1,4 +1,5 @@
-"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from another terminal through the journal.
+"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from
+another terminal through the journal.
 
 The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
 """
@@ -25,7 +26,7 @@ POLL_S = 0.5
 
 
 def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
-    """One line per event that people need to know."""
+    """Write one line per event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
@@ -42,14 +43,18 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
-    """The live view on this terminal, for as long as the context lasts."""
+    """Show the live view on this terminal, for as long as the context lasts."""
     from seerd.view.live import LiveView  # rich.live costs more to import than plain lines need
 
     recent: deque[str] = deque(maxlen=RECENT)
     with LiveView() as view:
 
         def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
-            recent.extend(line for entry in entries if (line := line_of(entry.event, state, entry.decided)) is not None)
+            recent.extend(
+                line
+                for entry in entries
+                if (line := line_of(entry.event, state, entry.decided)) is not None
+            )
             view.update(state, now_s, recent)
 
         yield watcher
@@ -57,7 +62,11 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
 
 def watch_run(folder: RunFolder) -> None:
     """Follow a run's journal until it is over or nobody runs it."""
-    context = live_watcher(folder) if sys.stdout.isatty() else contextlib.nullcontext(lines_to(folder, sys.stdout))
+    context = (
+        live_watcher(folder)
+        if sys.stdout.isatty()
+        else contextlib.nullcontext(lines_to(folder, sys.stdout))
+    )
     with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
         state = replay(journal)
         clock = RunClock(journal.origin)

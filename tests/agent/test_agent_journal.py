@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.agent.journal import Journal, JournalError
+from seerd.agent.journal import AgentJournal, AgentJournalError
 from seerd.agent.protocol import Exited, Job, Noticed, Prepare, Prepared, Refused, Reported, Start, Started, Stop
 
 JOB = Job("s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0)
@@ -39,11 +39,11 @@ def exited(seq: int) -> Any:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
+def opened(tmp_path: Path) -> Iterator[Callable[..., AgentJournal]]:
     """Opens the journal again, as the next agent would, takes these orders and adds these facts."""
-    journals: list[Journal] = []
+    journals: list[AgentJournal] = []
 
-    def open_it(*steps: Any) -> Journal:
+    def open_it(*steps: Any) -> AgentJournal:
         for journal in journals:
             journal.close()
         journals.append(written(tmp_path / "j", *steps))
@@ -54,9 +54,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
         journal.close()
 
 
-def written(path: Path, *steps: Any) -> Journal:
+def written(path: Path, *steps: Any) -> AgentJournal:
     """A journal in which these orders were taken and these facts added."""
-    journal = Journal(path)
+    journal = AgentJournal(path)
     for step in steps:
         if callable(step):
             journal.add([step])
@@ -117,11 +117,11 @@ def test_torn_at_any_byte_every_whole_line_is_kept_and_writing_goes_on(data):
         cut = data.draw(st.integers(0, len(whole)))
         path.write_bytes(whole[:cut])
         facts = sum(b'"seq"' in line for line in whole[:cut].split(b"\n")[:-1])
-        journal = Journal(path)
+        journal = AgentJournal(path)
         assert journal.last == facts
         journal.add([prepared])
         journal.close()
-        again = Journal(path)
+        again = AgentJournal(path)
         assert [fact.seq for fact in again.after(0)] == list(range(1, facts + 2))
         again.close()
 
@@ -132,7 +132,7 @@ def test_torn_at_every_byte_of_the_last_line(opened, tmp_path):
     whole = path.read_bytes()
     for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
         path.write_bytes(whole[:cut])
-        journal = Journal(path)
+        journal = AgentJournal(path)
         assert journal.last == 1
         journal.close()
 
@@ -141,8 +141,8 @@ def test_damage_before_the_last_line_is_an_error_and_not_a_loss(opened, tmp_path
     path = tmp_path / "j"
     opened(START, started, reported(1)).close()
     path.write_bytes(path.read_bytes().replace(b"started", b"st\0rted"))
-    with pytest.raises(JournalError, match="line 2"):
-        Journal(path)
+    with pytest.raises(AgentJournalError, match="line 2"):
+        AgentJournal(path)
 
 
 def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):
@@ -187,7 +187,7 @@ def test_a_disk_that_takes_a_line_in_pieces_gets_all_of_it(opened):
 def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
     journal = opened()
     journal._file = Disk(journal._file, 20)
-    with pytest.raises(JournalError, match="No space left"):
+    with pytest.raises(AgentJournalError, match="No space left"):
         journal.add([prepared])
     assert journal.after(0) == []
     assert opened().last == 0

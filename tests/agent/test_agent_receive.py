@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.receive import KEEP_S, Cache, Entry, PushError, build, checked, prune
+from seerd.agent.receive import KEEP_S, Cache, FileEntry, PushError, build, checked, prune
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 
 
-def entry(path: str, data: bytes = b"", executable: bool = False) -> Entry:
-    return Entry(path, hashlib.sha256(data).hexdigest(), len(data), executable)
+def entry(path: str, data: bytes = b"", executable: bool = False) -> FileEntry:
+    return FileEntry(path, hashlib.sha256(data).hexdigest(), len(data), executable)
 
 
 def filled(folder: Path, *contents: bytes) -> Cache:
@@ -56,7 +56,7 @@ def test_what_is_accepted_stays_inside_and_can_be_built(paths: list[str]) -> Non
 @pytest.mark.parametrize("sha256", ["../../x", EMPTY.upper(), EMPTY[:-1], ""])
 def test_what_is_no_checksum_never_becomes_a_path(sha256: str) -> None:
     with pytest.raises(PushError, match="checksum"):
-        checked([Entry("a", sha256, 0, False)])
+        checked([FileEntry("a", sha256, 0, False)])
 
 
 def test_a_path_may_not_be_file_and_folder() -> None:

@@ -19,9 +19,10 @@ import pytest
 from seerd.agent import grants as agent_grants
 from seerd.agent import web
 from seerd.agent.grants import Granted
+from seerd.agent.manifest import CheckpointError
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.agent.remote_store import RemoteStore
-from seerd.agent.transfer import NotNowError, TransferError
+from seerd.agent.transfer import NotNowError
 from seerd.shell.stores.s3 import S3Store
 from tests.s3front import cut_answer, damage, damage_answer, drop, hold, refuse
 
@@ -138,7 +139,7 @@ def test_what_breaks_for_a_moment_is_done_again(s3, tmp_path, where, act):
 def test_bytes_that_do_not_arrive_have_no_manifest(s3, tmp_path, act, caplog):
     save(tmp_path)
     s3.fail("PUT .pt", act, times=99)
-    with pytest.raises(TransferError, match=NAME) as caught:
+    with pytest.raises(CheckpointError, match=NAME) as caught:
         Agent().store.put(tmp_path, NAME)
     assert objects() == []
     assert s3.agents("PUT", ".json") == []
@@ -150,14 +151,14 @@ def test_a_place_that_failed_is_used_again_only_when_no_other_is_left(s3, tmp_pa
     agent = Agent()
     save(tmp_path)
     s3.fail("PUT .pt", refuse(503), times=7)
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         agent.store.put(tmp_path, NAME)
     assert agent.store.put(tmp_path, NAME)[0] == "0001-000002"
     agent.granted.take(grant(first=3))
     for _ in range(3):
         s3.fail("PUT .pt", refuse(503), times=7)
         agent.store.last_call()
-        with pytest.raises(TransferError):
+        with pytest.raises(CheckpointError):
             agent.store.put(tmp_path, NAME)
     assert agent.store.put(tmp_path, NAME)[0] == "0001-000003"
 
@@ -165,7 +166,7 @@ def test_a_place_that_failed_is_used_again_only_when_no_other_is_left(s3, tmp_pa
 @pytest.mark.parametrize("other", [{"size": 8}, {"sha256": "0" * 64}, {"name": "else"}, {"epoch": "1"}])
 def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_put(s3, tmp_path, other):
     save(tmp_path, **other)
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         Agent().store.put(tmp_path, NAME)
     assert s3.agents("PUT") == []
 
@@ -174,7 +175,7 @@ def test_nothing_that_could_block_is_put(s3, tmp_path):
     save(tmp_path)
     (tmp_path / f"{NAME}.pt").unlink()
     os.mkfifo(tmp_path / f"{NAME}.pt")
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         Agent().store.put(tmp_path, NAME)
 
 
@@ -218,7 +219,7 @@ def test_what_is_cut_ends_at_once_and_nothing_begins_after_it(s3, tmp_path):
 
     s3.fail("PUT .pt", held)
     threading.Thread(target=lambda: going.wait(60) and agent.store.cut()).start()
-    with pytest.raises(TransferError, match="called off"):
+    with pytest.raises(CheckpointError, match="called off"):
         agent.store.put(tmp_path, NAME)
     never.set()
     assert not agent.store.ready()

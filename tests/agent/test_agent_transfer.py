@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from seerd.agent import transfer
-from seerd.agent.transfer import Directory, NotNowError, TransferError, fetch, is_safe, store
+from seerd.agent.manifest import KEPT, CheckpointError, is_safe
+from seerd.agent.transfer import Directory, NotNowError, fetch, store
+from seerd.core.rules import Rules
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:
@@ -55,7 +60,7 @@ def test_the_store_keeps_the_newest_two_once_a_new_one_is_whole(tmp_path):
         store(tmp_path / "local", tmp_path / "store", name)
     assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
     save(tmp_path / "local", "4", size=1)
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         store(tmp_path / "local", tmp_path / "store", "4")
     assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
 
@@ -79,7 +84,7 @@ def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_pat
         pass
     assert shelf.put(tmp_path / "local", "1")[0] == "1"
     save(tmp_path / "local", "2", size=1)
-    with pytest.raises(TransferError) as damaged:
+    with pytest.raises(CheckpointError) as damaged:
         shelf.put(tmp_path / "local", "2")
     assert not isinstance(damaged.value, NotNowError)
     assert shelf.ready()
@@ -102,7 +107,7 @@ def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_pat
 def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored(tmp_path, manifest):
     save(tmp_path / "local", "a")
     (tmp_path / "local" / "a.json").write_text(manifest)
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         store(tmp_path / "local", tmp_path / "store", "a")
     assert not (tmp_path / "store" / "a.json").exists()
 
@@ -112,7 +117,7 @@ def test_nothing_that_could_block_is_read(tmp_path):
     os.mkfifo(tmp_path / "local" / "a.pt")
     os.mkfifo(tmp_path / "local" / "b.json")
     for name in ("a", "b"):
-        with pytest.raises(TransferError):
+        with pytest.raises(CheckpointError):
             store(tmp_path / "local", tmp_path / "store", name)
 
 
@@ -157,3 +162,10 @@ def test_names_that_may_be_part_of_a_path(name):
 @pytest.mark.parametrize("name", ["", ".", "..", ".a", "a/b", "/a", "a\n", "a\0", "x" * 65, "ä", None, 1, ["a"]])
 def test_names_that_may_not(name):
     assert not is_safe(name)
+
+
+def test_all_sides_keep_the_same_number_of_checkpoints() -> None:
+    """The training side and the core import nothing of the agent, so each says the number itself."""
+    sources = "".join(path.read_text() for path in (ROOT / "seerd").rglob("*.py"))
+    assert set(re.findall(r"^_?KEPT = (\d+)$", sources, re.MULTILINE)) == {str(KEPT)}
+    assert Rules().kept_checkpoints == KEPT

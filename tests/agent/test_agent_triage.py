@@ -34,7 +34,7 @@ def write(path: Path, *fields: float) -> None:
 
 
 def test_the_training_side_and_the_agent_mean_the_same():
-    training = import_module("seerd.training")
+    training = import_module("seerd.training.marks")
     assert MARK.format == training.MARK.format
     names = ("WORKING", "WAITING", "REDUCING", "SAVING", "ENDED")
     assert [getattr(marks, name) for name in names] == [getattr(training, name) for name in names]

@@ -24,8 +24,8 @@ def another_version() -> None:
     seerd.agent.protocol.VERSION = int(SPEAKS or seerd.agent.protocol.VERSION)
     import seerd.core.placement
     import seerd.core.rules
+    import seerd.planner.caching
     import seerd.planner.draws
-    import seerd.planner.memo
     import seerd.planner.rungs
     import seerd.shell.bundle
 
@@ -33,7 +33,7 @@ def another_version() -> None:
     rules.RULES = dataclasses.replace(  # type: ignore[misc]
         rules.RULES, kept_checkpoints=1, max_crashes=1, grace_min_s=5.0, lease_s=45.0, retry_s=7.0, worth_packing=0.5
     )
-    seerd.planner.draws.draws = seerd.planner.memo.per_problem(  # type: ignore[attr-defined]
+    seerd.planner.draws.draws = seerd.planner.caching.per_problem(  # type: ignore[attr-defined]
         lambda problem: seerd.planner.draws.Draws(problem, random.Random(problem.params.seed + 1))
     )
     seerd.planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]

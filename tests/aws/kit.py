@@ -11,7 +11,7 @@ from pathlib import Path
 from seerd.errors import ProviderError
 from seerd.shell.providers.base import Connection
 from seerd.shell.providers.ec2 import Ec2Settings
-from seerd.shell.ssh.remote import Machine
+from seerd.shell.ssh.remote import RemoteMachine
 from tests.aws.front import REGION, Front
 
 
@@ -19,12 +19,12 @@ from tests.aws.front import REGION, Front
 class Door:
     """In the place of SSH: who was waited for, and with which keys; `trouble` says what goes wrong with a machine, "" for nothing."""
 
-    trouble: Callable[[Machine], str] = lambda machine: ""
-    waited: list[Machine] = field(default_factory=list)
+    trouble: Callable[[RemoteMachine], str] = lambda machine: ""
+    waited: list[RemoteMachine] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     gate: asyncio.Event | None = None
 
-    async def ready(self, machine: Machine, patience_s: float) -> None:
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         self.waited.append(machine)
         if self.gate is not None:
             async with asyncio.timeout(patience_s):
@@ -32,7 +32,7 @@ class Door:
         if trouble := self.trouble(machine):
             raise ProviderError(f"{machine.name} ({machine.address}): {trouble}")
 
-    async def connect(self, machine: Machine) -> Connection:
+    async def connect(self, machine: RemoteMachine) -> Connection:
         raise ProviderError(f"nobody listens at {machine.address}")
 
     async def forget(self, name: str) -> None:

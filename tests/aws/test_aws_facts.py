@@ -108,8 +108,8 @@ def test_types_come_from_ec2_or_from_the_table_and_a_wrong_one_is_told(moto: str
     play(moto, scenario)
 
 
-def kind(name: str) -> types.InstanceType:
-    return types.InstanceType(name, 8, "", 0, 96, 0, "EC2")
+def kind(name: str) -> types.Ec2Type:
+    return types.Ec2Type(name, 8, "", 0, 96, 0, "EC2")
 
 
 def test_each_family_has_its_quota() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.shell.aws.instances import ENDING, Seen
+from seerd.shell.aws.instances import ENDING, SeenInstance
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_register import FORGET_S, Register, why
 
@@ -20,8 +20,8 @@ def seen(
     launched_at: float = T,
     ended_at: float | None = None,
     code: str = "",
-) -> Seen:
-    return Seen(
+) -> SeenInstance:
+    return SeenInstance(
         instance,
         state,
         {"seerd:command": token},

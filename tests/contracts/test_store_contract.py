@@ -16,9 +16,10 @@ import boto3
 import pytest
 
 from seerd.agent.grants import Granted
+from seerd.agent.manifest import CheckpointError
 from seerd.agent.protocol import Ask
 from seerd.agent.remote_store import RemoteStore
-from seerd.agent.transfer import Directory, Shelf, TransferError
+from seerd.agent.transfer import Directory, Shelf
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
@@ -131,7 +132,7 @@ def test_the_daemon_is_told_what_is_missing(both, tmp_path):
 
 def test_a_checkpoint_that_is_not_what_it_says_never_exists(both):
     both.save("000001-1", b"weights", size=8)
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         both.agent().put(both.local, "000001-1")
     assert not any(name.endswith(".json") for name in both.kind.there())
 
@@ -178,7 +179,7 @@ def test_what_nobody_told_of_is_found_oldest_first_and_rubbish_is_passed_over(bo
     for name in ("0001-000008.json", "0001-000009.json"):
         both.kind.write(name, b"[" * 100_000 if "8" in name else b'{"epoch": -1}')
     found = both.daemon(lambda store: store.newer("t1", 1, told))
-    assert [(one.name, one.reports, dict(one.metrics)) for one in found] == [
+    assert [(one.name, one.epoch, dict(one.metrics)) for one in found] == [
         (later, 2, {"accuracy": 0.5, "loss": None}),
         (last, 3, {}),
     ]

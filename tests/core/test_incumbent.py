@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from seerd.core.events import RunFacts
+from seerd.core.events import Checkpoint, RunFacts
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import Checkpoint, State, Trial, new_state
+from seerd.core.state import State, Trial, new_state
 
 MakeFacts = Callable[..., RunFacts]
 Row = tuple[int, float | None]
@@ -20,7 +20,12 @@ def having(facts: RunFacts, **trials: list[Row]) -> State:
     """A state with these trials, each with these checkpoints, newest first."""
     state = new_state(facts)
     for name, rows in trials.items():
-        checkpoints = tuple(Checkpoint(f"c{epoch}", epoch, metric, "0" * 64, 1) for epoch, metric in rows)
+        checkpoints = tuple(
+            Checkpoint(
+                trial=name, attempt=1, name=f"c{reports}", reports=reports, metric=metric, sha256="0" * 64, size=1
+            )
+            for reports, metric in rows
+        )
         state.trials[name] = Trial(name, {}, 0, checkpoints=checkpoints)
     return state
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seerd.core.placement import Assignment, Demand, Node, Slots, place
+from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
 
 
-def nodes(*gpus: int) -> list[Node]:
+def nodes(*gpus: int) -> list[PackingNode]:
     """Instances a, b, c ... with so many GPUs."""
-    return [Node(name, count) for name, count in zip("abcdefgh", gpus, strict=False)]
+    return [PackingNode(name, count) for name, count in zip("abcdefgh", gpus, strict=False)]
 
 
 def demands(**gpus: int) -> list[Demand]:
@@ -64,7 +64,7 @@ def test_a_spanning_trial_does_not_push_out_a_more_valuable_one() -> None:
 
 def test_a_spanning_trial_stays_when_instances_of_another_size_arrive() -> None:
     held = (Slots("a", (0, 1)), Slots("b", (0, 1)), Slots("c", (0, 1)))
-    placed = place(demands(big=6), {"big": held}, [*nodes(2, 2, 2), Node("x", 3), Node("y", 3)])
+    placed = place(demands(big=6), {"big": held}, [*nodes(2, 2, 2), PackingNode("x", 3), PackingNode("y", 3)])
     assert placed.assignments["big"] == held
 
 

@@ -9,12 +9,12 @@ import pytest
 from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
 from seerd.core.events import (
+    Checkpoint,
     InstanceLost,
     ModelPublished,
     PublishFailed,
     RunFacts,
     RunResumed,
-    Saved,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -323,9 +323,9 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
         assert state.ledger.spent_gpu_s(state.now) <= 320.0
 
 
-def saved(world: World, name: str, epoch: int, attempt: int = 1) -> Saved:
+def saved(world: World, name: str, epoch: int, attempt: int = 1) -> Checkpoint:
     """A checkpoint of t0001 that its agent never told of."""
-    return Saved(trial="t0001", attempt=attempt, name=name, reports=epoch, metric=0.4, sha256="0" * 64, size=1)
+    return Checkpoint(trial="t0001", attempt=attempt, name=name, reports=epoch, metric=0.4, sha256="0" * 64, size=1)
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seerd.agent.journal import Journal, Maker
+from seerd.agent.journal import AgentJournal, Maker
 from seerd.agent.lease import Lease
 from seerd.agent.protocol import (
     VERSION,
@@ -95,7 +95,7 @@ class Agent:
         self._shared = shared
         self._timeline = shared.timeline
         machine.folder.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal(machine.folder / "journal.jsonl")
+        self._journal = AgentJournal(machine.folder / "journal.jsonl")
         self._lease = Lease(self._timeline.now + FIRST_LEASE_S, 10.0)
         self._places: dict[tuple[str, int], Places] = {}
         self._wire: Wire | None = None

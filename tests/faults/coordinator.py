@@ -27,7 +27,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
@@ -219,7 +219,7 @@ class Coordinator:
             self._watching.said(f"nobody caught {failure}")
         self._watching.over(daemon, error)
 
-    def _world(self, loop: Loop) -> World:
+    def _world(self, loop: Loop) -> RunEnvironment:
         shared, scenario = self.shared, self._scenario
         self._door = Door(self._hosts, shared, loop)
         cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))
@@ -231,7 +231,7 @@ class Coordinator:
         job = Job(
             "source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0
         )
-        return World(
+        return RunEnvironment(
             provider,
             store,
             asker,

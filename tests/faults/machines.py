@@ -13,7 +13,7 @@ from pathlib import Path
 from seerd.errors import ProviderError
 from seerd.shell.aws.userdata import ALONE_S, LOOK_S
 from seerd.shell.providers.base import Connection
-from seerd.shell.ssh.connecting import Machine as Address
+from seerd.shell.ssh.connecting import RemoteMachine as Address
 from tests.faults import ec2
 from tests.faults.agents import Agent, Machine
 from tests.faults.timeline import EPOCH, Loop

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.errors import StoreError
-from seerd.shell.stores.base import Stored, slot_name, slot_number
+from seerd.shell.stores.base import slot_name, slot_number
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance
 
@@ -97,7 +98,7 @@ class VirtualStore:
             for key in [k for k in held if k[0] == trial and k[1] not in names and order(k[1]) < newest]:
                 del held[key]
 
-    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
         """What this attempt has put behind that one."""
         await self._trip("store")
         later = sorted(
@@ -123,8 +124,8 @@ class VirtualStore:
             raise StoreError("the store does not answer")
 
     @staticmethod
-    def _stored(name: str, model: Model) -> Stored:
-        return Stored(name, model.reports, {"accuracy": model.metric}, model.sha256, len(model.content()))
+    def _stored(name: str, model: Model) -> Manifest:
+        return Manifest(name, model.reports, {"accuracy": model.metric}, model.sha256, len(model.content()))
 
 
 def write(to: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ from seerd.core.asking import Answer, Asking, PlanFunction
 from seerd.core.plans import Order, PlanChange
 from seerd.errors import PolicyError
 from seerd.planner.memory import Memory
-from seerd.planner.model import Plan, Problem, ReportView, TrialStatus, View
+from seerd.planner.model import Plan, Problem, Report, TrialStatus, View
 from seerd.planner.space import Config
 from tests.faults.nonsense import Question, nonsense
 from tests.faults.training import Shared
@@ -38,7 +38,7 @@ class Seen:
     id: str
     config: Config
     status: TrialStatus
-    history: tuple[ReportView, ...]
+    history: tuple[Report, ...]
 
     @property
     def reports(self) -> int:

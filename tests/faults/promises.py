@@ -1,4 +1,4 @@
-"""What seerd promises (DESIGN, part 3), looked at from outside: by the cloud's own account, the store, and what really ran where.
+"""What seerd promises (docs/reliability.md), looked at from outside: by the cloud's own account, the store, and what really ran where.
 
 The one rule: nothing here believes the daemon, but for what it says; each promise is one function.
 """

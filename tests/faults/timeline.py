@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import inspect
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -180,9 +181,11 @@ class Loop(asyncio.AbstractEventLoop):
 
 
 def _close(work: Any) -> None:
-    """End a coroutine for good: one that awaits something in a `finally` has to be told again."""
+    """End a coroutine for good, from the inside: one that awaits something in a `finally` has to be told again."""
     for _ in range(100):
         try:
+            if inspect.iscoroutine(work.cr_await):
+                _close(work.cr_await)
             work.close()
         except RuntimeError as error:
             if "ignored GeneratorExit" not in str(error):

@@ -22,9 +22,10 @@ except ImportError:
 
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.agent.health import gpu_problem
+    from seerd.agent.manifest import CheckpointError, Manifest
     from seerd.agent.outbox import Outbox
     from seerd.agent.protocol import ProtocolError
-    from seerd.agent.transfer import Directory, Manifest, TransferError
+    from seerd.agent.transfer import Directory
     from seerd.agent.wire import decode, encode
     from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
     from seerd.errors import SeerdError
@@ -62,7 +63,7 @@ def outbox(data: bytes) -> None:
 
 def manifest(data: bytes) -> None:
     """Of a checkpoint, as the agent and as the daemon read it."""
-    with contextlib.suppress(TransferError):
+    with contextlib.suppress(CheckpointError):
         Manifest.parse(data)
     stored("a", data)
 

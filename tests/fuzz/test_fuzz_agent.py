@@ -20,11 +20,12 @@ from bench.testbed.agents import Rig
 from seerd.agent import outbox as outboxes
 from seerd.agent import plainfile, postmortem
 from seerd.agent.health import gpu_problem
+from seerd.agent.manifest import CheckpointError, Manifest
 from seerd.agent.outbox import Outbox
 from seerd.agent.protocol import Exited, Prepare, Prepared, Started
-from seerd.agent.receive import Entry, PushError, checked
+from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
-from seerd.agent.transfer import Directory, Manifest, TransferError, fetch, store
+from seerd.agent.transfer import Directory, fetch, store
 from seerd.agent.web import WebError, Wires
 from seerd.agent.wire import decode, encode
 from tests.agent.conftest import bundle, rig
@@ -56,7 +57,7 @@ def test_nothing_that_lies_where_a_file_should_be_is_waited_for_or_read_whole(tm
     OBSTACLES[what](str(path))
     assert plainfile.size(path) in (-1, 1 << 42)
     assert len("".join(postmortem.examine(path.parent).tail)) <= postmortem.TAIL_BYTES
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         Manifest.read(path)
 
 
@@ -91,7 +92,7 @@ def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, d
 def test_a_manifest_is_possible_or_refused(data):
     try:
         made = Manifest.parse(data)
-    except TransferError:
+    except CheckpointError:
         return
     assert 0 <= made.size <= 5 << 40
     assert made.name not in (".", "..")
@@ -104,7 +105,7 @@ def test_a_checkpoint_that_is_no_file_is_not_stored_and_not_fetched(tmp_path, wh
     local.mkdir()
     (local / "a.json").write_text(json.dumps(GOOD_MANIFEST))
     OBSTACLES[what](str(local / "a.pt"))
-    with pytest.raises(TransferError):
+    with pytest.raises(CheckpointError):
         store(local, tmp_path / "store", "a")
     assert fetch(local, tmp_path / "there", ["a"]) is None
 
@@ -129,7 +130,7 @@ def test_whatever_nvidia_smi_lists_the_answer_is_a_short_sentence(listing, expec
     assert len(gpu_problem(listing, expected)) < 500
 
 
-@given(st.lists(st.builds(Entry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()), max_size=4))
+@given(st.lists(st.builds(FileEntry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()), max_size=4))
 @fuzzed(60)
 def test_no_file_is_received_outside_of_its_folder(entries):
     try:

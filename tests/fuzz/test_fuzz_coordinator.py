@@ -68,10 +68,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def setup() -> bytes:
     from seerd.agent.protocol import Job
-    from seerd.planning.facts import Slots
+    from seerd.planning.facts import MachineSlots
 
     job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
-    return msgspec.json.encode(wiring.Setup(job, "/store", 1e9, local=Slots(1, False, 1)), enc_hook=str)
+    return msgspec.json.encode(wiring.Setup(job, "/store", 1e9, local=MachineSlots(1, False, 1)), enc_hook=str)
 
 
 def copy(good: Path, tmp_path: Path) -> RunFolder:

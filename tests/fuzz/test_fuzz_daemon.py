@@ -51,7 +51,7 @@ from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment
 from seerd.view.watch import lines_to
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
@@ -213,7 +213,7 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
             folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)]
         )
         policy = PolicyProcess(problem)
-        world = World(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best")
+        world = RunEnvironment(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best")
         with Journal.create(folder / "journal.db", time.time()) as journal, (folder / "out").open("w") as out:
             daemon = Daemon(new_state(facts), journal, world, lines_to(RunFolder(folder), out))
             asyncio.run(daemon.begin(RunStarted(at=daemon.clock.now(), facts=facts)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seerd.commands.common import options
+from seerd.commands.common import SpecOptions
 from seerd.errors import SeerdError, SpecError
 from seerd.planner.scaling import parse_scaling
 from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
@@ -99,7 +100,7 @@ def test_any_override_is_taken_or_told(folder, overrides):
 @fuzzed(30)
 def test_set_is_a_key_and_a_value(text):
     with contextlib.suppress(SeerdError):
-        options(None, None, None, None, None, None, None, [text])
+        SpecOptions(Path("spec.toml"), set_=[text]).overrides()
 
 
 def test_all_hosts_that_are_wrong_are_told_at_once(folder):

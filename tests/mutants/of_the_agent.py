@@ -44,7 +44,7 @@ OBEYING = (
     Mutant(
         "an order that is said twice is carried out twice",
         "an order is carried out once",
-        "Journal.take",
+        "AgentJournal.take",
         "if order.id in self._orders:\n    return False",
         "",
         (f"{JOURNAL}::test_an_order_is_new_once",),
@@ -52,7 +52,7 @@ OBEYING = (
     Mutant(
         "the agent's journal does not wait for the disk",
         "what was told survives a power cut",
-        "Journal._write",
+        "AgentJournal._write",
         "sync and data",
         "sync and not data",
         (JOURNAL,),
@@ -86,7 +86,7 @@ OBEYING = (
     Mutant(
         "the grace period never ends",
         "the end is in time, whoever answers",
-        "Attempt.stop",
+        "LocalAttempt.stop",
         "SUMMARY_S if self._is_crashing else grace_s",
         "SUMMARY_S if self._is_crashing else 999 * grace_s",
         (f"{SERVE}::test_a_trial_that_ignores_being_asked_is_killed_after_the_grace_period",),
@@ -94,7 +94,7 @@ OBEYING = (
     Mutant(
         "the end is told while processes are left",
         "no GPU is given to two trials",
-        "Attempt._until_gone",
+        "LocalAttempt._until_gone",
         "await self._kill(process)",
         "",
         (
@@ -105,7 +105,7 @@ OBEYING = (
     Mutant(
         "the end is told before the last checkpoint is stored",
         "a trial that moves goes on from where it was",
-        "Attempt._until_gone",
+        "LocalAttempt._until_gone",
         "await self._store_last()",
         "",
         (

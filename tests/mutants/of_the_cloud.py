@@ -167,7 +167,7 @@ RENTING = (
     Mutant(
         "an end that EC2 did not agree to counts as one",
         "an instance is given back for certain",
-        "ec2_fleet.Fleet.end",
+        "Ec2Fleet.end",
         "try:\n"
         "    answer = await instances.end(self._cloud, instance)\n"
         "except AwsError as error:\n"
@@ -193,7 +193,7 @@ RENTING = (
     Mutant(
         "EC2 is asked again as soon as it has answered",
         "EC2 is asked no more often than others bear",
-        "Fleet._keep_watching",
+        "Ec2Fleet._keep_watching",
         "self._rest(SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s))",
         "asyncio.sleep(0.0)",
         (f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",),

@@ -31,7 +31,7 @@ ENDURING = (
     Mutant(
         "a launch of unknown outcome is not looked for without credentials",
         "the ledger is the cloud's own account",
-        "Fleet.hunt",
+        "Ec2Fleet.hunt",
         "error.kind not in AGAIN and not mended",
         "error.kind not in AGAIN",
         (f"{WORLD}::test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again",),
@@ -40,8 +40,8 @@ ENDURING = (
         "a run can be stopped before its first event",
         "every journal can be replayed",
         "Daemon.begin",
-        "self._queue.put_nowait(event)\nasync with self._world():\n    await self._run()",
-        "async with self._world():\n    self._queue.put_nowait(event)\n    await self._run()",
+        "self._queue.put_nowait(event)\nawait self._at_work(self._run)",
+        "async def work() -> None:\n    self._queue.put_nowait(event)\n    await self._run()\n\nawait self._at_work(work)",
         (f"{WORLD}::test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun", f"{SEED}[623]"),
     ),
     Mutant(
@@ -63,7 +63,7 @@ ENDURING = (
     Mutant(
         "an instance whose agent cannot be reached counts as lost while it runs on",
         "no trial runs twice at once",
-        "Dispatch._lose",
+        "Losses._lose",
         "span = await self._world.provider.terminate(instance)",
         "pass",
         (f"{SEED}[7]", f"{SEED}[4027]"),

@@ -190,7 +190,7 @@ COUNTING = (
     Mutant(
         "SEER plans one stage more than the budget pays",
         "a plan keeps both limits",
-        "_longest_first_round",
+        "longest_first_round",
         "params.p_min * rounds",
         "params.p_min * max(1, rounds - 1)",
         ("tests/planner/test_seer.py", "tests/properties/test_seer_properties.py"),

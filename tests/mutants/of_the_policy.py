@@ -439,7 +439,7 @@ ASKING = (
     Mutant(
         "what was kept beside a memory is given twice",
         "a policy is a function",
-        "Beside.take",
+        "IndexCache.take",
         "self._kept.pop(id(memory), None)",
         "self._kept.get(id(memory))",
         (f"{REMEMBERED}::test_what_is_beside_a_memory_is_given_once_and_for_the_same_problem",),

@@ -216,7 +216,7 @@ READING = (
     Mutant(
         "a resumed run of format 1 does not know its stages",
         OLD_RUN,
-        "Daemon.resume",
+        "Daemon._take_up",
         "lacking(self.state.facts)",
         "None",
         (f"{DAEMON}::test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy",),

@@ -56,7 +56,7 @@ CARRYING = (
     Mutant(
         "a daemon that takes up a run does not say what it has found",
         "a killed daemon loses nothing",
-        "Daemon.resume",
+        "Daemon._take_up",
         "self._queue.put_nowait(\n"
         "    RunResumed(\n"
         "        at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved, outline=lacking(self.state.facts)\n"
@@ -68,7 +68,7 @@ CARRYING = (
     Mutant(
         "launches under way are not named to the provider that takes up a run",
         "a launch happens once",
-        "Daemon.resume",
+        "Daemon._take_up",
         "launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]",
         "launches: list[str] = []",
         (f"{DAEMON}::test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again",),
@@ -85,8 +85,8 @@ CARRYING = (
         "a command that is given twice is carried out twice",
         "a command is carried out once",
         "Dispatch._spawn",
-        "not self._tasks[key].done()",
-        "self._tasks[key].cancelled()",
+        "not self._under_way[key].done()",
+        "self._under_way[key].cancelled()",
         (f"{DAEMON}::test_what_is_given_twice_is_carried_out_once",),
     ),
     Mutant(
@@ -109,15 +109,15 @@ CARRYING = (
         "after a lost connection the conversation begins anew",
         "an agent sends what was not heard, and only that",
         "Conversation._talk",
-        "Hello(VERSION, self._run, self._seen)",
-        "Hello(VERSION, self._run, 0)",
+        "Hello(VERSION, self._world.run, self._seen)",
+        "Hello(VERSION, self._world.run, 0)",
         (CONVERSATION,),
     ),
     Mutant(
-        "orders whose outcome is unknown are not said again on a new connection",
+        "orders of unknown outcome are not said again on a new connection",
         "an order reaches its agent, however often the connection breaks",
         "Conversation._talk",
-        "await self.speak(lambda: self._ears.pending(self.instance))",
+        "await self._speak(self._pending)",
         "",
         (CONVERSATION,),
     ),
@@ -132,7 +132,7 @@ CARRYING = (
     Mutant(
         "what is said later may arrive earlier",
         "orders reach an agent in their order",
-        "Conversation.speak",
+        "Conversation._speak",
         "self._speaking",
         "asyncio.Lock()",
         (f"{TALKS}::test_what_is_ordered_later_is_said_later_however_long_signing_takes",),

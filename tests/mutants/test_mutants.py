@@ -1,4 +1,7 @@
-"""The list of mutants is true: each mistake can still be made, its tests are there, and docs/reliability.md shows all of them."""
+"""The list of mutants is true: each mistake can still be made, and its tests are there.
+
+docs/mutants.md shows all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.mutants.bench import mutated, outcome
 from tests.mutants.catalogue import AMONG_FAULTS, AREAS, MUTANTS, QUICK, QUICK_NAMES
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import ROOT, ListError, Named, changed, where
-from tests.mutants.table import rewrite, shown, tables
+from tests.mutants.table import FIGURES, PAGE, RELIABILITY, page, rewrite
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -40,7 +43,9 @@ def test_each_has_a_name_of_its_own_and_every_area_but_one_is_tried_in_make_test
 def test_the_page_shows_the_list(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--rewrite"):
         rewrite()
-    assert shown() == tables(), "run pytest tests/mutants/test_mutants.py --rewrite"
+    wrong = "run pytest tests/mutants/test_mutants.py --rewrite"
+    assert PAGE.read_text("utf-8") == page(), wrong
+    assert FIGURES in RELIABILITY.read_text("utf-8"), wrong
 
 
 LEASE = next(mutant for mutant in MUTANTS if mutant.place == "Lease.ended")

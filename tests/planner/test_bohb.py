@@ -20,7 +20,7 @@ from seerd.planner.asha import ASHA, AtRandom
 from seerd.planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
 from seerd.planner.model import Allocation, Mode, Outline, View
 from seerd.planner.protocol import Policy
-from seerd.planner.rungs import Arrival, Job
+from seerd.planner.rungs import Arrival, RungJob
 from seerd.planner.space import Config, Parameter, Space
 
 SPACE = Space(
@@ -43,7 +43,7 @@ def learning(trial: FakeTrial, epoch: int) -> float:
 
 
 def arrival(trial: str, metric: float | None, reports: int = 1) -> Arrival:
-    return Arrival(Job(trial, 0, 0, reports, 1, Allocation(trial, 1)), metric)
+    return Arrival(RungJob(trial, 0, 0, reports, 1, Allocation(trial, 1)), metric)
 
 
 class Taught:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.planner.forecast import Forecast, WorkStage, forecast_outline, forecast_stages
-from seerd.planner.latencies import Crowd, moments, slowest, together
+from seerd.planner.latency_sampling import Crowd, moments, slowest, together
 from seerd.planner.model import ClusterFacts, Group, Outline, Stage
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import BUNDLED

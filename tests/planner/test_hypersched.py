@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.testbed.policy_world import Asked, FakeReport, FakeTrial, World, problem
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import hypersched
 from seerd.planner.hypersched import HYPERSCHED, Pace, Run, Stopwatch, deal, worth_starting
-from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
+from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
@@ -97,9 +97,9 @@ def test_slots_of_runs_that_count_no_more_are_used_again() -> None:
 def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
     watch, trial = Stopwatch(BUNDLED["resnet18"]), FakeTrial("t0001")
     run = run_of(trial, 4)
-    trial.history = [FakeReport(5.0, 3, 0.0), FakeReport(6.0, 4, 0.0)]
+    trial.history = [Report(5.0, 3, 0.0), Report(6.0, 4, 0.0)]
     watch.observe(run, trial)
-    trial.history.append(FakeReport(8.0, 6, 0.0))
+    trial.history.append(Report(8.0, 6, 0.0))
     watch.observe(run, trial)
     watch.observe(run, trial)
     assert watch.pace().report_s == pytest.approx(3.426)
@@ -108,7 +108,7 @@ def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
 
 def test_reports_that_came_after_a_run_had_ended_are_not_its() -> None:
     trial = FakeTrial("t0001")
-    trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(2.0, 2, 0.0), FakeReport(90.0, 3, 0.0)]
+    trial.history = [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(90.0, 3, 0.0)]
     watch = Stopwatch(LINEAR)
     watch.observe(run_of(trial, ended_at=2), trial)
     assert watch._reports_s == [1.0]
@@ -117,9 +117,9 @@ def test_reports_that_came_after_a_run_had_ended_are_not_its() -> None:
 def test_a_restart_from_an_older_checkpoint_is_no_time_per_report() -> None:
     watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
     run = run_of(trial)
-    trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(2.0, 2, 0.0), FakeReport(3.0, 3, 0.0)]
+    trial.history = [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(3.0, 3, 0.0)]
     watch.observe(run, trial)
-    trial.history = [FakeReport(1.0, 1, 0.0), FakeReport(50.0, 2, 0.0), FakeReport(51.0, 3, 0.0)]
+    trial.history = [Report(1.0, 1, 0.0), Report(50.0, 2, 0.0), Report(51.0, 3, 0.0)]
     watch.observe(run, trial)
     assert watch.pace().report_s == 1.0
 

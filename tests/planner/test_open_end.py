@@ -9,11 +9,12 @@ import pytest
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from bench.testbed.policy_world import problem as fixed_problem
 from seerd.planner.elastic_hyperband import E_HYPERBAND
-from seerd.planner.fixed import FixedCluster, fixed_cluster
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.hypersched import HYPERSCHED
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.policy import policy_of
-from seerd.planner.seer import Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import schedule
 from seerd.planner.space import Parameter, Space
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))

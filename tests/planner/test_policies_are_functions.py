@@ -12,10 +12,9 @@ from importlib.util import find_spec
 import pytest
 
 from bench.testbed.policy_world import Asked, FakeTrial, World
-from seerd.planner.memory import Json, Memory
+from seerd.planner.memory import FORGOTTEN, Json, Memory
 from seerd.planner.model import Limits, Plan, PolicyParams, Problem, View
 from seerd.planner.policy import INTERNAL, POLICIES, policy_of
-from seerd.planner.recall import FORGOTTEN
 from seerd.planner.space import Parameter, Space
 
 DEADLINE_S = 60.0

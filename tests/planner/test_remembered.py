@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.asha import ASHA, asha
-from seerd.planner.beside import Beside
 from seerd.planner.bohb import BOHB
+from seerd.planner.caching import IndexCache
 from seerd.planner.hypersched import HYPERSCHED
-from seerd.planner.memory import Json, Memory
+from seerd.planner.memory import FORGOTTEN, Json, Memory
 from seerd.planner.model import Plan, Problem, View
-from seerd.planner.names import names_after
 from seerd.planner.protocol import Policy
-from seerd.planner.recall import FORGOTTEN
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.space import Parameter, Space
+from seerd.planner.trial_ids import names_after
 
 POLICIES = {"asha": ASHA, "hypersched": HYPERSCHED, "bohb": BOHB}
 by_name = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -273,10 +272,10 @@ def test_ids_go_on_as_they_began() -> None:
 
 
 def test_what_is_beside_a_memory_is_given_once_and_for_the_same_problem() -> None:
-    beside, memory, made = Beside[str](), Memory(), problem()
-    beside.keep(made, memory, "kept")
-    assert beside.take(made, Memory()) is None
-    assert beside.take(made, memory) == "kept"
-    assert beside.take(made, memory) is None
-    beside.keep(made, memory, "kept")
-    assert beside.take(replace(made), memory) is None
+    cache, memory, made = IndexCache[str](), Memory(), problem()
+    cache.keep(made, memory, "kept")
+    assert cache.take(made, Memory()) is None
+    assert cache.take(made, memory) == "kept"
+    assert cache.take(made, memory) is None
+    cache.keep(made, memory, "kept")
+    assert cache.take(replace(made), memory) is None

@@ -8,7 +8,8 @@ import pytest
 
 from bench.testbed.policy_world import Asked
 from seerd.planner.model import Group, Impossible, Limits, Outline, PolicyParams, Problem, View
-from seerd.planner.seer import SEER, Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import SEER, schedule
 from seerd.planner.space import Parameter, Space
 
 

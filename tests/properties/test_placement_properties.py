@@ -1,4 +1,4 @@
-"""Placement against brute force on small cases, and what must hold in cases of any size."""
+"""Placement against brute force where sizes divide each other, and what must hold for any sizes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.core.placement import Assignment, Demand, Node, Placement, Slots, place
+from seerd.core.placement import Assignment, Demand, PackingNode, Placement, Slots, place
 
-Case = tuple[list[Demand], dict[str, Assignment], list[Node]]
+Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]
 Home = tuple[str, ...]
 
 SMALL = settings(max_examples=300, deadline=None)
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Up to three instances of up to four GPUs; trials placed by an earlier call; then some end, some are resized, some are new."""
-    sizes = draw(st.one_of(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3])))
-    nodes = [Node(f"n{i}", size) for i, size in enumerate(sizes)]
-    gpus = st.one_of(st.integers(1, max(sizes)), st.integers(1, 8))
+def cases(draw: st.DrawFn, *, dividing: bool = False) -> Case:
+    """Up to three instances of up to four GPUs; trials placed by an earlier call; then some end, some are resized, some are new.
+
+    `dividing`: instances are of one size, and all sizes are powers of two, as those that are rented.
+    """
+    mixed = st.one_of(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3]))
+    alike = st.builds(lambda size, count: [size] * count, st.sampled_from([1, 2, 4]), st.integers(1, 3))
+    sizes = draw(alike if dividing else mixed)
+    nodes = [PackingNode(f"n{i}", size) for i, size in enumerate(sizes)]
+    any_size = st.one_of(st.integers(1, max(sizes)), st.integers(1, 8))
+    gpus = st.sampled_from([1, 1, 2, 4, 8]) if dividing else any_size
     first = [Demand(f"t{i}", draw(gpus)) for i in range(draw(st.integers(0, 4)))]
     before = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
     current = dict(place(draw(st.permutations(first)), {}, before).assignments)
@@ -35,7 +41,7 @@ def cases(draw: st.DrawFn) -> Case:
 @st.composite
 def large_cases(draw: st.DrawFn) -> Case:
     """A stage boundary of dozens of trials on instances of eight GPUs, sizes powers of two."""
-    nodes = [Node(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
+    nodes = [PackingNode(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
     gpus = st.sampled_from([1, 1, 2, 4, 8, 16])
     first = [Demand(f"t{i:02}", draw(gpus)) for i in range(draw(st.integers(10, 60)))]
     current = dict(place(first, {}, nodes).assignments)
@@ -43,7 +49,7 @@ def large_cases(draw: st.DrawFn) -> Case:
     return [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept], current, nodes
 
 
-def homes_for(demand: Demand, nodes: list[Node]) -> list[Home]:
+def homes_for(demand: Demand, nodes: list[PackingNode]) -> list[Home]:
     """Every place where the rule allows the demand when all is free."""
     if demand.gpus <= max(n.gpus for n in nodes):
         return [(n.id,) for n in nodes if n.gpus >= demand.gpus]
@@ -56,7 +62,7 @@ def is_whole(demand: Demand, sizes: list[int]) -> bool:
     return len(set(sizes)) == 1 and sum(sizes) == demand.gpus
 
 
-def all_homes(demands: list[Demand], nodes: list[Node]) -> Iterator[dict[str, Home]]:
+def all_homes(demands: list[Demand], nodes: list[PackingNode]) -> Iterator[dict[str, Home]]:
     """Every way to place every demand."""
     sizes = {n.id: n.gpus for n in nodes}
     for choice in itertools.product(*(homes_for(d, nodes) for d in demands)):
@@ -111,7 +117,7 @@ def test_gpus_are_given_once_and_nothing_is_split_that_fits(case: Case, pack: bo
     check_whole(case, place(*case, pack=pack))
 
 
-@given(cases(), st.booleans())
+@given(cases(dividing=True), st.booleans())
 @SMALL
 def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(case: Case, pack: bool) -> None:
     demands, _, nodes = case
@@ -122,7 +128,7 @@ def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(case: C
     assert {d.trial for d in expected} == set(place(*case, pack=pack).assignments)
 
 
-@given(cases())
+@given(cases(dividing=True))
 @SMALL
 def test_no_placement_of_the_same_trials_moves_fewer(case: Case) -> None:
     demands, _, nodes = case
@@ -131,7 +137,7 @@ def test_no_placement_of_the_same_trials_moves_fewer(case: Case) -> None:
     assert moves(case, found) == min(moves(case, way) for way in ways)
 
 
-@given(cases())
+@given(cases(dividing=True))
 @SMALL
 def test_packing_uses_the_fewest_instances_and_then_moves_the_fewest(case: Case) -> None:
     demands, _, nodes = case
@@ -185,7 +191,7 @@ claims = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), m
 @given(claims, st.lists(st.integers(1, 4), min_size=5, max_size=5))
 @SMALL
 def test_contradictory_claims_on_a_gpu_are_settled(claimed: list[tuple[str, set[int]]], gpus: list[int]) -> None:
-    nodes = [Node("a", 4), Node("b", 2)]
+    nodes = [PackingNode("a", 4), PackingNode("b", 2)]
     current: dict[str, Assignment] = {
         f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)
     }

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
-from seerd.planner.seer import SEER, Schedule, schedule
+from seerd.planner.seer import Schedule
+from seerd.planner.seer_capped import SEER, schedule
 from seerd.planner.space import Space
 
 

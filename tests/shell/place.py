@@ -34,15 +34,17 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.wire import decode, encode
 from seerd.core.asking import outlined
+from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
+from seerd.shell.clock import RunClock
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import World
+from seerd.shell.world import RunEnvironment, Running
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1, 2], 1, 10.0)
 REFUSAL = "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), '\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
@@ -104,6 +106,35 @@ class Agent:
     def acknowledged(self) -> int:
         """The last fact that the daemon says it has."""
         return max((ack.seen for ack in self.of(Ack)), default=0)
+
+
+@dataclass
+class Core:
+    """What conversations ask of the daemon: a `seerd.shell.world.Core`."""
+
+    clock: RunClock
+    seen: int = 0
+    commands: list[AnyCommand] = field(default_factory=list)
+    attempts: list[Running] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+
+    def emit(self, event: AnyEvent) -> None:
+        self.events.append(event)
+
+    def pending(self, instance: str) -> list[AnyCommand]:
+        return self.commands
+
+    def running(self, instance: str) -> list[Running]:
+        return self.attempts
+
+    def known(self, instance: str) -> tuple[int, str]:
+        return self.seen, ""
+
+    def lease(self) -> tuple[float, float, float]:
+        return 60.0, 4.0, 120.0
+
+    def spare(self) -> float:
+        return 60.0
 
 
 @dataclass
@@ -176,7 +207,7 @@ class Place:
             state = new_state(self.facts) if self.first else replay(journal)
             policy = PolicyProcess(self.facts.problem, plan=self.policy)
             best = self.journal.parent / "best"
-            world = World(self.provider, self.store, policy, JOB, "small", "accuracy", best)
+            world = RunEnvironment(self.provider, self.store, policy, JOB, "small", "accuracy", best)
             daemon = Daemon(state, journal, world, self._watch)
             work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
             self.first = False

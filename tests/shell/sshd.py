@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from seerd.shell.ssh.connecting import Machine
+from seerd.shell.ssh.connecting import RemoteMachine
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"
 START_S = 20.0
@@ -45,10 +45,10 @@ class Sshd:
         """Its public host key, as OpenSSH writes it."""
         return (self.folder / "host.pub").read_text()
 
-    def machine(self, name: str = "", key: Path | None = None) -> Machine:
+    def machine(self, name: str = "", key: Path | None = None) -> RemoteMachine:
         """How seerd is told about it."""
         name = name or f"machine-{self.port}"
-        return Machine(name, "127.0.0.1", getpass.getuser(), self.port, (self.host_key,), key or self.user_key)
+        return RemoteMachine(name, "127.0.0.1", getpass.getuser(), self.port, (self.host_key,), key or self.user_key)
 
     def start(self) -> None:
         """Run it; returns when it accepts connections."""

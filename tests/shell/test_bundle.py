@@ -29,7 +29,7 @@ def test_the_agent_s_zip_is_the_same_every_time_and_runs(tmp_path: Path) -> None
     build_agent(first)
     build_agent(second)
     assert first.read_bytes() == second.read_bytes()
-    elsewhere = "import seerd.runs, agent.serve, sys, pathlib; seerd.runs.build_agent(pathlib.Path(sys.argv[1]))"
+    elsewhere = "import seerd.agent.serve, seerd.shell.bundle, sys, pathlib; seerd.shell.bundle.build_agent(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", elsewhere, second], check=True)
     assert first.read_bytes() == second.read_bytes(), "whatever else is in memory"
     told = subprocess.run([sys.executable, "-I", first, "--help"], capture_output=True, text=True, check=True)

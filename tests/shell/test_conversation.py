@@ -11,12 +11,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Order, Refused, Started, Stop, Welcome
+from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Refused, Started, Stop, Welcome
 from seerd.agent.wire import decode, encode
+from seerd.core.commands import AnyCommand, StopTrial
+from seerd.core.events import InstanceLost, TrialStarted
 from seerd.errors import ProviderError
-from seerd.shell.agents import Conversation, Ears
-from seerd.shell.providers.base import Connection
+from seerd.shell.agents import Conversation
+from seerd.shell.clock import RunClock
+from seerd.shell.losses import Losses
+from seerd.shell.orders import InstanceOrders
+from seerd.shell.policy import PolicyProcess
+from seerd.shell.providers.base import Connection, Span
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.tasks import Tasks
+from seerd.shell.world import RunEnvironment
+from tests.conftest import small_facts
+from tests.shell.place import JOB, Core
 
+STOPPING = StopTrial(id="7.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=4.0)
 STOP = Stop("7.0", "t1", 1, checkpoint=True, grace_s=4.0)
 
 
@@ -64,6 +76,9 @@ class Ways:
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self.path))
 
+    async def terminate(self, name: str) -> Span:
+        return Span()
+
     async def end_agent(self, instance: str, grace_s: float) -> None:
         self.agent.ended.append(grace_s)
         self.agent.speaks = self.becomes
@@ -73,8 +88,15 @@ class Ways:
 class Place:
     agent: Agent
     conversation: Conversation
-    handed_on: list[int]
-    lost: list[str]
+    core: Core
+
+    @property
+    def handed_on(self) -> list[int]:
+        return [event.fact for event in self.core.events if isinstance(event, TrialStarted)]
+
+    @property
+    def lost(self) -> list[InstanceLost]:
+        return [event for event in self.core.events if isinstance(event, InstanceLost)]
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -88,7 +110,7 @@ def play(
     scenario: Callable[[Place], Awaitable[None]],
     *facts: Fact,
     seen: int = 0,
-    pending: tuple[Order, ...] = (),
+    pending: tuple[AnyCommand, ...] = (),
     speaks: int = VERSION,
     becomes: int = VERSION,
 ) -> None:
@@ -99,27 +121,18 @@ def play(
             path = Path(folder) / "s"
             agent = Agent(list(facts), speaks)
             server = await asyncio.start_unix_server(agent.serve, str(path))
-            handed_on: list[int] = []
-            lost: list[str] = []
-
-            async def orders(instance: str) -> list[Order]:
-                return list(pending)
-
-            ears = Ears(
-                fact=lambda instance, told, ahead_s: handed_on.append(told.seq),
-                ask=lambda instance, question: None,
-                lost=lambda instance, why: lost.append(why),
-                ended=lambda task: None,
-                pending=orders,
-                lease=lambda: (60.0, 4.0, 120.0),
-            )
-            conversation = Conversation("i-1", "r1", seen, "", Ways(agent, path, becomes), ears)
+            core = Core(RunClock(time.time()), seen, list(pending))
+            ways: Any = Ways(agent, path, becomes)
+            store, policy = DirectoryStore(Path(folder)), PolicyProcess(small_facts().problem)
+            world = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
             try:
-                with contextlib.suppress(ProviderError):
-                    await conversation.start()
-                await scenario(Place(agent, conversation, handed_on, lost))
+                async with Tasks() as tasks:
+                    orders, losses = InstanceOrders("i-1", world, core), Losses(world, core, tasks)
+                    conversation = Conversation(orders, losses, tasks)
+                    with contextlib.suppress(ProviderError):
+                        await conversation.start()
+                    await scenario(Place(agent, conversation, core))
             finally:
-                await conversation.close()
                 for writer in agent.writers:
                     writer.close()
                 server.close()
@@ -165,7 +178,7 @@ def test_orders_without_an_outcome_are_said_on_every_connection() -> None:
         place.agent.writers[-1].close()
         await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.agent.heard[1])
 
-    play(scenario, fact(1), pending=(STOP,))
+    play(scenario, fact(1), pending=(STOPPING,))
 
 
 def test_an_agent_of_another_version_is_replaced_and_what_it_had_kept_is_told() -> None:

@@ -17,7 +17,7 @@ from seerd.agent.wire import decode, encode
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.base import Connection, Provider, Span
-from seerd.shell.providers.hosts import Host, HostsProvider
+from seerd.shell.providers.hosts import HostsProvider, SshHost
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
 from tests.shell.sshd import Sshd, agents, sshds, until
 
@@ -32,8 +32,10 @@ class Place:
     cargo: Cargo
     run: str = field(default_factory=lambda: f"run-{secrets.token_hex(4)}")
 
-    def hosts(self) -> tuple[Host, ...]:
-        return tuple(Host("127.0.0.1", USER, server.port, 2 + n, cuda=False) for n, server in enumerate(self.servers))
+    def hosts(self) -> tuple[SshHost, ...]:
+        return tuple(
+            SshHost("127.0.0.1", USER, server.port, 2 + n, cuda=False) for n, server in enumerate(self.servers)
+        )
 
     def name(self, number: int) -> str:
         return f"{USER}@127.0.0.1:{self.servers[number].port}"

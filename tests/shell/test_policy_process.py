@@ -19,10 +19,10 @@ import pytest
 from bench.testbed.policy_world import problem
 from seerd.core.asking import Answer, Asking
 from seerd.core.plans import Order, PlanChange
-from seerd.core.state import Report, Trial, TrialPhase
+from seerd.core.state import Trial, TrialPhase
 from seerd.errors import PolicyError
 from seerd.planner.memory import Memory
-from seerd.planner.model import View
+from seerd.planner.model import Report, View
 from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.policy_main import SPARE_S

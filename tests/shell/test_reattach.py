@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.protocol import VERSION, Hello, Job, Order, Shutdown, Welcome
+from seerd.agent.protocol import VERSION, Hello, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.core.events import Saved
+from seerd.core.events import Checkpoint
 from seerd.shell import dispatch
-from seerd.shell.agents import ANSWER_S, Conversation, Ears
+from seerd.shell.agents import ANSWER_S, Conversation
 from seerd.shell.clock import RunClock
-from seerd.shell.dispatch import Dispatch, Found
+from seerd.shell.dispatch import Dispatch, Reattached
+from seerd.shell.losses import Losses
+from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Loss, never
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.world import Core, Running, World
+from seerd.shell.tasks import Tasks
+from seerd.shell.world import RunEnvironment, Running
 from tests.conftest import small_facts
-
-JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
+from tests.shell.place import JOB, Core
 
 
 class Mute:
@@ -74,24 +76,17 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def found(folder: Path) -> Found:
+async def found(folder: Path) -> Reattached:
     server = await asyncio.start_unix_server(silence, str(folder / "s"))
-    core = Core(
-        emit=lambda _: None,
-        crash=lambda _: None,
-        pending=lambda _: [],
-        running=lambda _: [Running("t1", 1, 0, "000060-00000060")],
-        known=lambda _: (0, ""),
-        lease=lambda: (60.0, 1.0, 120.0),
-        spare=lambda: 60.0,
-    )
+    core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)
-    world = World(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
-    carrying = Dispatch(world, core, RunClock(0.0))
-    await carrying.open()
+    world = RunEnvironment(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
     try:
-        return await carrying.reattach(["local-1"], [])
+        async with Tasks() as tasks:
+            carrying = Dispatch(world, core, tasks)
+            await carrying.open()
+            return await carrying.reattach(["local-1"], [])
     finally:
         await carrying.close()
         server.close()
@@ -114,7 +109,7 @@ class Gate:
 
 async def told_to_end(folder: Path) -> float:
     """How long it takes to have an agent end that can be connected to only after it was to be told."""
-    gate = Gate(folder / "s")
+    gate: Any = Gate(folder / "s")
 
     async def agent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -125,20 +120,21 @@ async def told_to_end(folder: Path) -> float:
                 break
         writer.close()
 
-    async def nothing(instance: str) -> list[Order]:
-        return []
-
     server = await asyncio.start_unix_server(agent, str(folder / "s"))
-    ears = Ears(lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, nothing, lambda: (60.0, 1.0, 120.0))
-    conversation = Conversation("local-1", "r1", 0, "", gate, ears)
-    taking_up = asyncio.create_task(conversation.start())
-    await asyncio.sleep(0)
-    began = time.monotonic()
-    ending = asyncio.create_task(conversation.shut_down("9.0"))
-    await asyncio.sleep(0)
-    gate.reachable.set()
-    await ending
-    await asyncio.gather(taking_up, return_exceptions=True)
+    policy = PolicyProcess(small_facts().problem)
+    world = RunEnvironment(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
+    core = Core(RunClock(0.0))
+    async with Tasks() as tasks:
+        orders, losses = InstanceOrders("local-1", world, core), Losses(world, core, tasks)
+        conversation = Conversation(orders, losses, tasks)
+        taking_up = asyncio.create_task(conversation.start())
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        ending = asyncio.create_task(conversation.shut_down("9.0"))
+        await asyncio.sleep(0)
+        gate.reachable.set()
+        await ending
+        await asyncio.gather(taking_up, return_exceptions=True)
     server.close()
     return time.monotonic() - began
 
@@ -157,4 +153,4 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch:
     assert [(one.trial, one.attempt, one.name, one.reports, one.sha256) for one in got.saved] == [
         ("t1", 1, "000099-00000099", 99, sha256)
     ]
-    assert isinstance(got.saved[0], Saved)
+    assert isinstance(got.saved[0], Checkpoint)

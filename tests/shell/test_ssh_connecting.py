@@ -13,7 +13,7 @@ import pytest
 
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
-from seerd.shell.ssh.connecting import Machine, UnreachableError, open_connection
+from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
 from seerd.shell.ssh.remote import AgentOptions, Cargo, Remote
 from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
@@ -46,7 +46,7 @@ def with_remote(cargo: Cargo, work: Callable[[Remote], Awaitable[None]], options
     asyncio.run(run())
 
 
-def failure(cargo: Cargo, machine: Machine, patience_s: float = 0.0, options: AgentOptions = OPTIONS) -> str:
+def failure(cargo: Cargo, machine: RemoteMachine, patience_s: float = 0.0, options: AgentOptions = OPTIONS) -> str:
     """What `ready` says about a machine that cannot be got ready."""
     said = ""
 
@@ -92,7 +92,7 @@ def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(serve
 
 def test_a_closed_port_is_tried_until_the_patience_is_over(cargo: Cargo, tmp_path: Path) -> None:
     new_key(tmp_path / "user")
-    machine = Machine("m1", "127.0.0.1", "nobody", free_port(), (), tmp_path / "user")
+    machine = RemoteMachine("m1", "127.0.0.1", "nobody", free_port(), (), tmp_path / "user")
     begun = time.monotonic()
     said = failure(cargo, machine, 1.0)
     assert 0.5 < time.monotonic() - begun < 3.0
@@ -126,7 +126,7 @@ def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, m
         async with await asyncio.start_server(greet, "127.0.0.1", 0) as other:
             port = other.sockets[0].getsockname()[1]
             with pytest.raises(UnreachableError) as caught:
-                await open_connection(Machine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user"))
+                await open_connection(RemoteMachine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user"))
             return str(caught.value)
 
     assert "timed out" in asyncio.run(cause(b""))
@@ -135,14 +135,14 @@ def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, m
 
 def test_a_name_that_nobody_knows_is_not_tried_again(cargo: Cargo, tmp_path: Path) -> None:
     new_key(tmp_path / "user")
-    machine = Machine("m1", "no-such-host.invalid", "nobody", 22, (), tmp_path / "user")
+    machine = RemoteMachine("m1", "no-such-host.invalid", "nobody", 22, (), tmp_path / "user")
     assert "cannot be resolved" in failure(cargo, machine, 60.0)
 
 
 def test_an_address_without_a_route_is_said_to_have_none(tmp_path: Path) -> None:
     new_key(tmp_path / "user")
     with pytest.raises(UnreachableError, match="no route to it"):
-        asyncio.run(open_connection(Machine("m1", "255.255.255.255", "nobody", 22, (), tmp_path / "user")))
+        asyncio.run(open_connection(RemoteMachine("m1", "255.255.255.255", "nobody", 22, (), tmp_path / "user")))
 
 
 def test_a_key_that_the_machine_does_not_take(server: Sshd, cargo: Cargo) -> None:
@@ -284,7 +284,7 @@ def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, ca
 def test_the_users_configuration_names_machines(known: KnownHosts, server: Sshd, cargo: Cargo, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "config").write_text(f"Host gpubox\n  HostName 127.0.0.1\n  Port {server.port}\n")
     known.know(server.host_key)
-    machine = Machine("gpubox", "gpubox", known.machine.user)
+    machine = RemoteMachine("gpubox", "gpubox", known.machine.user)
 
     async def work(remote: Remote) -> None:
         await remote.ready(machine, 20.0)

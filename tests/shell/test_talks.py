@@ -16,14 +16,18 @@ import pytest
 from seerd.agent.protocol import VERSION, Expected, Grant, Hello, Job, Prepare, Prepared, Start, Stop, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
-from seerd.core.events import AnyEvent
+from seerd.core.events import InstanceLost
+from seerd.shell.agents import Readiness
 from seerd.shell.clock import RunClock
+from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched
+from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.talks import Outcome, Talks
-from seerd.shell.world import Core, World
+from seerd.shell.talks import Talks
+from seerd.shell.tasks import Tasks
+from seerd.shell.world import RunEnvironment
 from tests.conftest import small_facts
+from tests.shell.place import Core
 
 JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
 HEALTHY = Expected(gpus=0, free_bytes=0, torch=False)
@@ -79,19 +83,21 @@ class Reach:
     def address(self, instance: str) -> str:
         return "10.0.0.1"
 
+    async def terminate(self, name: str) -> Span:
+        return Span()
+
 
 @dataclass
 class Place:
     talks: Talks
     agent: Agent
-    lost: list[tuple[str, str]]
-    tasks: list[asyncio.Task[Any]]
-    crashed: list[BaseException]
+    core: Core
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
-            while not true():
-                assert self.crashed == []
+            while True:
+                if true():
+                    return
                 await asyncio.sleep(0.005)
 
 
@@ -100,35 +106,18 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
         with tempfile.TemporaryDirectory() as folder:
             spoken = Agent(Path(folder) / "s", **agent)
             server = await asyncio.start_unix_server(spoken.serve, str(spoken.path))
-            events: list[AnyEvent] = []
-            crashed: list[BaseException] = []
-            core = Core(
-                emit=events.append,
-                crash=crashed.append,
-                pending=lambda _: [],
-                running=lambda _: [],
-                known=lambda _: (0, ""),
-                lease=lambda: (60.0, 1.0, 120.0),
-                spare=lambda: 60.0,
-            )
+            core = Core(RunClock(time.time()))
             policy = PolicyProcess(small_facts().problem)
             reach: Any = Reach(spoken.path)
-            world = World(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
-            tasks: list[asyncio.Task[Any]] = []
-            lost: list[tuple[str, str]] = []
-            beside = lambda work: tasks.append(asyncio.get_running_loop().create_task(work))  # noqa: E731
-            talks = Talks(world, core, RunClock(time.time()), beside, lambda *who: lost.append(who))
+            world = RunEnvironment(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
             try:
-                await scenario(Place(talks, spoken, lost, tasks, crashed))
+                async with Tasks() as tasks:
+                    talks = Talks(world, core, Losses(world, core, tasks), tasks)
+                    await scenario(Place(talks, spoken, core))
             finally:
-                await talks.close()
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
                 for writer in spoken.writers:
                     writer.close()
                 server.close()
-            assert crashed == []
 
     asyncio.run(run())
 
@@ -139,7 +128,7 @@ def test_a_machine_whose_clock_is_wrong_is_no_good_and_another_may_be(
 ) -> None:
     async def scenario(place: Place) -> None:
         outcome = await place.talks.prepare(Launched("i-1", 4, time.time()), "1.0")
-        assert (outcome == Outcome()) is good
+        assert (outcome == Readiness()) is good
         assert good or ("the clock of i-1 is off by" in outcome.why and outcome.retry)
 
     play(scenario, DirectoryStore(tmp_path), ahead_s=ahead_s)
@@ -169,10 +158,11 @@ def test_a_machine_that_was_rebooted_is_lost_at_once(tmp_path: Path) -> None:
         await place.talks.prepare(Launched("i-1", 4, time.time()), "1.0")
         assert place.talks.boot("i-1") == "one"
         place.agent.writers[-1].close()
-        await place.until(lambda: bool(place.lost))
-        ((who, why),) = place.lost
-        assert who == "i-1"
-        assert "has been rebooted" in why
+        await place.until(lambda: bool(place.core.events))
+        (lost,) = place.core.events
+        assert isinstance(lost, InstanceLost)
+        assert lost.instance == "i-1"
+        assert "has been rebooted" in lost.why
 
     play(scenario, DirectoryStore(tmp_path), boots=["one", "two"])
 

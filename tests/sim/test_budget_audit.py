@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from bench.account import CAUSES, allowed_gpu_s, audited, usable_gpu_s
+from bench.drawn import PLENTY, Drawn, Phases, draw
 from seerd.planner.model import Limits
 from seerd.planning.planned import plan_for
-from seerd.sim.account import CAUSES, allowed_gpu_s, audited, usable_gpu_s
-from seerd.sim.drawn import PLENTY, Drawn, Phases, draw
 from seerd.sim.setting import problem_of
 
 BENCH = Path(__file__).parents[2] / "bench" / "budget_audit.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seerd.commands.retelling import Moment, Retold, moment_of, retell
+from seerd.commands.replay import Moment, Retold, moment_of, retell
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
 from seerd.shell.journal import Journal
 from seerd.version import VERSION

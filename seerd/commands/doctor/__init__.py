@@ -1,15 +1,21 @@
-"""`seerd doctor`: whether a run of this spec could begin, looked at from all sides, and what to do where it could not.
+"""`seerd doctor`: whether a run of this spec could begin, looked at from all sides, and what to do
+where it could not.
 
-The one rule: nothing is started, and no check keeps another from being made: what cannot be found out is a line as well.
+The one rule: nothing is started, and no check keeps another from being made: what cannot be found
+out is a line as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from seerd.commands.common import SpecOptions, tell
 from seerd.commands.doctor import ec2, here, machines
 from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
@@ -19,25 +25,44 @@ from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home
 from seerd.spec.reader import Override
 from seerd.spec.spec import Ec2Cluster, HostsCluster, LocalCluster, Spec, load_spec
+from seerd.view.findings import doctor_view
 
-__all__ = ["Finding", "examine", "exit_code", "findings_json", "missing", "policy_of"]
+__all__ = ["Finding", "doctor", "examine", "exit_code", "findings_json", "missing", "policy_of"]
+
+
+def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
+    """Examine a spec and say what was found, or print the IAM policy that it needs.
+
+    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be said.
+    """
+    if policy_only:
+        print(dumps(policy_of(asked.load()), indent=2))
+        return
+    findings = examine(asked.path, asked.overrides(), home)
+    tell(findings_json(findings), lambda told: doctor_view(told, str(asked.path)), json=json)
+    raise typer.Exit(exit_code(findings))
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
-    """All that can be found out about this spec with these options. Raises nothing that it is about."""
+    """Find out all about this spec with these options. Raises nothing that it is about."""
     findings = [here.versions(), here.disk(home)]
     try:
         spec = load_spec(path, options)
     except SeerdError as error:
         return [
             *findings,
-            Finding("spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False),
+            Finding(
+                "spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False
+            ),
         ]
     return [*findings, runnable(spec), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
-    """The least that the coordinator must be allowed for this spec. The account is in it if AWS says which that is."""
+    """List the least that the coordinator must be allowed for this spec, as an IAM policy.
+
+    The account is in it if AWS says which that is. Raises `AwsError`.
+    """
     return policy(asyncio.run(ec2.needs_of(spec)))
 
 

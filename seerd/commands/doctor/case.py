@@ -53,21 +53,30 @@ def peak_of(case: Case, offer: Offer | None = None) -> tuple[Peak | None, Findin
         place = plans.Place(case.home.path, kind.machine_types(case.machine), offer)
         made = plans.of_spec(spec, place)
     except LimitsError as error:
-        return None, Finding("plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False)
+        return None, Finding(
+            "plan", "problem", str(error), "seerd plan shows what limits would do", cloud=False
+        )
     except SeerdError as error:
         return None, Finding("plan", "problem", f"there is no plan: {error}", cloud=False)
     size, stages = made.cluster.gpus_per_instance, made.outline.stages
-    peak = Peak(max(instances_for(stage.groups, size) for stage in stages), max(made.outline.allocations))
-    found = f"at its peak {peak.instances} instances of {size} GPUs; the largest trial takes {peak.largest}"
+    peak = Peak(
+        max(instances_for(stage.groups, size) for stage in stages), max(made.outline.allocations)
+    )
+    found = (
+        f"at its peak {peak.instances} instances of {size} GPUs; "
+        f"the largest trial takes {peak.largest}"
+    )
     if made.warnings:
         return peak, Finding("plan", "warning", f"{found}; {'; '.join(made.warnings)}", cloud=False)
     return peak, Finding("plan", "ok", found, cloud=False)
 
 
 def runnable(spec: Spec) -> Finding:
-    """The line about what the spec says."""
+    """Say whether what the spec asks for can be run."""
     try:
         clusters.of(spec).check(spec)
     except SeerdError as error:
         return Finding("spec", "problem", str(error), cloud=False)
-    return Finding("spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False)
+    return Finding(
+        "spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False
+    )

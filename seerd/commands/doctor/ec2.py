@@ -1,6 +1,7 @@
 """What is looked at in AWS: who we are, and everything that a run would ask for.
 
-The one rule: without credentials that AWS takes nothing else is asked, since every answer would be the same.
+The one rule: without credentials that AWS takes nothing else is asked, since every answer would be
+the same.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ import asyncio
 import time
 
 from seerd.commands.doctor import network, permissions, renting, store
-from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Finding, Level
+from seerd.commands.doctor.finding import Finding, Level, Notes
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud
@@ -50,15 +50,18 @@ async def examine(case: Ec2Case) -> list[Finding]:
 
 
 def clock(ahead_s: float | None) -> list[Finding]:
-    """The line about our clock, if AWS has said what time it is."""
+    """Judge our clock, `ahead_s` seconds ahead of AWS's, if AWS has said what time it is."""
     if ahead_s is None:
         return []
     off_s = abs(ahead_s)
     if off_s <= CLOCK_WARNING_S:
         return [Finding("clock", "ok", f"within {off_s + 1:.0f}s of AWS's", cloud=False)]
-    found = f"this machine's clock is {format_duration(round(off_s))} {'ahead of' if ahead_s > 0 else 'behind'} AWS's"
+    side = "ahead of" if ahead_s > 0 else "behind"
+    found = f"this machine's clock is {format_duration(round(off_s))} {side} AWS's"
     level: Level = "problem" if off_s > CLOCK_PROBLEM_S else "warning"
-    todo = "set it (timedatectl set-ntp true); AWS refuses what is signed with a clock that is 5m off"
+    todo = (
+        "set it (timedatectl set-ntp true); AWS refuses what is signed with a clock that is 5m off"
+    )
     return [Finding("clock", level, found, todo, cloud=False)]
 
 
@@ -88,10 +91,16 @@ async def needs_of(spec: Spec) -> Needs:
 
 
 def _rest() -> Finding:
-    return Finding("AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials")
+    return Finding(
+        "AWS",
+        "warning",
+        "nothing else in AWS was looked at, since it does not take these credentials",
+    )
 
 
-def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case) -> None:
+def _last(
+    notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case
+) -> None:
     """Whose the credentials are, and whether they outlast a run that begins now."""
     found = f"{who.arn} (from {source})"
     if ends_at is None:
@@ -102,7 +111,9 @@ def _last(notes: Notes, who: Introduction, source: str, ends_at: float | None, c
     ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
     if left_s < needed_s:
         notes.warn(
-            "credentials", ends, f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
+            "credentials",
+            ends,
+            f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role",
         )
     else:
         notes.ok("credentials", ends)
@@ -118,4 +129,6 @@ async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
 
 async def _stored(case: Ec2Case, region: str) -> list[Finding]:
     kept = case.spec.cluster.store or ""
-    return await store.findings(kept, case.spec.train.data, region) if kept.startswith("s3://") else []
+    return (
+        await store.findings(kept, case.spec.train.data, region) if kept.startswith("s3://") else []
+    )

@@ -1,4 +1,5 @@
-"""What is looked at on this machine: versions, room, and with the local provider what trials train on.
+"""What is looked at on this machine: versions, room, and with the local provider what trials train
+on.
 
 The one rule: torch is asked in a process of its own, that of the spec's interpreter.
 """
@@ -20,29 +21,40 @@ from seerd.spec.spec import LocalCluster, Train
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
 """Room for journals and best models: a warning, and a problem."""
 TORCH_S = 120.0
-TORCH = "import torch; print(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+TORCH = (
+    "import torch; "
+    "print(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+)
 
 
 def versions() -> Finding:
-    """What runs here."""
+    """Say what runs here."""
     try:
         version = metadata.version("seerd")
     except metadata.PackageNotFoundError:
         version = "from its sources"
-    return Finding("seerd", "ok", f"seerd {version}, Python {platform.python_version()}", cloud=False)
+    return Finding(
+        "seerd", "ok", f"seerd {version}, Python {platform.python_version()}", cloud=False
+    )
 
 
 def disk(home: Home) -> Finding:
-    """Whether runs have room, and may be written."""
+    """Judge whether runs have room, and may be written."""
     there = next(path for path in (home.path, *home.path.parents) if path.exists())
     if not os.access(there, os.W_OK):
-        return Finding("home", "problem", f"{there} cannot be written", "name another with --home", cloud=False)
+        return Finding(
+            "home", "problem", f"{there} cannot be written", "name another with --home", cloud=False
+        )
     free = shutil.disk_usage(there).free
     found = f"{home.path}: {free / 2**30:.1f} GiB free"
     if free < LITTLE_BYTES:
         level: Level = "problem" if free < TOO_LITTLE_BYTES else "warning"
         return Finding(
-            "home", level, found, "journals and best models are kept there: make room, or --home", cloud=False
+            "home",
+            level,
+            found,
+            "journals and best models are kept there: make room, or --home",
+            cloud=False,
         )
     return Finding("home", "ok", found, cloud=False)
 
@@ -56,7 +68,9 @@ def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding
         devices = Finding("GPUs", level, f"{machine.cuda_devices} CUDA devices{name}", cloud=False)
     else:
         found = f"no CUDA device: trials run on {wanted or machine.cores} CPU slots of {machine.cores} cores"
-        devices = Finding("GPUs", "ok" if train.launcher == "command" else "warning", found, cloud=False)
+        devices = Finding(
+            "GPUs", "ok" if train.launcher == "command" else "warning", found, cloud=False
+        )
     if train.launcher == "command":
         return [devices]
     return [devices, _torch(train.python or sys.executable, machine.cuda_devices)]
@@ -74,12 +88,22 @@ def _torch(python: str, devices: int) -> Finding:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("torch", "problem", f"{python} cannot be started: {error}", todo, cloud=False)
+        return Finding(
+            "torch", "problem", f"{python} cannot be started: {error}", todo, cloud=False
+        )
     if asked.returncode:
         last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
-        return Finding("torch", "problem", f"{python} cannot import torch: {last}", todo, cloud=False)
+        return Finding(
+            "torch", "problem", f"{python} cannot import torch: {last}", todo, cloud=False
+        )
     version, _, seen = asked.stdout.strip().rpartition(" ")
     found = f"torch {version} of {python} sees {seen} CUDA devices"
     if seen.isdecimal() and int(seen) < devices:
-        return Finding("torch", "problem", found, "a torch with CUDA that fits the driver is needed", cloud=False)
+        return Finding(
+            "torch",
+            "problem",
+            found,
+            "a torch with CUDA that fits the driver is needed",
+            cloud=False,
+        )
     return Finding("torch", "ok", found, cloud=False)

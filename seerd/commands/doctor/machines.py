@@ -18,7 +18,7 @@ from seerd.commands.doctor import store
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.clusters import hosts_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.providers.hosts import Host
+from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
 from seerd.spec.spec import HostsCluster, Train
 
@@ -32,21 +32,27 @@ import json, os, shutil, subprocess, sys, time
 python, store = sys.argv[1], sys.argv[2]
 def said(*command):
     try:
-        done = subprocess.run(command, stdout=-1, stderr=-1, stdin=subprocess.DEVNULL, universal_newlines=True, timeout=60)
+        done = subprocess.run(command, stdout=-1, stderr=-1, stdin=subprocess.DEVNULL,
+            universal_newlines=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
-    return done.returncode, (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip()
+    text = done.stdout if done.returncode == 0 else done.stderr or done.stdout
+    return done.returncode, text.strip()
 at = time.time()
 smi = said("nvidia-smi", "-L")
-torch = said(python, "-c", "import torch; print(torch.__version__, torch.cuda.device_count())") if python else None
+ask = "import torch; print(torch.__version__, torch.cuda.device_count())"
+torch = said(python, "-c", ask) if python else None
 print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "torch": torch,
-    "free": shutil.disk_usage(os.path.expanduser("~")).free, "store": os.access(store, os.W_OK) if store else None}))
+    "free": shutil.disk_usage(os.path.expanduser("~")).free,
+    "store": os.access(store, os.W_OK) if store else None}))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What each host is asked for. `python`: the interpreter that must have torch, "" if none; `store`: a directory, "" if it is in S3."""
+    """What each host is asked for. `python`: the interpreter that must have torch, "" if none;
+    `store`: a directory, "" if it is in S3.
+    """
 
     python: str
     store: str
@@ -56,10 +62,12 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     """A line for each host, and the store's."""
     kept = cluster.store or ""
     in_s3 = kept.startswith("s3://")
-    wanted = _Wanted("" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept)
+    wanted = _Wanted(
+        "" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept
+    )
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def look(host: Host) -> Finding:
+    async def look(host: SshHost) -> Finding:
         async with few:
             return await _look(host, wanted)
 
@@ -67,7 +75,7 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     return found + (await store.findings(kept, train.data, None) if in_s3 else [])
 
 
-async def _look(host: Host, wanted: _Wanted) -> Finding:
+async def _look(host: SshHost, wanted: _Wanted) -> Finding:
     check = f"host {host.name}"
     try:
         connection = await open_connection(host.machine)
@@ -80,38 +88,65 @@ async def _look(host: Host, wanted: _Wanted) -> Finding:
             done = await connection.run(command, input=SCRIPT)
         if done.returncode:
             last = (str(done.stderr).strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            return Finding(check, "problem", f"python3 does not run there: {last}", "install Python 3.9 or newer on it")
-        return _judged(check, host, wanted, json.loads(str(done.stdout).strip().splitlines()[-1]), before)
+            return Finding(
+                check,
+                "problem",
+                f"python3 does not run there: {last}",
+                "install Python 3.9 or newer on it",
+            )
+        return _judged(
+            check, host, wanted, json.loads(str(done.stdout).strip().splitlines()[-1]), before
+        )
     except TimeoutError:
-        return Finding(check, "problem", f"it let us in, but did not answer within {ASKING_S:g}s", "look at its load")
+        return Finding(
+            check,
+            "problem",
+            f"it let us in, but did not answer within {ASKING_S:g}s",
+            "look at its load",
+        )
     except (OSError, asyncssh.Error, ValueError, IndexError) as error:
         return Finding(check, "problem", f"it let us in, but cannot be asked: {error}")
     finally:
         connection.abort()
 
 
-def _judged(check: str, host: Host, wanted: _Wanted, said: dict[str, Any], before: float) -> Finding:
+def _judged(
+    check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float
+) -> Finding:
     """All that is wrong with this host in one line, the worst level counts."""
     wrong: list[tuple[Level, str]] = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
     python = ".".join(map(str, said["python"]))
     if tuple(said["python"][:2]) < OLDEST:
         wrong.append(("problem", f"its python3 is {python}; the agent needs 3.9"))
     if said["free"] < FREE_BYTES:
-        wrong.append(("problem", f"{said['free'] / 2**30:.1f} GiB free in its home folder; 2 GiB are needed"))
+        wrong.append(
+            ("problem", f"{said['free'] / 2**30:.1f} GiB free in its home folder; 2 GiB are needed")
+        )
     if said["store"] is False:
-        wrong.append(("problem", f"the store {wanted.store} is not there, or cannot be written there"))
+        wrong.append(
+            ("problem", f"the store {wanted.store} is not there, or cannot be written there")
+        )
     off_s = said["at"] - before
     if abs(off_s) > CLOCK_S:
-        wrong.append(("warning", f"its clock is {abs(off_s):.0f}s {'ahead' if off_s > 0 else 'behind'}: set up NTP"))
+        wrong.append(
+            (
+                "warning",
+                f"its clock is {abs(off_s):.0f}s {'ahead' if off_s > 0 else 'behind'}: set up NTP",
+            )
+        )
     if wrong:
         level: Level = "problem" if any(level == "problem" for level, _ in wrong) else "warning"
         return Finding(check, level, "; ".join(text for _, text in wrong))
     gpus = f"{host.gpus} GPUs" if host.cuda else f"{host.gpus} CPU slots"
     torch = f", torch {said['torch'][1].split()[0]}" if said["torch"] and said["torch"][1] else ""
-    return Finding(check, "ok", f"lets us in; {gpus}, Python {python}{torch}, {said['free'] / 2**30:.0f} GiB free")
+    return Finding(
+        check,
+        "ok",
+        f"lets us in; {gpus}, Python {python}{torch}, {said['free'] / 2**30:.0f} GiB free",
+    )
 
 
-def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
+def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[tuple[Level, str]]:
     if not host.cuda:
         return []
     code, text = said["smi"]
@@ -121,13 +156,21 @@ def _of_gpus(host: Host, said: dict[str, Any]) -> list[tuple[Level, str]]:
     return [("problem", f"{count} GPUs; the spec says {host.gpus}")] if count < host.gpus else []
 
 
-def _of_torch(host: Host, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
+def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
     if said["torch"] is None:
         return []
     code, text = said["torch"]
     if code:
-        return [("problem", f"{wanted.python} cannot import torch: {text.splitlines()[-1] if text else 'no message'}")]
+        last = text.splitlines()[-1] if text else "no message"
+        return [
+            (
+                "problem",
+                f"{wanted.python} cannot import torch: {last}",
+            )
+        ]
     seen = text.split()[-1]
     if host.cuda and seen.isdecimal() and int(seen) < host.gpus:
-        return [("problem", f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}")]
+        return [
+            ("problem", f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}")
+        ]
     return []

@@ -1,6 +1,7 @@
 """Where instances would be, and who gets in: subnets, zones, security groups, key pair.
 
-The one rule: whether this machine is let in is said only as far as the rules tell; where they do not, the rule that is needed is named.
+The one rule: whether this machine is let in is said only as far as the rules tell; where they do
+not, the rule that is needed is named.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Finding
+from seerd.commands.doctor.finding import Finding, Notes
 from seerd.commands.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.network import Group
+from seerd.shell.aws.network import SecurityGroup
 from seerd.shell.aws.subnets import Subnet
 
 SSH = 22
+ALLOW = "aws ec2 authorize-security-group-ingress"
 AWAY = "203.0.113.1"
 """Somewhere else in the world (RFC 5737)."""
 EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
@@ -28,10 +29,13 @@ EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What there is of what the spec names. `key`: None if none is named, or there is no such pair."""
+    """What there is of what the spec names.
+
+    key  None if none is named, or there is no such pair
+    """
 
     subnets: tuple[Subnet, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SecurityGroup, ...]
     key: str | None
 
 
@@ -56,9 +60,15 @@ def _subnets(notes: Notes, places: Sequence[Subnet], rented: Rented) -> None:
     told = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
     networks = {place.vpc for place in places}
     if len(networks) > 1:
-        notes.problem("subnets", f"{told}; they are in {len(networks)} networks", "name subnets of one VPC")
+        notes.problem(
+            "subnets", f"{told}; they are in {len(networks)} networks", "name subnets of one VPC"
+        )
     elif free < rented.instances:
-        notes.problem("subnets", f"{told}, and the plan's peak needs {rented.instances}", "name larger or more subnets")
+        notes.problem(
+            "subnets",
+            f"{told}, and the plan's peak needs {rented.instances}",
+            "name larger or more subnets",
+        )
     else:
         notes.ok("subnets", told)
 
@@ -74,32 +84,44 @@ async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented:
         notes.refused("zones", "ec2:DescribeInstanceTypeOfferings", error, "warning")
         return
     nowhere = [name for name in names if not offered[name] & zones]
-    told = "; ".join(f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names)
+    told = "; ".join(
+        f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names
+    )
     if len(nowhere) == len(names):
         there = ", ".join(sorted(set().union(*offered.values()))) or "no zone of the region"
-        notes.problem("zones", f"{', '.join(nowhere)} is offered in {there}, and no subnet is there", "name others")
+        notes.problem(
+            "zones",
+            f"{', '.join(nowhere)} is offered in {there}, and no subnet is there",
+            "name others",
+        )
     elif nowhere:
         notes.warn("zones", told)
     else:
         notes.ok("zones", told)
 
 
-async def _groups(notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]) -> list[Group]:
+async def _groups(
+    notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]
+) -> list[SecurityGroup]:
     named = case.cluster.security_groups
     vpc = places[0].vpc if places else ""
     if not named and not vpc:
         return []
     asked = network.groups(cloud, named, vpc)
-    groups = await notes.ask("security groups", "ec2:DescribeSecurityGroups", asked, denied="warning")
+    groups = await notes.ask(
+        "security groups", "ec2:DescribeSecurityGroups", asked, denied="warning"
+    )
     elsewhere = [group.group for group in groups or [] if vpc and group.vpc and group.vpc != vpc]
     if elsewhere:
         notes.problem(
-            "security groups", f"{', '.join(elsewhere)} is not of the subnets' network {vpc}", "name groups of that VPC"
+            "security groups",
+            f"{', '.join(elsewhere)} is not of the subnets' network {vpc}",
+            "name groups of that VPC",
         )
     return groups or []
 
 
-def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str]) -> Finding:
+def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
     """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to another, "" if there is no way; what the
     world sees of it is not known.
     """
@@ -110,48 +132,58 @@ def access(groups: Sequence[Group], address: str, ours_to: Callable[[str], str])
         source = "--cidr $(curl -s https://checkip.amazonaws.com)/32"
     else:
         source = f"--cidr {ours}/32" if ours else "--source-group GROUP-OF-THIS-MACHINE"
-    todo = f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol tcp --port {SSH} {source}"
+    todo = f"{ALLOW} --group-id {group} --protocol tcp --port {SSH} {source}"
     networks = sorted({network for rule in rules for network in rule.networks})
     members = sorted({member for rule in rules for member in (*rule.groups, *rule.lists)})
-    told = (
-        f"{', '.join(one.group for one in groups)}: SSH is let in from {', '.join([*networks, *members]) or 'nowhere'}"
-    )
+    let_in = ", ".join([*networks, *members]) or "nowhere"
+    told = f"{', '.join(one.group for one in groups)}: SSH is let in from {let_in}"
     if not rules or (address == "public" and not networks):
         return Finding("SSH", "problem", told, todo)
-    if EVERYONE & set(networks) or (address == "private" and any(_inside(one, ours_to) for one in networks)):
+    if EVERYONE & set(networks) or (
+        address == "private" and any(_inside(one, ours_to) for one in networks)
+    ):
         return Finding("SSH", "ok", told)
     if address == "public":
-        return Finding("SSH", "warning", told, f"this machine's public address must be among them, else: {todo}")
+        listed = f"this machine's public address must be among them, else: {todo}"
+        return Finding("SSH", "warning", told, listed)
     if members:
-        return Finding(
-            "SSH", "ok", f"{told}; this machine ({ours or 'no address'}) must be a member, or in one of the networks"
-        )
-    return Finding("SSH", "warning", f"{told}, and this machine is {ours or 'without an address'}", todo)
+        here = f"this machine ({ours or 'no address'})"
+        found = f"{told}; {here} must be a member, or in one of the networks"
+        return Finding("SSH", "ok", found)
+    return Finding(
+        "SSH", "warning", f"{told}, and this machine is {ours or 'without an address'}", todo
+    )
 
 
-def among(groups: Sequence[Group], largest: int) -> Finding:
+def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
     """Whether instances of these groups may talk to each other on all ports."""
     names = {group.group for group in groups}
-    if any(rule.everything and names & set(rule.groups) for group in groups for rule in group.rules):
-        return Finding("among instances", "ok", "instances of the group reach each other on all ports")
+    if any(
+        rule.everything and names & set(rule.groups) for group in groups for rule in group.rules
+    ):
+        return Finding(
+            "among instances", "ok", "instances of the group reach each other on all ports"
+        )
     group = groups[0].group
     return Finding(
         "among instances",
         "problem",
-        f"trials of {largest} GPUs span instances, and no rule lets these reach each other on all ports",
-        f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol=-1 --source-group {group}; or a smaller policy.p_max",
+        f"trials of {largest} GPUs span instances, "
+        "and no rule lets these reach each other on all ports",
+        f"{ALLOW} --group-id {group} --protocol=-1 --source-group {group}; "
+        "or a smaller policy.p_max",
     )
 
 
 def _inside(network: str, ours_to: Callable[[str], str]) -> bool:
-    """Whether this machine is of this network, as far as its neighbours can tell."""
+    """Tell whether this machine is of this network, as far as its neighbours can."""
     cidr = ipaddress.ip_network(network, strict=False)
     ours = ours_to(str(cidr[min(2, cidr.num_addresses - 1)]))
     return bool(ours) and ipaddress.ip_address(ours) in cidr
 
 
 def _our_address(to: str) -> str:
-    """The address that this machine would use to get there; nothing is sent."""
+    """Find the address that this machine would use to get there; nothing is sent."""
     if ":" in to:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -166,7 +198,9 @@ async def _key(notes: Notes, cloud: Cloud, name: str | None) -> str | None:
     if name is None:
         return None
     before = len(notes.lines)
-    await notes.ask("key pair", "ec2:DescribeKeyPairs", network.check_key(cloud, name), denied="warning")
+    await notes.ask(
+        "key pair", "ec2:DescribeKeyPairs", network.check_key(cloud, name), denied="warning"
+    )
     if len(notes.lines) > before:
         return None
     notes.ok("key pair", f"{name} (for you; seerd makes keys of its own for each run)")

@@ -1,6 +1,8 @@
-"""What the credentials may do with instances: each call that a run makes, asked as a dry run or as an empty question.
+"""What the credentials may do with instances: each call that a run makes, asked as a dry run or as
+an empty question.
 
-The one rule: a permission that a run cannot do without is a problem, named as IAM has it; EC2 is never asked to do anything.
+The one rule: a permission that a run cannot do without is a problem, named as IAM has it; EC2 is
+never asked to do anything.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Ec2Case
+from seerd.commands.doctor.finding import Notes
 from seerd.commands.doctor.network import Ground
 from seerd.commands.doctor.renting import Rented
 from seerd.runs.clusters import settings_of
@@ -43,12 +45,23 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> Non
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, cloud, case, target)
     live = [one.id for one in left or [] if one.kind == "instance"]
-    await _dry(notes, "ec2:TerminateInstances", dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY]))
+    await _dry(
+        notes,
+        "ec2:TerminateInstances",
+        dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY]),
+    )
     await _dry(notes, "ec2:DeleteVolume", dry_run(cloud, "delete_volume", VolumeId=NOTHING))
     if not any(line.missing for line in notes.lines[wrong:]):
-        notes.ok("permissions", "describing, launching, tagging and terminating instances, deleting volumes")
+        notes.ok(
+            "permissions",
+            "describing, launching, tagging and terminating instances, deleting volumes",
+        )
     if live:
-        notes.warn("instances", f"{len(live)} of yours are there already", "seerd sweep --dry-run shows whose they are")
+        notes.warn(
+            "instances",
+            f"{len(live)} of yours are there already",
+            "seerd sweep --dry-run shows whose they are",
+        )
     elif left is not None:
         notes.ok("instances", "none of yours is there")
 
@@ -62,10 +75,16 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
 
 async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
     """Ask for one instance without having it, in one place after the other until one is offered there."""
-    places = [Candidate(kind.name, s.subnet, s.zone) for kind in target.rented.types for s in target.ground.subnets]
+    places = [
+        Candidate(kind.name, s.subnet, s.zone)
+        for kind in target.rented.types
+        for s in target.ground.subnets
+    ]
     image = target.rented.image
     if image is None or not places:
-        missing = "the image" if image is None else "a type" if not target.rented.types else "a subnet"
+        missing = (
+            "the image" if image is None else "a type" if not target.rented.types else "a subnet"
+        )
         notes.warn("launch", f"ec2:RunInstances was not asked for, since {missing} is not known")
         return
     error: AwsError | None = None
@@ -82,13 +101,15 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> 
 
 
 async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:
-    """Only `seerd sweep` deletes volumes; ending instances is what everything rests on."""
+    """Note a refusal; volumes are deleted by `seerd sweep` alone, all rests on ending instances."""
     try:
         error = await asked
     except AwsError as failed:
         error = failed
     if error is not None:
-        notes.refused("permissions", action, error, "warning" if action == "ec2:DeleteVolume" else "problem")
+        notes.refused(
+            "permissions", action, error, "warning" if action == "ec2:DeleteVolume" else "problem"
+        )
 
 
 def _settings(case: Ec2Case, target: Target) -> Ec2Settings:

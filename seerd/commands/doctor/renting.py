@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seerd.commands.doctor.asking import Notes
 from seerd.commands.doctor.case import Ec2Case, peak_of
-from seerd.commands.doctor.finding import Finding, Level
-from seerd.commands.doctor.store import POLICY
+from seerd.commands.doctor.finding import POLICY, Finding, Level, Notes
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.runs.clusters import offer_of, one_size
@@ -22,16 +20,18 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.rights import denied_action
-from seerd.shell.aws.types import InstanceType
+from seerd.shell.aws.types import Ec2Type
 
 QUOTA = "servicequotas:GetServiceQuota"
 
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one instance if there is no plan."""
+    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one
+    instance if there is no plan.
+    """
 
-    types: tuple[InstanceType, ...]
+    types: tuple[Ec2Type, ...]
     image: Image | None
     instances: int
     largest: int
@@ -51,10 +51,10 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
     return Rented(kinds, image, instances, largest)
 
 
-async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[InstanceType, ...]:
+async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
     """Those that exist; a wrong name does not hide the others."""
     names = case.cluster.types
-    found: list[InstanceType] = []
+    found: list[Ec2Type] = []
     for name in names:
         known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
         found += known or []
@@ -68,7 +68,9 @@ async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[InstanceTyp
         return tuple(found)
     bare = [kind.name for kind in found if not kind.gpus]
     if bare:
-        notes.problem("types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type")
+        notes.problem(
+            "types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type"
+        )
     else:
         notes.ok("types", told)
     return tuple(found)
@@ -94,18 +96,28 @@ async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
 
 def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
     """AWS says nothing: the table that seerd has."""
-    action = "ec2:DescribeSpotPriceHistory" if case.cluster.market == "spot" else "pricing:GetProducts"
+    action = (
+        "ec2:DescribeSpotPriceHistory" if case.cluster.market == "spot" else "pricing:GetProducts"
+    )
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
     if known is None:
-        notes.problem("price", f"nobody knows what {name} costs", 'give the price of an hour: [cluster] price = "$4"')
+        notes.problem(
+            "price",
+            f"nobody knows what {name} costs",
+            'give the price of an hour: [cluster] price = "$4"',
+        )
         return []
-    notes.warn("price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})")
+    notes.warn(
+        "price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})"
+    )
     return [known.usd_per_h]
 
 
-async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType], peak: int) -> None:
+async def _quota(
+    notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
+) -> None:
     """All types together have to be enough: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, case.cluster.market, peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), case.cluster.market, peak)
@@ -123,7 +135,9 @@ async def _quota(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Inst
             notes.warn("quota", quota.text)
 
 
-async def _image(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[InstanceType]) -> Image | None:
+async def _image(
+    notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type]
+) -> Image | None:
     named = case.cluster.image
     if not named:
         return None
@@ -136,14 +150,28 @@ async def _image(notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Inst
         return None
     root_gb = dict(image.disks).get(image.root, 0)
     wanted_gb = case.cluster.volume_gb
-    wrong = [kind.name for kind in kinds if image.architecture and image.architecture not in kind.architectures]
+    wrong = [
+        kind.name
+        for kind in kinds
+        if image.architecture and image.architecture not in kind.architectures
+    ]
     told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
     if wrong:
-        notes.problem("image", f"{told} does not run on {', '.join(wrong)}", "choose an image of their architecture")
+        notes.problem(
+            "image",
+            f"{told} does not run on {', '.join(wrong)}",
+            "choose an image of their architecture",
+        )
     elif wanted_gb is not None and wanted_gb < root_gb:
-        notes.warn("image", f"{told}: volume_gb = {wanted_gb} is less than the image has, so the image's size is taken")
+        notes.warn(
+            "image",
+            f"{told}: volume_gb = {wanted_gb} is less than the image has, "
+            "so the image's size is taken",
+        )
     elif 0 < max(root_gb, wanted_gb or 0) * 2**30 <= FREE_BYTES:
-        notes.problem("image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb")
+        notes.problem(
+            "image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb"
+        )
     else:
         notes.ok("image", told)
     return image

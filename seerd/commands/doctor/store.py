@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seerd.commands.doctor.finding import Finding
+from seerd.commands.doctor.finding import POLICY, Finding
 from seerd.errors import SeerdError
 from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
 from seerd.spec.values import Data
 
-POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
-
 
 async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
-    """One line for the store, and one for each source of data."""
+    """Look at the store, and at each source of data."""
     found = [await _store(store, region)]
     for source in dict.fromkeys(one.source for one in data):
         troubles = await check_data(source, region)
@@ -29,7 +27,9 @@ async def _store(store: str, region: str | None) -> Finding:
         troubles = await check_store(store, region)
     except SeerdError as error:
         return Finding("store", "problem", str(error))
-    return _told("store", troubles, f"{store} can be written, read, listed and cleared, in parts too")
+    return _told(
+        "store", troubles, f"{store} can be written, read, listed and cleared, in parts too"
+    )
 
 
 def _told(check: str, troubles: Sequence[Trouble], well: str) -> Finding:

@@ -33,7 +33,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeImage:
     """An image in one answer; `why`: what EC2 says of its state; `snapshots`: where its disks are kept, which is what it costs."""
 
     image: str
@@ -66,7 +66,7 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
             return made.image
 
 
-async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> Made:
+async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
     """This image, available. `tell` gets the progress, in words, when it changes. Raises `AwsError`: it failed, or took longer than `for_s`."""
     end, pause_s, told = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
@@ -86,12 +86,12 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
         pause_s = min(_LONGEST_LOOK_S, pause_s * 1.5)
 
 
-async def named(cloud: Cloud, name: str) -> list[Made]:
+async def named(cloud: Cloud, name: str) -> list[MadeImage]:
     """This account's images of this name: one or none. Raises `AwsError`."""
     return await _images(cloud, [{"Name": "name", "Values": [name]}])
 
 
-async def find(cloud: Cloud, run: str) -> list[Made]:
+async def find(cloud: Cloud, run: str) -> list[MadeImage]:
     """The images that a build has made, by its tag. Raises `AwsError`."""
     return await _images(cloud, tagged(RUN, run))
 
@@ -123,20 +123,20 @@ async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
             raise
 
 
-async def _look(cloud: Cloud, image: str) -> Made | None:
+async def _look(cloud: Cloud, image: str) -> MadeImage | None:
     """None: EC2 does not know its id yet. Asked by a filter, since a name that is not known is an error, and just made is not wrong."""
     found = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
     return found[0] if found else None
 
 
-async def _images(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Made]:
+async def _images(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[MadeImage]:
     answer = await cloud.ask("ec2", "describe_images", Owners=["self"], Filters=list(filters))
     return [_made(row) for row in answer["Images"]]
 
 
-def _made(row: Mapping[str, Any]) -> Made:
+def _made(row: Mapping[str, Any]) -> MadeImage:
     disks = [disk.get("Ebs", {}).get("SnapshotId") for disk in row.get("BlockDeviceMappings", [])]
-    return Made(
+    return MadeImage(
         row["ImageId"],
         row.get("Name", ""),
         row.get("State", ""),
@@ -145,7 +145,7 @@ def _made(row: Mapping[str, Any]) -> Made:
     )
 
 
-async def _progress(cloud: Cloud, made: Made) -> str:
+async def _progress(cloud: Cloud, made: MadeImage) -> str:
     if not made.snapshots:
         return f"the image {made.image} is {made.state}"
     filters = [{"Name": "snapshot-id", "Values": list(made.snapshots)}]

@@ -26,7 +26,7 @@ _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenInstance:
     """An instance in one answer. Times are wall clock, seconds since 1970; `launched_at`: when EC2 took the launch; `ended_at`: when its end was
     asked for, None if EC2 does not say; `reason`: (code, text) of its state.
     """
@@ -61,7 +61,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedInstance:
     """What EC2 answers to a termination: the state before."""
 
     instance: str
@@ -74,7 +74,7 @@ def tagged(tag: str, value: str) -> list[dict[str, Any]]:
     return [{"Name": f"tag:{tag}", "Values": [value]}]
 
 
-async def find(cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0) -> list[Seen]:
+async def find(cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0) -> list[SeenInstance]:
     """All instances that fit, ended ones too for about an hour, in the order of their launches. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2",
@@ -96,19 +96,19 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
     ]
 
 
-async def end(cloud: Cloud, instance: str) -> Ended:
+async def end(cloud: Cloud, instance: str) -> EndedInstance:
     """Ask once for its end. Raises `AwsError`."""
     answer = await cloud.once("ec2", "terminate_instances", InstanceIds=[instance])
     for row in answer["TerminatingInstances"]:
         if row["InstanceId"] == instance:
-            return Ended(instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"])
+            return EndedInstance(instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"])
     raise AwsError(f"TerminateInstances: AWS did not answer for {instance}", Kind.UNCLEAR, "NotAnswered")
 
 
-def seen(row: Mapping[str, Any]) -> Seen:
+def seen(row: Mapping[str, Any]) -> SeenInstance:
     """One instance of an answer of DescribeInstances or RunInstances."""
     reason = row.get("StateReason", {})
-    return Seen(
+    return SeenInstance(
         instance=row["InstanceId"],
         state=row["State"]["Name"],
         tags=_tags(row),

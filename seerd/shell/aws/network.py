@@ -39,7 +39,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SecurityGroup:
     """A security group; `rules`: of what comes in."""
 
     group: str
@@ -48,7 +48,7 @@ class Group:
     rules: tuple[Rule, ...]
 
 
-async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[Group]:
+async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:
     """These groups; if none is named, the default one of this network. Raises `AwsError`."""
     request: dict[str, Any] = (
         {"GroupIds": list(named)}
@@ -59,7 +59,9 @@ async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[Group]:
         "ec2", "describe_security_groups", lambda a: a["SecurityGroups"], patience_s=PATIENCE_S, **request
     )
     return [
-        Group(r["GroupId"], r.get("GroupName", ""), r.get("VpcId", ""), tuple(map(_rule, r.get("IpPermissions", []))))
+        SecurityGroup(
+            r["GroupId"], r.get("GroupName", ""), r.get("VpcId", ""), tuple(map(_rule, r.get("IpPermissions", [])))
+        )
         for r in rows
     ]
 

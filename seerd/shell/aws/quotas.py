@@ -12,7 +12,7 @@ from typing import Literal
 from seerd.shell.aws import instances, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.types import InstanceType, family_of
+from seerd.shell.aws.types import Ec2Type, family_of
 
 PATIENCE_S = 10.0
 """For each question: nobody has to wait for a check that stops nobody if it cannot be made."""
@@ -53,12 +53,12 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
     return family, on_demand
 
 
-async def check_all(cloud: Cloud, kinds: Sequence[InstanceType], market: Market, peak: int) -> Quota:
+async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak: int) -> Quota:
     """Whether the account may run so many instances at once, as many as it may of the first type, then of the next. Raises nothing."""
     return together([(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak)
 
 
-def together(checked: Sequence[tuple[InstanceType, Quota]], market: Market, peak: int) -> Quota:
+def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int) -> Quota:
     """What the quotas of these types, in order of preference, allow of all of them."""
     for _, quota in checked:
         if quota.enough is None:
@@ -72,7 +72,7 @@ def together(checked: Sequence[tuple[InstanceType, Quota]], market: Market, peak
     return Quota(allowed >= peak, "\n".join(dict.fromkeys(quota.text for _, quota in checked)), allowed)
 
 
-async def check(cloud: Cloud, kind: InstanceType, market: Market, peak: int) -> Quota:
+async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota:
     """Whether the account may run so many instances of this type at once, beside what it runs now. Raises nothing."""
     family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"

@@ -14,7 +14,7 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceType:
+class Ec2Type:
     """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so; `architectures`: its
     processor's.
     """
@@ -42,19 +42,19 @@ def family_of(name: str) -> str:
 BUNDLED = {
     kind.name: kind
     for kind in (
-        InstanceType("p3.2xlarge", 1, "V100", 16384, 8, 61 * 1024, "bundled"),
-        InstanceType("p3.8xlarge", 4, "V100", 16384, 32, 244 * 1024, "bundled"),
-        InstanceType("p3.16xlarge", 8, "V100", 16384, 64, 488 * 1024, "bundled"),
-        InstanceType("p3dn.24xlarge", 8, "V100", 32768, 96, 768 * 1024, "bundled"),
-        InstanceType("p2.xlarge", 1, "K80", 12288, 4, 61 * 1024, "bundled"),
-        InstanceType("p2.8xlarge", 8, "K80", 12288, 32, 488 * 1024, "bundled"),
-        InstanceType("p2.16xlarge", 16, "K80", 12288, 64, 732 * 1024, "bundled"),
+        Ec2Type("p3.2xlarge", 1, "V100", 16384, 8, 61 * 1024, "bundled"),
+        Ec2Type("p3.8xlarge", 4, "V100", 16384, 32, 244 * 1024, "bundled"),
+        Ec2Type("p3.16xlarge", 8, "V100", 16384, 64, 488 * 1024, "bundled"),
+        Ec2Type("p3dn.24xlarge", 8, "V100", 32768, 96, 768 * 1024, "bundled"),
+        Ec2Type("p2.xlarge", 1, "K80", 12288, 4, 61 * 1024, "bundled"),
+        Ec2Type("p2.8xlarge", 8, "K80", 12288, 32, 488 * 1024, "bundled"),
+        Ec2Type("p2.16xlarge", 16, "K80", 12288, 64, 732 * 1024, "bundled"),
     )
 }
 """From aws.amazon.com/ec2/instance-types, of 2025-11."""
 
 
-async def describe(cloud: Cloud, names: Sequence[str]) -> list[InstanceType]:
+async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
     """These types, in this order. Raises `AwsError`: no access, or a type that nobody knows."""
     rows = await cloud.pages(
         "ec2",
@@ -73,9 +73,9 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[InstanceType]:
     return [found[name] for name in names]
 
 
-def _read(row: dict[str, Any]) -> InstanceType:
+def _read(row: dict[str, Any]) -> Ec2Type:
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
-    return InstanceType(
+    return Ec2Type(
         name=row["InstanceType"],
         gpus=sum(gpu.get("Count", 0) for gpu in gpus),
         gpu=gpus[0].get("Name", "") if gpus else "",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Reader(Protocol):
+class LineReader(Protocol):
     """What comes from an agent: `asyncio.StreamReader`, or a channel over SSH."""
 
     def readline(self) -> Awaitable[bytes]:
@@ -32,7 +32,7 @@ class Writer(Protocol):
         """End the connection."""
 
 
-Connection = tuple[Reader, Writer]
+Connection = tuple[LineReader, Writer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from seerd.shell.aws.instances import ENDING, RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span
-from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
-from seerd.shell.providers.ec2_flight import Door, Flight, Ground, machine, span_of
-from seerd.shell.providers.ec2_register import Entry
+from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
+from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
+from seerd.shell.providers.ec2_register import RegisterEntry
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
-from seerd.shell.ssh.connecting import Machine
+from seerd.shell.ssh.connecting import RemoteMachine
 
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
@@ -44,9 +44,9 @@ class Ec2Provider:
         self._settings = settings
         self._remote = remote
         self._cloud = cloud or Cloud(settings.region)
-        self._fleet = Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
+        self._fleet = Ec2Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
         self._keys = Keys(settings.keys)
-        self._ground: Ground | None = None
+        self._ground: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
 
@@ -55,7 +55,7 @@ class Ec2Provider:
         image = await images.resolve(self._cloud, self._settings.image)
         places = await subnets.resolve(self._cloud, self._settings.subnets)
         self._keys.client()
-        self._ground = Ground(
+        self._ground = LaunchContext(
             settings=self._settings,
             cloud=self._cloud,
             fleet=self._fleet,
@@ -100,7 +100,7 @@ class Ec2Provider:
         """End its agent; its trials may save. Raises `ProviderError`."""
         await self._remote.end_agent(self.machine(instance), grace_s)
 
-    def machine(self, instance: str) -> Machine:
+    def machine(self, instance: str) -> RemoteMachine:
         """How to log in there. Raises `ProviderError` if it is gone."""
         return machine(self._opened(), self._live(instance))
 
@@ -204,7 +204,7 @@ class Ec2Provider:
 
     # ------------------------------------------------------------ instances
 
-    async def _found(self, known: Sequence[str]) -> list[instances.Seen]:
+    async def _found(self, known: Sequence[str]) -> list[instances.SeenInstance]:
         """All instances of the run; asked a second time if some that should be there are missing."""
         found = await self._fleet.find()
         if set(known) - {seen.instance for seen in found}:
@@ -224,13 +224,13 @@ class Ec2Provider:
             await self._call_off(entry.token)
         return await self._end([entry])
 
-    async def _end(self, entries: Sequence[Entry]) -> Span:
+    async def _end(self, entries: Sequence[RegisterEntry]) -> Span:
         for entry in entries:
             entry.given_back = True
             await self._remote.forget(entry.instance)
         return await self._fleet.end_all(entries)
 
-    def _live(self, instance: str) -> Entry:
+    def _live(self, instance: str) -> RegisterEntry:
         if instance not in self._fleet.register:
             raise ProviderError(f"{instance} is not of this run")
         entry = self._fleet.register[instance]
@@ -238,7 +238,7 @@ class Ec2Provider:
             raise ProviderError(f"{instance} has ended" + (f": {entry.why}" if entry.why else ""))
         return entry
 
-    def _opened(self) -> Ground:
+    def _opened(self) -> LaunchContext:
         if self._ground is None:
             raise ProviderError("this provider has not been opened")
         return self._ground

@@ -14,10 +14,10 @@ from seerd.errors import ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AGAIN, AwsError, Kind
-from seerd.shell.aws.instances import COMMAND, ENDING, RUN, Seen, tagged
+from seerd.shell.aws.instances import COMMAND, ENDING, RUN, SeenInstance, tagged
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
-from seerd.shell.providers.ec2_register import FORGET_S, Entry, Register
+from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
 
 BUSY_S = 0.25
 CALM_S = 0.5
@@ -47,7 +47,7 @@ PAST_END_S = 120.0
 Result = TypeVar("Result")
 
 
-class Fleet:
+class Ec2Fleet:
     """All instances of one run, which switch themselves off at `hard_end` (wall clock).
 
     `busy`: whether a launch of this token is under way and has not heard of its instance yet.
@@ -97,18 +97,18 @@ class Fleet:
         finally:
             waiting.cancel()
 
-    async def find(self, *, patience_s: float = 60.0) -> list[Seen]:
+    async def find(self, *, patience_s: float = 60.0) -> list[SeenInstance]:
         """All instances of the run, asked afresh."""
         return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
 
-    async def find_launched(self, token: str) -> list[Entry]:
+    async def find_launched(self, token: str) -> list[RegisterEntry]:
         """What this launch has brought, asked afresh and taken up; ended ones too."""
         filters = tagged(RUN, self._run) + tagged(COMMAND, token)
         for seen in await instances.find(self._cloud, filters):
             self.register.take_up(seen, wall())
         return self.register.of(token)
 
-    async def hunt(self, token: str, end: float) -> list[Entry]:
+    async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """The same, asked until there is something, or nothing at this time (wall clock). Raises `AwsError`, but not while EC2 is only busy, nor
         soon where others may mend what it refuses: an instance that nobody knows would run on.
         """
@@ -144,7 +144,7 @@ class Fleet:
         await self._tell()
         return entry.span
 
-    async def end_all(self, entries: Iterable[Entry]) -> Span:
+    async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
         """End these and say when the first began and the last ended. Raises `ProviderError`, after all have been tried."""
         results = await asyncio.gather(*(self.end(entry.instance) for entry in entries), return_exceptions=True)
         for result in results:
@@ -159,7 +159,7 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _judge(self, entry: Entry, error: AwsError, for_s: float) -> None:
+    async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
         """What a termination means that fails since so many seconds: nothing, if asking again may help. Credentials are renewed, and an
         instance whose agent nobody talks with switches itself off: that is waited for.
         """
@@ -180,7 +180,7 @@ class Fleet:
             f"aws ec2 terminate-instances --region {self._cloud.region} --instance-ids {entry.instance}"
         ) from error
 
-    async def _has_ended(self, entry: Entry) -> bool:
+    async def _has_ended(self, entry: RegisterEntry) -> bool:
         """Whether an end that was refused has come all the same."""
         with contextlib.suppress(AwsError):
             for seen in await instances.find(self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]):
@@ -212,7 +212,7 @@ class Fleet:
                 async with asyncio.timeout(calm_s - least_s):
                     await self._nudge.wait()
 
-    def _learn(self, answer: list[Seen], asked_at: float) -> None:
+    def _learn(self, answer: list[SeenInstance], asked_at: float) -> None:
         news = self.register.observe(answer, asked_at, wall(), self._busy)
         for loss in news.losses:
             self._losses.put_nowait(loss)

@@ -20,10 +20,10 @@ from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import USER, Boot, script
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
-from seerd.shell.providers.ec2_fleet import HUNT_S, Fleet
-from seerd.shell.providers.ec2_register import Entry
+from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
+from seerd.shell.providers.ec2_register import RegisterEntry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
-from seerd.shell.ssh.connecting import Machine
+from seerd.shell.ssh.connecting import RemoteMachine
 
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up."""
@@ -35,13 +35,13 @@ ELSEWHERE = frozenset({Kind.CAPACITY, Kind.ELSEWHERE, Kind.QUOTA})
 class Door(Protocol):
     """The way into instances: `Remote`, with a run's agent on each, or a `Workbench`, for hands."""
 
-    async def ready(self, machine: Machine, patience_s: float) -> None:
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until it can be worked with. Raises `ProviderError`."""
 
-    async def connect(self, machine: Machine) -> Connection:
+    async def connect(self, machine: RemoteMachine) -> Connection:
         """A byte stream to its agent. Raises `ProviderError`."""
 
-    async def end_agent(self, machine: Machine, grace_s: float) -> None:
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
         """End its agent; its trials may save. Raises `ProviderError`."""
 
     async def forget(self, name: str) -> None:
@@ -52,21 +52,21 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LaunchContext:
     """What all launches of a run share."""
 
     settings: Ec2Settings
     cloud: Cloud
-    fleet: Fleet
+    fleet: Ec2Fleet
     remote: Door
     keys: Keys
     image: Image
     candidates: Sequence[Candidate]
 
 
-def machine(ground: Ground, entry: Entry) -> Machine:
+def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
     """How to log in to this instance."""
-    return Machine(
+    return RemoteMachine(
         name=entry.instance,
         address=entry.public if ground.settings.address == "public" else entry.private,
         user=USER,
@@ -80,12 +80,12 @@ class Flight:
     cancelling it would leave that undone.
     """
 
-    def __init__(self, ground: Ground, token: str, alone_s: float | None = None) -> None:
+    def __init__(self, ground: LaunchContext, token: str, alone_s: float | None = None) -> None:
         self._ground = ground
         self._token = token
         self._alone_s = alone_s
-        self._entry: Entry | None = None
-        self._call: asyncio.Task[Entry] | None = None
+        self._entry: RegisterEntry | None = None
+        self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
         self._first_asked: float | None = None
         self._abandoned = False
@@ -132,7 +132,7 @@ class Flight:
 
     # ------------------------------------------------------------ to have an instance
 
-    async def _taken_up(self) -> Entry | None:
+    async def _taken_up(self) -> RegisterEntry | None:
         """The instance of an earlier try, if this launch was ever tried before."""
         self._first_asked = self._ground.keys.asked(self._token)
         self._ground.keys.host(self._token)
@@ -148,7 +148,7 @@ class Flight:
             await self._ground.fleet.end(entry.instance)
         return live[0] if live else None
 
-    async def _asked(self) -> Entry:
+    async def _asked(self) -> RegisterEntry:
         """A new instance, from the first place that gives one."""
         refusals: list[tuple[Candidate, AwsError]] = []
         for candidate in self._ground.candidates:
@@ -162,14 +162,14 @@ class Flight:
                 refusals.append((candidate, error))
         raise exhausted(refusals, others=bool(self._ground.fleet.register.live()))
 
-    async def _spent(self, error: AwsError) -> Entry:
+    async def _spent(self, error: AwsError) -> RegisterEntry:
         """EC2 remembers the request from an earlier try: its instance, if it lives."""
         live = [entry for entry in await self._ground.fleet.find_launched(self._token) if not entry.ended]
         if not live:
             raise error
         return live[0]
 
-    async def _ask_at(self, candidate: Candidate) -> Entry:
+    async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
         """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
         request = await self._request(candidate)
         began, failures = wall(), 0
@@ -186,7 +186,7 @@ class Flight:
                     raise
             await self._ground.cloud.retries.pause(failures)
 
-    async def _run_instances(self, request: dict[str, Any], asked_at: float) -> Entry:
+    async def _run_instances(self, request: dict[str, Any], asked_at: float) -> RegisterEntry:
         answer = await self._ground.cloud.once("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
         if self._first_asked is not None:  # then it may be an instance that an earlier process has asked for
@@ -210,7 +210,7 @@ class Flight:
 
     # ------------------------------------------------------------ to have it answer
 
-    async def _running(self, entry: Entry, patience_s: float) -> None:
+    async def _running(self, entry: RegisterEntry, patience_s: float) -> None:
         try:
             async with asyncio.timeout(patience_s):
                 await self._ground.fleet.until(lambda: entry.ran or entry.ended)
@@ -220,7 +220,7 @@ class Flight:
             raise LaunchError(f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True) from None
         self._check(entry)
 
-    async def _ready(self, entry: Entry, deadline: float) -> None:
+    async def _ready(self, entry: RegisterEntry, deadline: float) -> None:
         """Wait for its agent for as long as it lives and time remains."""
         patience_s = max(1.0, deadline - asyncio.get_running_loop().time())
         ready = asyncio.create_task(self._ground.remote.ready(machine(self._ground, entry), patience_s))
@@ -235,7 +235,7 @@ class Flight:
             await asyncio.gather(ready, ended, return_exceptions=True)
         self._check(entry)
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: RegisterEntry) -> None:
         if entry.ended:
             why = entry.why or "it was terminated"
             raise LaunchError(

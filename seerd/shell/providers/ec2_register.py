@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from seerd.shell.aws.instances import ENDING, Seen
+from seerd.shell.aws.instances import ENDING, SeenInstance
 from seerd.shell.providers.base import Loss, Span
 
 FORGET_S = 60.0
@@ -33,7 +33,7 @@ NEVER_RAN = frozenset(
 
 
 @dataclass(slots=True)
-class Entry:
+class RegisterEntry:
     """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when it was last seen, or taken up;
     `missing_at`: since when answers lack it. All wall clock.
     """
@@ -72,7 +72,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class RegisterNews:
     """What an answer brought: instances that are gone and that nobody gave back, and ids that have to be ended."""
 
     losses: list[Loss] = field(default_factory=list)
@@ -83,19 +83,19 @@ class Register:
     """All instances of the run that were ever seen or asked for."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RegisterEntry] = {}
 
     def __contains__(self, instance: str) -> bool:
         return instance in self._entries
 
-    def __getitem__(self, instance: str) -> Entry:
+    def __getitem__(self, instance: str) -> RegisterEntry:
         return self._entries[instance]
 
-    def of(self, token: str) -> list[Entry]:
+    def of(self, token: str) -> list[RegisterEntry]:
         """What this launch has brought."""
         return [entry for entry in self._entries.values() if entry.token == token]
 
-    def live(self) -> list[Entry]:
+    def live(self) -> list[RegisterEntry]:
         """Those that are not known to have ended."""
         return [entry for entry in self._entries.values() if not entry.ended]
 
@@ -103,23 +103,25 @@ class Register:
         """Whether something is about to change: a start or an end that is awaited."""
         return any(not entry.ran or entry.given_back for entry in self.live())
 
-    def expect(self, seen: Seen, token: str, asked_at: float, now: float) -> Entry:
+    def expect(self, seen: SeenInstance, token: str, asked_at: float, now: float) -> RegisterEntry:
         """EC2 has answered a launch that was first asked for at `asked_at`."""
-        entry = self._entries.setdefault(seen.instance, Entry(seen.instance, token, asked_at, now))
+        entry = self._entries.setdefault(seen.instance, RegisterEntry(seen.instance, token, asked_at, now))
         _addresses(entry, seen)
         return entry
 
-    def take_up(self, seen: Seen, now: float) -> Entry:
+    def take_up(self, seen: SeenInstance, now: float) -> RegisterEntry:
         """An instance of an earlier process: if it runs already, then for all that is known since EC2 took its launch. How old the answer is
         is not known here, so `pending` says nothing of now.
         """
         if seen.instance not in self._entries:
             idle_at = min(seen.launched_at, now)
-            self._entries[seen.instance] = Entry(seen.instance, seen.token, idle_at, now)
+            self._entries[seen.instance] = RegisterEntry(seen.instance, seen.token, idle_at, now)
         self._note(seen, -math.inf, now)
         return self._entries[seen.instance]
 
-    def observe(self, answer: Sequence[Seen], asked_at: float, now: float, busy: Callable[[str], bool]) -> News:
+    def observe(
+        self, answer: Sequence[SeenInstance], asked_at: float, now: float, busy: Callable[[str], bool]
+    ) -> RegisterNews:
         """What this answer to a question at `asked_at` changes. `busy`: whether a launch of this token has not heard of its instance yet."""
         losses = [loss for seen in answer if seen.instance in self._entries for loss in self._note(seen, asked_at, now)]
         losses += self._miss({seen.instance for seen in answer}, asked_at, now)
@@ -133,7 +135,7 @@ class Register:
         halted = [s.instance for s in answer if s.state in STOPPED and not self._given_back(s.instance)]
         for instance in halted:
             self._entries[instance].given_back = True
-        return News(losses, [s.instance for s in strays] + halted)
+        return RegisterNews(losses, [s.instance for s in strays] + halted)
 
     def end(self, instance: str, at: float, *, before: str = "") -> None:
         """EC2 has confirmed its end; `before`: the state that it left."""
@@ -145,7 +147,7 @@ class Register:
     def _given_back(self, instance: str) -> bool:
         return instance not in self._entries or self._entries[instance].given_back
 
-    def _note(self, seen: Seen, asked_at: float, now: float) -> Iterable[Loss]:
+    def _note(self, seen: SeenInstance, asked_at: float, now: float) -> Iterable[Loss]:
         entry = self._entries[seen.instance]
         entry.noted_at, entry.missing_at = now, None
         _addresses(entry, seen)
@@ -170,14 +172,14 @@ class Register:
                 losses += self._close(entry, entry.missing_at, "EC2 no longer knows it")
         return losses
 
-    def _close(self, entry: Entry, at: float, cause: str) -> list[Loss]:
+    def _close(self, entry: RegisterEntry, at: float, cause: str) -> list[Loss]:
         entry.until, entry.why = at, cause
         if entry.given_back or not entry.handed_over:
             return []
         return [Loss(entry.instance, f"{entry.instance} is gone: {cause}", entry.span)]
 
 
-def why(seen: Seen) -> str:
+def why(seen: SeenInstance) -> str:
     """Why it has ended, for people (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
     code, text = seen.reason
     known = {
@@ -198,12 +200,12 @@ def why(seen: Seen) -> str:
     return f"{told} ({code})" if told else (text or "EC2 gives no reason")
 
 
-def _addresses(entry: Entry, seen: Seen) -> None:
+def _addresses(entry: RegisterEntry, seen: SeenInstance) -> None:
     entry.private, entry.public = seen.private or entry.private, seen.public or entry.public
     entry.zone = seen.zone or entry.zone
 
 
-def _end_of(entry: Entry, seen: Seen, now: float) -> float:
+def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
     """When it ended: what EC2 says, in whole seconds that are rounded down, if that is possible at all."""
     if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
         return now

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
-from seerd.shell.ssh.remote import Machine, Remote
+from seerd.shell.ssh.remote import Remote, RemoteMachine
 
 PATIENCE_S = 15.0
 REST_S = 60.0
@@ -24,7 +24,7 @@ REST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SshHost:
     """One machine. `user`: None: as ~/.ssh/config says, else the user's own name. `gpus`: CUDA devices (`cuda`), or CPU slots."""
 
     address: str
@@ -39,9 +39,9 @@ class Host:
         return self.machine.place
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> RemoteMachine:
         """How to get there."""
-        machine = Machine("", self.address, self.user or "", self.port)
+        machine = RemoteMachine("", self.address, self.user or "", self.port)
         return replace(machine, name=machine.place)
 
 
@@ -57,7 +57,7 @@ class _Use:
 class HostsProvider:
     """These machines. Their keys are in the user's known_hosts, and the user's keys or ssh-agent open them."""
 
-    def __init__(self, hosts: tuple[Host, ...], remote: Remote) -> None:
+    def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._remote = remote
         self._uses: dict[str, _Use] = {}
@@ -108,7 +108,7 @@ class HostsProvider:
         """End the agent of the instance; its trials may save."""
         await self._remote.end_agent(self._host(instance).machine, grace_s)
 
-    def machine(self, instance: str) -> Machine:
+    def machine(self, instance: str) -> RemoteMachine:
         """The host where it is. Raises `ProviderError` if it is gone."""
         return self._host(instance).machine
 
@@ -212,7 +212,7 @@ class HostsProvider:
         except ProviderError as error:
             return [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
 
-    def _host(self, instance: str) -> Host:
+    def _host(self, instance: str) -> SshHost:
         for name, use in self._uses.items():
             if use.instance == instance:
                 return self._hosts[name]

@@ -32,7 +32,7 @@ SHOWN = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RemoteMachine:
     """Where an agent runs, and how to get there.
 
     user       empty: as ~/.ssh/config says, else the user's own name
@@ -80,7 +80,7 @@ class _Witness(asyncssh.SSHClient):
         self.said += msg
 
 
-async def open_connection(machine: Machine) -> asyncssh.SSHClientConnection:
+async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
     """One attempt, of at most `TCP_S + LOGIN_S` seconds. Raises `UnreachableError`."""
     witness = _Witness()
     connected: socket.socket | None = None
@@ -103,7 +103,7 @@ async def open_connection(machine: Machine) -> asyncssh.SSHClientConnection:
         raise await asyncio.to_thread(_explained, machine, error, witness) from error
 
 
-async def _tcp(machine: Machine) -> socket.socket:
+async def _tcp(machine: RemoteMachine) -> socket.socket:
     """A connection of our own, since a machine that boots wants to be asked often."""
     loop = asyncio.get_running_loop()
     family, kind, protocol, _, address = (
@@ -120,7 +120,7 @@ async def _tcp(machine: Machine) -> socket.socket:
     return sock
 
 
-def _identity(machine: Machine) -> dict[str, Any]:
+def _identity(machine: RemoteMachine) -> dict[str, Any]:
     """Who we are, and whom we trust; nobody gets our agent, whatever ~/.ssh/config says."""
     options: dict[str, Any] = {"agent_forwarding": False}
     if machine.user:
@@ -139,7 +139,7 @@ def _identity(machine: Machine) -> dict[str, Any]:
 # ---------------------------------------------------------------- causes
 
 
-def _explained(machine: Machine, error: BaseException, witness: _Witness) -> UnreachableError:
+def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:
     """What went wrong. Who a machine is may still change while cloud-init replaces its keys, but not on a machine that the user knows."""
     settled = machine.host_keys is None
     said = " ".join(witness.said.split())[:SHOWN]
@@ -156,7 +156,7 @@ def _explained(machine: Machine, error: BaseException, witness: _Witness) -> Unr
     return _network(machine, error)
 
 
-def _network(machine: Machine, error: BaseException) -> UnreachableError:
+def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
     if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(error):  # of several addresses
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
@@ -172,7 +172,7 @@ def _network(machine: Machine, error: BaseException) -> UnreachableError:
     return UnreachableError(f"no route to it: {error}" if no_route else f"disconnected: {text or type(error).__name__}")
 
 
-def _host_key(machine: Machine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
+def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
     found = f" (it shows {shown.get_algorithm()} {shown.get_fingerprint()})" if shown is not None else f" ({error})"
     if machine.host_keys is not None:
         return (
@@ -192,7 +192,7 @@ def _host_key(machine: Machine, error: BaseException, shown: asyncssh.SSHKey | N
     )
 
 
-def _known(machine: Machine) -> bool:
+def _known(machine: RemoteMachine) -> bool:
     """Whether known_hosts has any key for it."""
     try:
         known = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
@@ -201,7 +201,7 @@ def _known(machine: Machine) -> bool:
     return bool(known.match(machine.address, "", machine.port)[0])
 
 
-def _refused_login(machine: Machine, said: str) -> str:
+def _refused_login(machine: RemoteMachine, said: str) -> str:
     user = f"the user {machine.user}" if machine.user else "this user"
     how = f"the key {machine.key}" if machine.key is not None else "ssh-agent's keys and those in ~/.ssh"
     port = f"-p {machine.port} " if machine.port != SSH_PORT else ""

@@ -18,10 +18,10 @@ from typing import Any
 import asyncssh
 
 from seerd.errors import ProviderError
-from seerd.shell.ssh.connecting import Machine, UnreachableError, open_connection
+from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
 from seerd.shell.ssh.pushing import Cargo, Errand, Parcel, run_errand, weigh
 
-__all__ = ["AgentOptions", "Cargo", "Machine", "Remote", "TunnelReader"]
+__all__ = ["AgentOptions", "Cargo", "Remote", "RemoteMachine", "TunnelReader"]
 
 AT_ONCE = 16
 FIRST_WAIT_S = 0.1
@@ -116,7 +116,7 @@ class Remote:
         self._weighing: asyncio.Task[Parcel] | None = None
 
     async def ready(
-        self, machine: Machine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
+        self, machine: RemoteMachine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
     ) -> None:
         """See the run's agent take connections there, with what it needs beside it; try for `patience_s` seconds to get in.
 
@@ -127,7 +127,7 @@ class Remote:
         async with line.lock:
             await self._begin(machine, line, patience_s)
 
-    async def connect(self, machine: Machine) -> tuple[TunnelReader, TunnelWriter]:
+    async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """A byte stream to its agent, which is started if it does not run. Raises `ProviderError`."""
         line = self._line(machine)
         async with line.lock:
@@ -143,14 +143,14 @@ class Remote:
                     "(does its sshd_config say AllowStreamLocalForwarding no?)"
                 ) from error
 
-    async def end_agent(self, machine: Machine, grace_s: float) -> None:
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
         """No agent there any more, after its trials had `grace_s` seconds to save; all else stays for the next. Raises `ProviderError`."""
         line = self._line(machine)
         async with line.lock:
             await self._errand(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
             line.socket = None
 
-    async def end(self, machine: Machine, patience_s: float = RECONNECT_S) -> None:
+    async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
         """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`.
 
         The time until others have done with the machine counts.
@@ -160,7 +160,7 @@ class Remote:
             await self._errand(machine, line, "end", max(0.0, end - asyncio.get_running_loop().time()))
             line.socket = None
 
-    async def left(self, machine: Machine, patience_s: float | None = None) -> list[str]:
+    async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
         """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be asked."""
         line = self._line(machine)
         async with line.lock:
@@ -170,7 +170,7 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
 
-    async def printed(self, machine: Machine, after: float) -> tuple[dict[str, bytes], float, bool] | None:
+    async def printed(self, machine: RemoteMachine, after: float) -> tuple[dict[str, bytes], float, bool] | None:
         """What trials have printed there later than `after` (by the machine's files): logs by name, what to say the next time, and whether to
         ask again at once. None where there is no connection now. Raises `ProviderError`.
         """
@@ -207,10 +207,10 @@ class Remote:
             connection.close()
         await asyncio.gather(*(connection.wait_closed() for connection in open_ones), return_exceptions=True)
 
-    def _line(self, machine: Machine) -> _Line:
+    def _line(self, machine: RemoteMachine) -> _Line:
         return self._lines.setdefault(machine.name, _Line())
 
-    async def _begin(self, machine: Machine, line: _Line, patience_s: float) -> None:
+    async def _begin(self, machine: RemoteMachine, line: _Line, patience_s: float) -> None:
         done = await self._errand(machine, line, "begin", patience_s)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
@@ -218,7 +218,7 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
         line.received += received
 
-    async def _errand(self, machine: Machine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
+    async def _errand(self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
         """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
         parcel = await self._parcel()
         details = {
@@ -266,7 +266,7 @@ def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
     return logs
 
 
-async def _connected(machine: Machine, line: _Line) -> asyncssh.SSHClientConnection:
+async def _connected(machine: RemoteMachine, line: _Line) -> asyncssh.SSHClientConnection:
     """Its connection, a new one if there is none. Raises `UnreachableError`."""
     if line.connection is None or not _is_open(line):
         line.connection, line.socket = None, None
@@ -278,7 +278,7 @@ def _is_open(line: _Line) -> bool:
     return line.connection is not None and not line.connection.is_closed()
 
 
-async def _tunnel(machine: Machine, line: _Line) -> tuple[TunnelReader, TunnelWriter]:
+async def _tunnel(machine: RemoteMachine, line: _Line) -> tuple[TunnelReader, TunnelWriter]:
     assert line.connection is not None
     assert line.socket is not None
     reader, writer = await line.connection.open_unix_connection(line.socket, encoding=None)
@@ -305,5 +305,5 @@ class _Patience:
         return True
 
 
-def _named(machine: Machine) -> str:
+def _named(machine: RemoteMachine) -> str:
     return machine.name if machine.name == machine.place else f"{machine.name} ({machine.place})"

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncssh
 
 from seerd.errors import ProviderError
-from seerd.shell.ssh.connecting import BOOTING, SHOWN, Machine, UnreachableError, open_connection
+from seerd.shell.ssh.connecting import BOOTING, SHOWN, RemoteMachine, UnreachableError, open_connection
 from seerd.shell.ssh.programs import running
 from seerd.shell.ssh.remote import TunnelReader, TunnelWriter
 
@@ -29,7 +29,7 @@ class Workbench:
     def __init__(self) -> None:
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
-    async def ready(self, machine: Machine, patience_s: float) -> None:
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until root's work can be done there; try for so many seconds. Raises `ProviderError` with the cause."""
         end = asyncio.get_running_loop().time() + patience_s
         while True:
@@ -46,11 +46,11 @@ class Workbench:
                 return
             await asyncio.sleep(pause_s)
 
-    async def connect(self, machine: Machine) -> tuple[TunnelReader, TunnelWriter]:
+    async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """There is no agent."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
-    async def end_agent(self, machine: Machine, grace_s: float) -> None:  # noqa: ARG002
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:  # noqa: ARG002
         """There is none to end."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
@@ -94,7 +94,7 @@ class Workbench:
             await self.forget(name)
 
 
-async def _let_in(machine: Machine) -> asyncssh.SSHClientConnection:
+async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
     """One attempt. Raises `UnreachableError`."""
     connection = await open_connection(machine)
     try:

@@ -6,26 +6,13 @@ Failures are `errors.StoreError`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
-from seerd.agent.protocol import LARGEST, MOST_REPORTS, Ask, Grant, Parts
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A checkpoint as its manifest in the store has it. A metric that is no finite number is None."""
-
-    name: str
-    reports: int
-    metrics: Mapping[str, float | None]
-    sha256: str
-    size: int
+from seerd.agent.manifest import CheckpointError, Manifest
+from seerd.agent.protocol import Ask, Grant, Parts
 
 
 class Store(Protocol):
@@ -50,8 +37,11 @@ class Store(Protocol):
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Only these checkpoints of the trial are needed any more; where agents see to that themselves, nothing is done."""
 
-    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
-        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest first; what is no checkpoint is passed over."""
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
+        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest first.
+
+        Each under its name in the store; what is no checkpoint is passed over.
+        """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this checksum."""
@@ -71,26 +61,13 @@ def slot_number(name: str) -> int:
     return int(number) if number.isdecimal() and len(number) <= LONGEST_NUMBER else 0
 
 
-LARGEST_MANIFEST = 1 << 16
 LONGEST_NUMBER = 15
 """Digits of a number in a name."""
 
 
-class _Manifest(msgspec.Struct, rename={"reports": "epoch"}):
-    reports: int
-    metrics: dict[str, float | None]
-    sha256: str
-    size: int
-
-
-def stored(name: str, manifest: bytes) -> Stored | None:
-    """The checkpoint of this name in the store, None if that is no manifest: trials write them, and are not trusted."""
+def stored(name: str, raw: bytes) -> Manifest | None:
+    """The manifest of the checkpoint that the store has under this name; None if it is none."""
     try:
-        told = msgspec.json.decode(manifest, type=_Manifest)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return replace(Manifest.parse(raw), name=name)
+    except CheckpointError:
         return None
-    if len(manifest) > LARGEST_MANIFEST or not 0 <= told.reports <= MOST_REPORTS or not 0 <= told.size <= LARGEST:
-        return None
-    if any(metric is not None and not math.isfinite(metric) for metric in told.metrics.values()):
-        return None
-    return Stored(name, told.reports, told.metrics, told.sha256, told.size)

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
-from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, stored
+from seerd.shell.stores.base import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class DirectoryStore:
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Agents remove what is not needed any more."""
 
-    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
         """Names order by age, whichever attempt they are of."""
         try:
             return await asyncio.to_thread(_newer, self.folder / trial, newest)
@@ -58,7 +59,7 @@ class DirectoryStore:
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
 
 
-def _newer(folder: Path, newest: str) -> list[Stored]:
+def _newer(folder: Path, newest: str) -> list[Manifest]:
     later = (path for path in sorted(folder.glob("[!.]*.json")) if path.stem > newest and NAME.fullmatch(path.stem))
     return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
 

@@ -19,11 +19,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.shell.clock import wall
-from seerd.shell.stores.base import LARGEST_MANIFEST, Stored, slot_name, stored
+from seerd.shell.stores.base import slot_name, stored
 from seerd.shell.stores.data import Address
 from seerd.shell.stores.s3_client import Clients, insist, plain
 
@@ -111,7 +112,7 @@ class S3Store:
                     if _is_older(upload["Key"], newest, names):
                         await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
 
-    async def newer(self, trial: str, attempt: int, newest: str) -> list[Stored]:
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
         """Those behind `newest` by their numbers."""
         with plain(f"newer checkpoints of {trial} cannot be listed"):
             client = await self._client()
@@ -159,7 +160,7 @@ class S3Store:
     async def _client(self) -> Any:
         return await self._clients.of(self._region)
 
-    async def _manifest(self, client: Any, trial: str, name: str) -> Stored | None:
+    async def _manifest(self, client: Any, trial: str, name: str) -> Manifest | None:
         answer = await client.get_object(Bucket=self._at.bucket, Key=self._key(trial, name, "json"))
         async with answer["Body"]:
             return stored(name, await answer["Body"].read(LARGEST_MANIFEST + 1))

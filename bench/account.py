@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.drawn import Drawn
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, release_s
 from seerd.core.state import State
 from seerd.planner.forecast import forecast_outline
 from seerd.planner.model import Limits, Outline, Problem
-from seerd.sim.drawn import Drawn
 from seerd.sim.setting import METRIC
 from seerd.sim.world import World
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
 
+from seerd.commands.common import tell
 from seerd.core.again import DecidingAgain, Difference
 from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
 from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
-from seerd.planner.names import same_trial
+from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import Go, begin, follow
+from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.story.pages import moment_page, story_page, trial_page, wrapped
 from seerd.story.timeline import Timeline
@@ -27,14 +28,13 @@ from seerd.story.told import moment_json, story_json, trial_json
 from seerd.story.words import at, count
 from seerd.units import parse_duration
 from seerd.version import VERSION
-from seerd.view.plain import printable
+from seerd.view.harmless import printable
+from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
 
 MOST_SHOWN = 500
 """So many characters of what was decided are shown."""
 UNKNOWN = "nothing was decided again: its format (1) has only commands of what was decided"
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,14 @@ class Retold:
 
     told: Json
     page: RenderableType
+
+
+def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
+    """Tell of a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
+    until = moment_of(at) if at is not None else None
+    with Journal.open(folder.journal, read_only=True) as journal:
+        retold = retell(journal, trial, until, alive=folder.owner() is not None)
+    tell(retold.told, lambda _: retold.page, json=json)
 
 
 def moment_of(text: str) -> Moment:

@@ -1,7 +1,8 @@
 """Many latencies at once, in numpy: how long the slowest of n takes, and all n together.
 
-The one rule: the work depends on the number of samples, never on n. A sum of independent latencies is the log-normal with the same mean and
-variance; the slowest of n is drawn from its own distribution, F(x)^n; the others, which are no slower, from their two moments given it.
+The one rule: the work depends on the number of samples, never on n. A sum of independent latencies
+is the log-normal with the same mean and variance; the slowest of n is drawn from its own
+distribution, F(x)^n; the others, which are no slower, from their two moments given it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Moments:
         return Moments(self.mean_s + other.mean_s, self.variance + other.variance)
 
     def times(self, count: int, faster: float = 1.0) -> Moments:
-        """So many of them one after another, each `faster` times as fast."""
+        """Add up so many of them one after another, each `faster` times as fast."""
         return Moments(self.mean_s * count / faster, self.variance * count / faster**2)
 
 
 def moments(latency: Latency) -> Moments:
-    """Those of the log-normal."""
+    """Compute the moments of the log-normal."""
     square = latency.sigma**2
     mean_s = latency.p50_s * math.exp(square / 2)
     return Moments(mean_s, mean_s**2 * math.expm1(square))
@@ -43,14 +44,18 @@ def moments(latency: Latency) -> Moments:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """`count` independent times with the same distribution."""
+    """Independent times with the same distribution.
+
+    count  how many
+    time   mean and variance of each
+    """
 
     count: int
     time: Moments
 
 
 def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
-    """How long the slowest of each crowd takes; one row of uniform numbers per crowd."""
+    """Draw how long the slowest of each crowd takes; one row of uniform numbers per crowd."""
     mu, sigma, _ = _parameters(crowds)
     counts = np.array([[crowd.count] for crowd in crowds], dtype=float)
     share_above = -np.expm1(np.log(np.maximum(uniform, 1e-300)) / counts)
@@ -58,7 +63,7 @@ def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
 
 
 def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samples:
-    """What the members of each crowd take in all, given how long the slowest takes."""
+    """Draw what the members of each crowd take in all, given how long the slowest takes."""
     mu, sigma, mean = _parameters(crowds)
     others = np.array([[crowd.count - 1] for crowd in crowds], dtype=float)
     safe = np.where(sigma > 0, sigma, 1.0)
@@ -72,7 +77,10 @@ def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samp
 
 
 def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
-    """mu, sigma and mean of each, as columns. A time of nothing is one of a millionth of a microsecond: it has a logarithm."""
+    """Compute mu, sigma and mean of each, as columns.
+
+    A time of nothing is one of a millionth of a microsecond: it has a logarithm.
+    """
     mean = np.array([[max(crowd.time.mean_s, 1e-12)] for crowd in crowds])
     square = np.log1p(np.array([[crowd.time.variance] for crowd in crowds]) / mean**2)
     return np.log(mean) - square / 2, np.sqrt(square), mean

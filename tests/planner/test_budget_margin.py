@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from seerd.planner.budget_margin import SAMPLES, Terms, fits, with_margin
 from seerd.planner.clouds import EC2, JOB
-from seerd.planner.fixed import whole_instances
+from seerd.planner.fixed_cluster import whole_instances
 from seerd.planner.forecast import Forecast, Spread, forecast_outline
-from seerd.planner.honest import SAMPLES, Terms, fits, honest
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
 from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
@@ -34,7 +34,7 @@ def problem(
 
 
 def found(problem: Problem, cluster: ClusterFacts, profile: Profile, closing_s: float = 0.0) -> Problem:
-    candidate = honest(problem, Terms(cluster, profile, closing_s), outline_of)
+    candidate = with_margin(problem, Terms(cluster, profile, closing_s), outline_of)
     assert isinstance(candidate, Problem)
     return candidate
 
@@ -53,7 +53,7 @@ def test_what_is_billed_fits_whatever_the_limits(
 ) -> None:
     cluster = replace(RENTED, gpus_per_instance=size)
     made = problem(minutes, gpu_minutes, max_gpus=max_gpus, cost_usd=cost_usd, name=name, per_instance=size)
-    candidate = honest(made, Terms(cluster, ASSUMED, 20.0), outline_of)
+    candidate = with_margin(made, Terms(cluster, ASSUMED, 20.0), outline_of)
     assume(isinstance(candidate, Problem))
     assert isinstance(candidate, Problem)
     outline = outline_of(candidate)
@@ -145,7 +145,7 @@ def test_whole_instances_are_the_most_that_a_trial_can_use(gpus: int, size: int)
     ],
 )
 def test_what_fits_nothing_is_said(made: Problem, cluster: ClusterFacts, reason: str) -> None:
-    impossible = honest(made, Terms(cluster, ASSUMED, 10.0), outline_of)
+    impossible = with_margin(made, Terms(cluster, ASSUMED, 10.0), outline_of)
     assert isinstance(impossible, Impossible)
     assert reason in impossible.reason
 

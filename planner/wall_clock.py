@@ -1,6 +1,8 @@
-"""Schedules by the wall clock: tracks of trials that run side by side or one after the other, each with its own rounds.
+"""Schedules by the wall clock: tracks of trials that run side by side or one after the other, each
+with its own rounds.
 
-The one rule: when a round of a track ends, its best trials go on to the next one and the others are out; tracks do not exchange trials.
+The one rule: when a round of a track ends, its best trials go on to the next one and the others are
+out; tracks do not exchange trials.
 """
 
 from __future__ import annotations
@@ -9,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
+from seerd.planner.caching import per_problem
 from seerd.planner.draws import draws
-from seerd.planner.memo import per_problem
-from seerd.planner.memory import Json, Memory
+from seerd.planner.memory import FORGOTTEN, Json, Memory, Values, holding, integer, recall, texts
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -25,11 +27,10 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.names import in_order, trial_name
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
-from seerd.planner.recall import FORGOTTEN, Values, holding, recall, texts, whole
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import in_order, trial_name
 
 VERSION = 1
 """Of what is remembered."""
@@ -37,7 +38,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`trials` trials on `gpus` GPUs each, from `start_s` to `end_s` (seconds since the run began)."""
+    """Trials that run side by side between two moments.
+
+    start_s  seconds since the run began
+    end_s    seconds since the run began
+    trials   how many trials
+    gpus     GPUs of each
+    """
 
     start_s: float
     end_s: float
@@ -63,7 +70,7 @@ Sampler = Callable[[Problem, int], Iterable[Config]]
 
 
 def at_random(problem: Problem, most: int) -> Iterable[Config]:
-    """Independent draws from the space."""
+    """Yield independent draws from the space."""
     drawn = draws(problem)
     return (drawn[number] for number in range(most))
 
@@ -75,29 +82,24 @@ class Timetable:
     firsts    with which trials each track begins: their ids go through the tracks one by one
     ends      every moment at which a round ends, ascending
     begins_s  when the first track does: who is asked for earlier runs from then on
-    open_end  the last round goes on as long as the limits allow, see `Problem.whole`
     """
 
     tracks: tuple[Track, ...]
     firsts: tuple[list[str], ...]
     ends: tuple[float, ...]
     begins_s: float
-    open_end: bool
-
-    def over(self, end_s: float, now_s: float) -> bool:
-        """Whether a round that ends then has ended."""
-        return now_s >= end_s and not (self.open_end and end_s == self.ends[-1])
 
     def stage(self, now_s: float) -> int:
-        """How many of the ends are past."""
-        return sum(self.over(end_s, now_s) for end_s in self.ends)
+        """Count how many of the ends are past."""
+        return sum(now_s >= end_s for end_s in self.ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Who is in a track, best first, since its round number `round` began.
+    """Who is in a track.
 
-    At first in the order of the ids.
+    round    number of the round that they are in, from 0
+    members  best first when it began; at first in the order of the ids
     """
 
     round: int
@@ -118,8 +120,8 @@ class _Step:
 Tracks = Callable[[Problem], Sequence[Track] | Impossible]
 
 
-def clocked(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
-    """The policy that is made of these tracks."""
+def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
+    """Make the policy that is made of these tracks."""
 
     @per_problem
     def timetable(problem: Problem) -> Timetable | Impossible:
@@ -151,12 +153,11 @@ def _timetable(problem: Problem, tracks: Sequence[Track]) -> Timetable:
         tuple(list(islice(ids, size)) for size in sizes),
         tuple(sorted({r.end_s for track in tracks for r in track.rounds})),
         min(track.rounds[0].start_s for track in tracks),
-        problem.whole,
     )
 
 
 def _outline(problem: Problem, table: Timetable) -> Outline:
-    """The stages between any two moments at which something changes."""
+    """Outline the stages between any two moments at which something changes."""
     stages = tuple(_stages(table.tracks))
     return Outline(
         brackets=tuple(track.bracket for track in table.tracks),
@@ -167,14 +168,14 @@ def _outline(problem: Problem, table: Timetable) -> Outline:
 
 
 def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
-    """A track of which nothing is remembered has its first trials."""
+    """Read the fields; a track of which nothing is remembered has its first trials."""
     return tuple(_field(values, n, first) for n, first in enumerate(table.firsts))
 
 
 def _field(values: Values, n: int, first: list[str]) -> Field:
     if f"round {n}" not in values:
         return Field(0, first)
-    return Field(whole(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
+    return Field(integer(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
 
 
 def _written(table: Timetable, fields: Sequence[Field]) -> Values:
@@ -193,13 +194,15 @@ def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Step:
 
 
 def _taken_up(table: Timetable, view: View) -> _Step:
-    """The ids tell the tracks, the clock their rounds; the best that may run have the places."""
+    """Go on without a memory: the ids tell the tracks, the clock their rounds; the best that may
+    run have the places.
+    """
     ids = iter(in_order(view.trials))
     members = [_live(islice(ids, len(first)), view) for first in table.firsts]
     fields = (Field(0, names) for names in members)
     step = _Step(tuple(fields), eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
     for number, track in enumerate(table.tracks):
-        if present := sum(table.over(r.end_s, view.now_s) for r in track.rounds[:-1]):
+        if present := sum(view.now_s >= r.end_s for r in track.rounds[:-1]):
             step = _cut(step, number, track, present, view)
     return step
 
@@ -209,23 +212,23 @@ def _live(names: Iterable[str], view: View) -> list[str]:
 
 
 def _answer(table: Timetable, memory: Memory, step: _Step, view: View) -> tuple[Plan, Memory]:
-    """Who runs now, and who is in which track."""
+    """Say who runs now, and who is in which track."""
     for number, track in enumerate(table.tracks):
         step = _advance(table, step, number, track, view)
     return _wanted(table, step, view), holding(memory, _written(table, step.fields))
 
 
 def _advance(table: Timetable, step: _Step, number: int, track: Track, view: View) -> _Step:
-    """Rounds of a track that have ended: who is out. After the last one nobody is."""
+    """End rounds of a track: say who is out. After the last one nobody is."""
     present = step.fields[number].round
-    while present + 1 < len(track.rounds) and table.over(track.rounds[present].end_s, view.now_s):
+    while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
         present += 1
         step = _cut(step, number, track, present, view)
     return step
 
 
 def _cut(step: _Step, number: int, track: Track, present: int, view: View) -> _Step:
-    """The best of a track are its field in this round, the others are out."""
+    """Keep the best of a track as its field in this round; the others are out."""
     ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
     ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
     kept = Field(present, ordered[:places])
@@ -246,13 +249,14 @@ def _wanted(table: Timetable, step: _Step, view: View) -> Plan:
     wanted = _allocations(table, step, view.now_s)
     running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
     more = any(track.rounds[0].start_s > view.now_s for track in table.tracks)
-    ask_at_s = None if table.open_end and stage == last else table.ends[stage]
     done = not running and not more
-    return replace(plan, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=done)
+    return replace(
+        plan, allocations=running, ask_at_s=table.ends[stage], ask_on_end=False, done=done
+    )
 
 
 def _allocations(table: Timetable, step: _Step, now_s: float) -> Iterator[Allocation]:
-    """Larger trials first, as they are the more promising ones."""
+    """List allocations, larger trials first, as they are the more promising ones."""
     now = [(r.gpus, number) for number, r in _present(table, step, now_s)]
     for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
         for name in step.fields[number].members:
@@ -260,10 +264,10 @@ def _allocations(table: Timetable, step: _Step, now_s: float) -> Iterator[Alloca
 
 
 def _present(table: Timetable, step: _Step, now_s: float) -> Iterator[tuple[int, Round]]:
-    """The round that each track is in, if it has begun and is not over."""
+    """Yield the round that each track is in, if it has begun and is not over."""
     for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
         present = track.rounds[field.round]
-        if max(now_s, table.begins_s) >= present.start_s and not table.over(present.end_s, now_s):
+        if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
             yield number, present
 
 
@@ -274,5 +278,9 @@ def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:
     for end in ends:
         running = [r for r in rounds if r.start_s <= start and r.end_s >= end]
         sizes = sorted({r.gpus for r in running})
-        yield Stage(start, end, tuple(Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes))
+        yield Stage(
+            start,
+            end,
+            tuple(Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes),
+        )
         start = end

@@ -9,24 +9,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The ids of a run's trials: `prefix`, then `offset` plus the trial's number in `width` digits."""
+    """The ids of a run's trials.
+
+    prefix  what each begins with
+    offset  what is added to a trial's number
+    width   digits of that sum
+    """
 
     prefix: str
     offset: int
     width: int
 
     def of(self, number: int) -> str:
-        """The id of the trial that was asked for as number `number` (from 1)."""
+        """Return the id of the trial that was asked for as number `number` (from 1)."""
         return f"{self.prefix}{self.offset + number:0{self.width}d}"
 
 
 def names(width: int = 4) -> Names:
-    """`width`: digits of the largest number."""
+    """Make a run's ids; `width`: digits of the largest number."""
     return Names("t", 0, max(4, width))
 
 
 def names_after(last: str, number: int, more: int) -> Names:
-    """Ids that sort after `last`, which has number `number`, for so many more trials."""
+    """Make ids that sort after `last`, which has number `number`, for so many more trials."""
     found = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
     prefix, digits = found.groups() if found else (last, "")
     width = max(1, len(digits))
@@ -37,28 +42,30 @@ def names_after(last: str, number: int, more: int) -> Names:
 
 
 def trial_name(number: int, width: int = 4) -> str:
-    """The id of the trial that was asked for as number `number` (from 1); `width`: digits of the largest number."""
+    """Return the id of the trial that was asked for as number `number` (from 1); `width`: digits of
+    the largest number.
+    """
     return names(width).of(number)
 
 
 def trial_number(name: str) -> int:
-    """As what number the trial of this id was asked for; 0 if the id does not say."""
+    """Return as what number the trial of this id was asked for; 0 if the id does not say."""
     digits = name.removeprefix("t")
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """As they were asked for, also if their ids differ in width."""
+    """Order ids as they were asked for, also if their ids differ in width."""
     return sorted(names, key=lambda name: (trial_number(name), name))
 
 
 def highest(names: Iterable[str]) -> int:
-    """The number after which ids are free."""
+    """Return the number after which ids are free."""
     return max((trial_number(name) for name in names), default=0)
 
 
 def same_trial(name: str, said: str) -> bool:
-    """Whether a person who says so means the trial of this id: t3 is t0003, and so is 3."""
+    """Tell whether a person who says so means the trial of this id: t3 is t0003, and so is 3."""
     if name == said:
         return True
     digits = said.lstrip("t").lstrip("0")

@@ -1,11 +1,14 @@
-"""Honest budgets: what a cloud takes beyond the ideal plan is set aside before a policy plans, so that what is billed stays within the limits.
+"""Budget margin: what a cloud takes beyond the ideal plan is set aside before a policy plans, so
+that what is billed stays within the limits.
 
-The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within the person's GPU time and money; every
-change that this took is said in a sentence. The deadline is kept by construction: the last stage ends early enough for what comes after it.
+The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within
+the person's GPU time and money; every change that this took is said in a sentence. The deadline is
+kept by construction: the last stage ends early enough for what comes after it.
 
-SEER as published counts no boot, no billing minimum and no idle GPU of a whole instance (section 3.4). Here stages begin when instances can be
-expected to be ready, the last one ends early enough for everything to be given back, and the budget that is planned with shrinks (fewer trials,
-a longer first round, fewer instances) until its bill fits.
+SEER as published counts no boot, no billing minimum and no idle GPU of a whole instance (section
+3.4). Here stages begin when instances can be expected to be ready, the last one ends early enough
+for everything to be given back, and the budget that is planned with shrinks (fewer trials, a longer
+first round, fewer instances) until its bill fits.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from seerd.planner.fixed import whole_instances
+from seerd.planner.fixed_cluster import whole_instances
 from seerd.planner.forecast import Forecast, forecast_outline
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
 from seerd.planner.profile import Z95, Profile
@@ -21,24 +24,36 @@ from seerd.planner.profile import Z95, Profile
 SHRINK = 0.97
 LEAST = 0.05
 HALVINGS = 5
-"""So often the step between a plan that does not fit and the next that does is halved, so that no more is set aside than must be."""
+"""So often the step between a plan that does not fit and the next that does is halved, so that no
+more is set aside than must be.
+"""
 SAMPLES = 200
-"""Of every forecast here; whoever forecasts the plan that was found takes as many, so that its figures are those it was chosen by."""
+"""Of every forecast here; whoever forecasts the plan that was found takes as many, so that its
+figures are those it was chosen by.
+"""
 
 OutlineOf = Callable[[Problem], Outline | Impossible]
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What planning is done for. `closing_s`: from the last stage's end until the best model is in the store."""
+    """What planning is done for.
+
+    cluster    what machines can be had, and how they are paid
+    profile    how long things take
+    closing_s  from the last stage's end until the best model is in the store
+    """
 
     cluster: ClusterFacts
     profile: Profile
     closing_s: float
 
 
-def honest(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:
-    """The problem with the cloud's costs set aside; itself where nothing need be. `Impossible` says the least that would do."""
+def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:
+    """Set the cloud's costs aside; the problem itself where nothing need be.
+
+    `Impossible` says the least that would do.
+    """
     problem = _shaped(problem, terms.cluster)
     if terms.cluster.billing == "rented":
         unplanned = _later(problem, terms)
@@ -61,15 +76,19 @@ def honest(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | I
 
 
 def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Impossible:
-    """Whether what its plan is billed fits."""
+    """Tell whether what its plan is billed fits."""
     outline = outline_of(candidate)
     if isinstance(outline, Impossible):
         return outline
-    return fits(forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES), candidate.limits, terms)
+    return fits(
+        forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES),
+        candidate.limits,
+        terms,
+    )
 
 
 def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:
-    """Between what fits and the step before it, which did not."""
+    """Search between what fits and the step before it, which did not."""
     allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
     low = fitting.planned.budget_gpu_s / allowed
     high = min(1.0, low / SHRINK)
@@ -84,58 +103,83 @@ def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: Outli
 
 
 def fits(forecast: Forecast, limits: Limits, terms: Terms) -> bool:
-    """Whether what will be billed stays within the limits, as a rule (95%). Deadline and closing are the core's to keep."""
+    """Tell whether what will be billed stays within the limits, as a rule (95%).
+
+    Deadline and closing are the core's to keep.
+    """
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     return not dear and forecast.gpu_s.p95 <= limits.budget_gpu_s * (1 + 1e-9)
 
 
 def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
-    """Trials larger than an instance take whole ones, and so does the whole cluster of rented ones."""
+    """Round trials larger than an instance, and a rented cluster, to whole instances."""
     limits, params, size = problem.limits, problem.params, cluster.gpus_per_instance
     notes: list[str] = []
     if params.p_max is not None and (whole := whole_instances(params.p_max, size)) < params.p_max:
         notes.append(
-            f"a trial has at most {whole} instead of {params.p_max} GPUs: beyond {size} it takes whole instances"
+            f"a trial has at most {whole} instead of {params.p_max} GPUs: "
+            f"beyond {size} it takes whole instances"
         )
         params = replace(params, p_max=whole)
     most = _most_gpus(limits, cluster)
-    if cluster.billing == "rented" and most is not None and limits.max_gpus is not None and most < limits.max_gpus:
-        notes.append(f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}")
+    if (
+        cluster.billing == "rented"
+        and most is not None
+        and limits.max_gpus is not None
+        and most < limits.max_gpus
+    ):
+        notes.append(
+            f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}"
+        )
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
     whole = cluster.billing == "rented"
-    return replace(problem, params=params, within=within, whole=whole, adjusted=(*problem.adjusted, *notes))
+    return replace(
+        problem, params=params, within=within, whole=whole, adjusted=(*problem.adjusted, *notes)
+    )
 
 
 def _most_gpus(limits: Limits, cluster: ClusterFacts) -> int | None:
     size = cluster.gpus_per_instance
     if cluster.billing == "held":
         return limits.max_gpus
-    counts = [n for n in (cluster.max_instances, limits.max_gpus and limits.max_gpus // size) if n is not None]
+    counts = [
+        n
+        for n in (cluster.max_instances, limits.max_gpus and limits.max_gpus // size)
+        if n is not None
+    ]
     return min(counts) * size if counts else None
 
 
 def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
-    """Boot before the first stage, closing after the last."""
+    """Set aside boot before the first stage, closing after the last."""
     cloud, limits = terms.profile.cloud, problem.planned
     boot_s = cloud.pending.quantile(Z95 / 2) + cloud.boot.quantile(Z95)
     left_s = limits.deadline_s - boot_s - terms.closing_s
     if limits.max_gpus == 0 or left_s < problem.params.t_min_s:
         return _nothing_fits(problem, terms, None)
+    ready = f"stages begin after {boot_s:.0f}s, when instances are ready"
+    left = "what the plan has left at the end of its last stage is used too"
     notes = (
-        f"stages begin after {boot_s:.0f}s, when instances are ready, and end {terms.closing_s:.0f}s before the deadline",
-        "what the plan has left at the end of its last stage is used too: it goes on as long as deadline and budget allow",
+        f"{ready}, and end {terms.closing_s:.0f}s before the deadline",
+        f"{left}: it goes on as long as deadline and budget allow",
     )
     return replace(
-        problem, within=replace(limits, deadline_s=left_s), start_s=boot_s, adjusted=(*problem.adjusted, *notes)
+        problem,
+        within=replace(limits, deadline_s=left_s),
+        start_s=boot_s,
+        adjusted=(*problem.adjusted, *notes),
     )
 
 
 def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
-    """The problem, and then with less and less of the budget to plan with."""
+    """Yield the problem, and then with less and less of the budget to plan with."""
     limits = problem.planned
     allowed = limits.gpu_s(terms.cluster.usd_per_gpu_h)
     yield replace(
-        problem, within=None if problem.within is None and allowed == limits.budget_gpu_s else _with(limits, allowed)
+        problem,
+        within=None
+        if problem.within is None and allowed == limits.budget_gpu_s
+        else _with(limits, allowed),
     )
     share = SHRINK
     while share > LEAST:
@@ -144,12 +188,14 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
-    """Planned with so much of what is allowed."""
+    """Plan with so much of what is allowed."""
     note = (
-        f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: boot, whole instances, their minimum and moves "
-        f"are billed too"
+        f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
+        "boot, whole instances, their minimum and moves are billed too"
     )
-    return replace(problem, within=_with(problem.planned, allowed * share), adjusted=(*problem.adjusted, note))
+    return replace(
+        problem, within=_with(problem.planned, allowed * share), adjusted=(*problem.adjusted, note)
+    )
 
 
 def _with(limits: Limits, budget_gpu_s: float) -> Limits:
@@ -157,18 +203,20 @@ def _with(limits: Limits, budget_gpu_s: float) -> Limits:
 
 
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
-    """The least that one trial of one shortest stage takes."""
+    """Return the least that one trial of one shortest stage takes."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
     if cluster.billing == "held":
-        return impossible or Impossible("no plan fits", params.t_min_s, params.t_min_s * params.p_min)
+        return impossible or Impossible(
+            "no plan fits", params.t_min_s, params.t_min_s * params.p_min
+        )
     size = cluster.gpus_per_instance
     gpus = -(-params.p_min // size) * size
     boot_s = profile.cloud.boot.quantile(Z95)
     least_s = profile.cloud.pending.quantile(Z95) + boot_s + params.t_min_s + terms.closing_s
     billed_s = max(cluster.minimum_s, boot_s + params.t_min_s + terms.closing_s)
     reason = (
-        f"one trial for {params.t_min_s:g}s (t_min) takes {least_s:.0f}s with boot and closing, and {gpus * billed_s / 60:.3g} GPU-min of "
-        f"{gpus} billed GPUs"
+        f"one trial for {params.t_min_s:g}s (t_min) takes {least_s:.0f}s with boot and closing, "
+        f"and {gpus * billed_s / 60:.3g} GPU-min of {gpus} billed GPUs"
     )
     if problem.limits.max_gpus is not None and problem.limits.max_gpus < gpus:
         reason = f"the smallest cluster has {gpus} GPUs, and there may be {problem.limits.max_gpus}"

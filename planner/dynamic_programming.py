@@ -1,11 +1,13 @@
 """The best plan, stage after stage: dynamic programming over what could be held after each stage.
 
-The one rule: a beginning of a plan is dropped only if another one holds as much and is no worse in time and cost, or if no ending can make it
-good enough. Only if more than `WIDTH` beginnings are left are the least promising dropped as well; `Found.exact` says whether that happened.
+The one rule: a beginning of a plan is dropped only if another one holds as much and is no worse in
+time and cost, or if no ending can make it good enough. Only if more than `WIDTH` beginnings are
+left are the least promising dropped as well; `Found.exact` says whether that happened.
 
-A beginning is good enough if for every exchange rate between time and cost it can stay within both limits: the endings' best time and cost at
-that rate, without boot times, bound from below what any real ending takes (Lagrangian relaxation). RubberBand (EuroSys '21, section 4.3)
-searches greedily instead.
+A beginning is good enough if for every exchange rate between time and cost it can stay within both
+limits: the endings' best time and cost at that rate, without boot times, bound from below what any
+real ending takes (Lagrangian relaxation). RubberBand (EuroSys '21, section 4.3) searches greedily
+instead.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Both limits; the one on what is to be minimised is that of the best plan known so far, or infinite."""
+    """Both limits; the one on what is to be minimised is that of the best plan known so far, or
+    infinite.
+    """
 
     limits: Figures
     minimise_time: bool
@@ -57,7 +61,9 @@ class _Stage:
         work_s = np.array([option.work_s for option in options])
         held = np.array([option.held_gpu_s for option in options])
         return _Stage(
-            instances, work_s, instances * work_s * terms.per_instance_s if terms.rented else held * terms.per_gpu_s
+            instances,
+            work_s,
+            instances * work_s * terms.per_instance_s if terms.rented else held * terms.per_gpu_s,
         )
 
 
@@ -65,8 +71,10 @@ class _Stage:
 class _Labels:
     """Beginnings of plans, one row each.
 
-    cost     what is sure to be paid so far; what the billing minimum may add for instances still held is not
-    rented   how many of the instances held were rented at each stage, and `begin_s` since when they run
+    cost     what is sure to be paid so far; what the billing minimum may add for instances still
+             held is not
+    rented   how many of the instances held were rented at each stage, and `begin_s` since when they
+             run
     path     which option each stage has
     """
 
@@ -90,14 +98,18 @@ class _Labels:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """For every exchange rate (cost per second): the least of cost + rate * time that the stages from each on can take."""
+    """For every exchange rate (cost per second): the least of cost + rate * time that the stages
+    from each on can take.
+    """
 
     rates: Floats
     rest: Floats
 
     @staticmethod
     def of(stages: Sequence[_Stage], aim: Aim) -> _Bounds:
-        scale = sum(float(stage.cost.min()) for stage in stages) / sum(float(stage.work_s.max()) for stage in stages)
+        scale = sum(float(stage.cost.min()) for stage in stages) / sum(
+            float(stage.work_s.max()) for stage in stages
+        )
         broad = max(scale, 1e-12) * np.geomspace(1e-3, 1e5, 400)
         value = _rest(stages, broad)[0] - broad * min(aim.limits.time_s, FAR)
         if np.isfinite(aim.limits.time_s) and not aim.minimise_time:
@@ -107,8 +119,10 @@ class _Bounds:
             rates = np.concatenate([[0.0], broad[::20], [broad[-1] * 1e3]])
         return _Bounds(rates, _rest(stages, rates))
 
-    def hopeful(self, stage: int, time_s: Floats, cost: Floats, limits: Figures) -> NDArray[np.bool_]:
-        """Which beginnings up to this stage may yet stay within both limits."""
+    def hopeful(
+        self, stage: int, time_s: Floats, cost: Floats, limits: Figures
+    ) -> NDArray[np.bool_]:
+        """Tell which beginnings up to this stage may yet stay within both limits."""
         good = np.ones(time_s.shape, dtype=bool)
         for rate, rest in zip(self.rates, self.rest[stage + 1], strict=True):
             most = limits.cost + rate * min(limits.time_s, FAR)
@@ -116,7 +130,7 @@ class _Bounds:
         return good
 
     def promise(self, stage: int, labels: _Labels, aim: Aim) -> Floats:
-        """A lower bound of what is minimised: less is more promising."""
+        """Compute a lower bound of what is minimised: less is more promising."""
         other = aim.limits.cost if aim.minimise_time else aim.limits.time_s
         if not np.isfinite(other):
             row = -1 if aim.minimise_time else 0
@@ -136,8 +150,10 @@ def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
     return rest
 
 
-def search(tables: Sequence[Sequence[Option]], terms: Terms, aim: Aim, width: int = WIDTH) -> Found | None:
-    """The best choice within the limits, its own included; None if there is none."""
+def search(
+    tables: Sequence[Sequence[Option]], terms: Terms, aim: Aim, width: int = WIDTH
+) -> Found | None:
+    """Find the best choice within the limits, its own included; None if there is none."""
     stages = [_Stage.of(table, terms) for table in tables]
     bounds = _Bounds.of(stages, aim)
     none = np.zeros((1, len(stages)))
@@ -170,8 +186,12 @@ def _best(labels: _Labels, terms: Terms, aim: Aim, exact: bool) -> Found | None:
     return Found(tuple(int(option) for option in labels.path[first]), exact)
 
 
-def _extended(labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[Terms, Aim]) -> _Labels:
-    """Every beginning with every option of the next stage, as far as it may become good enough."""
+def _extended(
+    labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[Terms, Aim]
+) -> _Labels:
+    """Extend every beginning with every option of the next stage, as far as it may become good
+    enough.
+    """
     terms, aim = what
     grown = np.maximum(0, stage.instances[None, :] - labels.instances[:, None])
     counts, where = np.unique(grown, return_inverse=True)
@@ -190,11 +210,20 @@ def _extended(labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what
     rented[:, number] = grown[rows, chosen]
     begin_s[:, number] = before.time_s + terms.pending_s
     path[:, number] = chosen
-    return _Labels(time_s[rows, chosen], cost[rows, chosen] + paid, stage.instances[chosen], rented, begin_s, path)
+    return _Labels(
+        time_s[rows, chosen],
+        cost[rows, chosen] + paid,
+        stage.instances[chosen],
+        rented,
+        begin_s,
+        path,
+    )
 
 
 def _returned(labels: _Labels, surplus: Ints, terms: Terms) -> tuple[Ints, Floats]:
-    """Which instances are left when so many are given back, the youngest first; and what they cost from now on, the minimum included."""
+    """Find which instances are left when so many are given back, the youngest first; and what they
+    cost from now on, the minimum included.
+    """
     rented, left = labels.rented.copy(), surplus.copy()
     paid = np.zeros(len(left))
     for stage in range(rented.shape[1] - 1, -1, -1):
@@ -209,8 +238,12 @@ def _returned(labels: _Labels, surplus: Ints, terms: Terms) -> tuple[Ints, Float
 
 
 def _undominated(labels: _Labels, terms: Terms) -> _Labels:
-    """Without those that hold as much as another and are no better, even if the other has to pay every billing minimum still open."""
-    short_s = np.maximum(0.0, terms.cluster.minimum_s - terms.release_s - (labels.time_s[:, None] - labels.begin_s))
+    """Drop those that hold as much as another and are no better, even if the other has to pay every
+    billing minimum still open.
+    """
+    short_s = np.maximum(
+        0.0, terms.cluster.minimum_s - terms.release_s - (labels.time_s[:, None] - labels.begin_s)
+    )
     sure = labels.cost + (labels.rented * short_s).sum(axis=1) * terms.per_instance_s
     order = np.lexsort((labels.cost, labels.time_s, labels.instances))
     held = labels.instances[order]

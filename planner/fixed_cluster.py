@@ -1,4 +1,5 @@
-"""The cluster of a policy whose size stays the same: as many GPUs as the budget pays for until the deadline (SEER section 6.3).
+"""The cluster of a policy whose size stays the same: as many GPUs as the budget pays for until the
+deadline (SEER section 6.3).
 
 The one rule: GPUs times seconds never exceed the budget.
 """
@@ -13,33 +14,44 @@ from seerd.planner.model import Impossible, Problem
 SPARE = 0.05
 """A part of an instance that is not worth another one."""
 HAIR = 1 + 1e-12
-"""What a quotient of floats may be too small by. Who counts one more GPU with it must allow for it in how long they last."""
+"""What a quotient of floats may be too small by.
+
+Who counts one more GPU with it must allow for it in how long they last.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedCluster:
-    """`gpus` GPUs from `start_s` to `end_s`, seconds since the run began; `open_end`: what is left then is used too, see `Problem.whole`."""
+    """GPUs whose number stays the same.
+
+    gpus       how many
+    start_s    from when, seconds since the run began
+    end_s      until when
+    idle_paid  whole instances are paid, whether their GPUs are used or not; what is left at
+               `end_s` is used too
+    """
 
     gpus: int
     start_s: float
     end_s: float
-    open_end: bool = False
+    idle_paid: bool = False
 
     @property
     def ask_at_s(self) -> float | None:
         """When a policy must be asked at the latest."""
-        return None if self.open_end else self.end_s
+        return None if self.idle_paid else self.end_s
 
     def over(self, now_s: float) -> bool:
-        """Whether its time is over."""
-        return not self.open_end and now_s >= self.end_s
+        """Tell whether its time is over."""
+        return not self.idle_paid and now_s >= self.end_s
 
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
-    """The largest one; if the budget pays for fewer than `p_min` GPUs until the deadline, `p_min` for as long as it pays for.
+    """Choose the largest cluster; if the budget pays for fewer than `p_min` GPUs until the
+    deadline, `p_min` for as long as it pays for.
 
-    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for them: one instance more than it pays for until
-    the deadline, rather than leaving a part of it.
+    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for
+    them: one instance more than it pays for until the deadline, rather than leaving a part of it.
     """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
@@ -48,19 +60,22 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     time_s = limits.deadline_s
-    gpus = _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * HAIR))
+    gpus = (
+        _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * HAIR))
+    )
     gpus = gpus if most is None else min(gpus, most)
     lasts_s = min(time_s, limits.budget_gpu_s / gpus)
     if lasts_s * HAIR < least_s:
         reason = (
-            f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, and the shortest round is {least_s:g}s (t_min)"
+            f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, "
+            f"and the shortest round is {least_s:g}s (t_min)"
         )
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
 
 
 def _whole(problem: Problem) -> int:
-    """All GPUs of whole instances."""
+    """Count all GPUs of the whole instances that are worth having."""
     limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
     exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))
@@ -69,10 +84,14 @@ def _whole(problem: Problem) -> int:
 
 
 def at_least(figure: float) -> float:
-    """A product of floats, up to the next one: what is computed exactly from it is not a hair too small."""
+    """Round a product of floats up to the next one: what is computed exactly from it is not a hair
+    too small.
+    """
     return math.nextafter(figure, math.inf)
 
 
 def whole_instances(gpus: int, gpus_per_instance: int) -> int:
-    """So many GPUs for one trial, or fewer: a trial that is larger than an instance takes whole ones."""
+    """Return so many GPUs for one trial, or fewer: a trial that is larger than an instance takes
+    whole ones.
+    """
     return gpus if gpus <= gpus_per_instance else gpus - gpus % gpus_per_instance

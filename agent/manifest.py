@@ -1,0 +1,122 @@
+"""What `NAME.json` says of the checkpoint `NAME.pt`: the one form of it, for agents and stores alike.
+
+The one rule: trials write manifests and are not trusted. What `Manifest.parse` returns is possible,
+or it is no manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from seerd.agent import plainfile
+from seerd.agent.protocol import MOST_REPORTS, NAME
+from seerd.agent.record import record
+
+KEPT = 2
+"""So many of a trial's newest checkpoints stay: a damaged newest one falls back to the one before."""
+LARGEST_MANIFEST = 1 << 16
+LARGEST_CHECKPOINT = 5 << 40
+"""S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
+MOST_METRICS = 64
+SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be stored, fetched or used; the text says why."""
+
+
+@record
+class Manifest:
+    """A whole checkpoint.
+
+    name     what the training side calls it, which orders a trial's checkpoints
+    epoch    how many reports had been made
+    metrics  those of the last report; None: not a finite number
+    sha256   of its bytes, in hex
+    size     bytes
+    """
+
+    name: str
+    epoch: int
+    metrics: Dict[str, Optional[float]]
+    sha256: str
+    size: int
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        """The manifest in this file, which must have its name. Raises `CheckpointError`."""
+        return cls.parse(small_file(path), path.stem)
+
+    @classmethod
+    def parse(cls, raw: bytes, name: Optional[str] = None) -> "Manifest":
+        """The manifest in these bytes, of this name if one is given.
+
+        Raises `CheckpointError` for anything that is not exactly a manifest.
+        """
+        what = name or "a checkpoint"
+        if len(raw) > LARGEST_MANIFEST:
+            raise CheckpointError(f"the manifest of {what} is too large")
+        try:
+            told = json.loads(raw)
+            reports, metrics = count_of(told["epoch"]), metrics_of(told["metrics"])
+            made = cls(told["name"], reports, metrics, told["sha256"], told["size"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"this is no manifest of {what}: {error}") from None
+        named = made.name == name if name is not None else is_safe(made.name)
+        possible = type(made.size) is int and 0 <= made.size <= LARGEST_CHECKPOINT
+        hashed = isinstance(made.sha256, str) and SHA256.fullmatch(made.sha256)
+        if not named or not possible or not hashed:
+            raise CheckpointError(f"this is no manifest of {what}")
+        return made
+
+
+def is_safe(name: Any) -> bool:
+    """Whether a name from outside may become part of a path."""
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+def count_of(value: Any) -> int:
+    """A number of reports. Raises `ValueError`."""
+    if type(value) is not int or not 0 <= value <= MOST_REPORTS:
+        raise ValueError(f"{value!r:.40} is no number of reports")
+    return value
+
+
+def metrics_of(value: Any) -> Dict[str, Optional[float]]:
+    """Metrics by name, None for those that are no finite number. Raises `ValueError`."""
+    if not isinstance(value, dict) or len(value) > MOST_METRICS:
+        raise ValueError("metrics are no table, or too many")
+    return {_text(name): _finite(number) for name, number in value.items()}
+
+
+def _text(name: str) -> str:
+    """The beginning of a name, with `?` for halves of characters, which no file can hold."""
+    return name[:64].encode("utf-8", "replace").decode()
+
+
+def _finite(number: Any) -> Optional[float]:
+    """None for NaN, infinity, and numbers too large to be one."""
+    if number is None:
+        return None
+    if type(number) not in (int, float):
+        raise ValueError(f"{number!r:.40} is no number")
+    try:
+        value = float(number)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def small_file(path: Path) -> bytes:
+    """The content of a file, as much of it as `parse` needs to know that it is no manifest.
+
+    Raises `CheckpointError`.
+    """
+    try:
+        return plainfile.read(path, 0, LARGEST_MANIFEST + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None

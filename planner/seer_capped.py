@@ -1,0 +1,168 @@
+"""SEER where there may be only so many GPUs, or whole instances are paid: what the paper leaves
+open.
+
+The one rule: a first round that would need more GPUs than there may be lasts longer, with fewer
+trials. The algorithms are `seerd.planner.seer`'s; every change that this took is said in a
+sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from seerd.planner.caching import per_problem
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planner.seer import Schedule, bracket_parameters, brackets, longest_first_round, seer
+
+WORTH_ROUNDS = Fraction(9, 10)
+"""Another round may leave so much of the budget that others would use, see `_lengthened`."""
+
+
+@per_problem
+def schedule(problem: Problem) -> Schedule | Impossible:
+    """Compute the published schedule, its first round lengthened until `max_gpus` is respected."""
+    limits, params = _clamped(problem)
+    made = _too_few(limits, params) or bracket_parameters(limits, params)
+    if isinstance(made, Impossible):
+        return made
+    if limits.max_gpus is not None and made.peak_gpus > limits.max_gpus:
+        made = _lengthened(limits, params, made, whole=problem.whole)
+    return replace(
+        made, start=Fraction(problem.start_s), adjusted=(*problem.adjusted, *made.adjusted)
+    )
+
+
+def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
+    """Bound p_max: no trial can have more GPUs than there may be."""
+    limits, params = problem.planned, problem.params
+    bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
+    p_max = max(params.p_min, min(bounds)) if bounds else None
+    return limits, replace(params, p_max=p_max)
+
+
+def _too_few(limits: Limits, params: PolicyParams) -> Impossible | None:
+    """Say that one trial needs more GPUs than there may be; None: it does not."""
+    if limits.max_gpus is None or params.p_min <= limits.max_gpus:
+        return None
+    reason = f"a trial needs {params.p_min} GPUs (p_min), and there may be {limits.max_gpus}"
+    return Impossible(reason, params.t_min_s, params.t_min_s * params.p_min)
+
+
+def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: bool) -> Schedule:
+    """Find the plan with the most rounds, and among those the shortest first round, whose first
+    round fits on `max_gpus` GPUs.
+
+    The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough.
+    If the budget is more than `max_gpus` GPUs can use within the deadline, what they can use is
+    planned with; and if that left one round, in which nothing is compared, what they can use in
+    more rounds. Where whole instances are paid, as many rounds as still use most of the budget:
+    with GPUs for no more trials in the first round, another round would only train fewer of them
+    for as long.
+    """
+    most_gpus = limits.max_gpus or 0
+    usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
+    able = replace(limits, budget_gpu_s=float(usable))
+    notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
+    longer = (one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus))
+    less = _with_less(able, params, made.rounds)
+    found = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
+    found = found or _one_round(able, params)
+    return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
+
+
+def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
+    """Choose, of the first for each number of rounds, the one with the most rounds that uses nearly
+    as much as any.
+    """
+    first: dict[int, Schedule] = {}
+    for one in (*longer, *less):
+        first.setdefault(one.rounds, one)
+    enough = WORTH_ROUNDS * max((one.gpu_s for one in first.values()), default=Fraction(0))
+    return next(
+        (first[rounds] for rounds in sorted(first, reverse=True) if first[rounds].gpu_s >= enough),
+        None,
+    )
+
+
+def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """Yield schedules from the most rounds to two; each with a first round that is just long
+    enough, and with the longest.
+    """
+    for rounds in range(most, 1, -1):
+        longest = longest_first_round(able, params, rounds)
+        enough = Fraction(able.budget_gpu_s) / (rounds * (able.max_gpus or 1))
+        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest):
+            yield brackets(able, params, rounds, first_round)
+
+
+def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """Yield schedules from the most rounds to two, each with so much of the budget that more than
+    one round of all GPUs fits.
+
+    In one bracket, if there are too few trials for several.
+    """
+    for rounds in range(most, 1, -1):
+        longest = longest_first_round(able, params, rounds)
+        less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
+        for p_max in (params.p_max, params.p_min):
+            made = brackets(
+                replace(able, budget_gpu_s=float(less)),
+                replace(params, p_max=p_max),
+                rounds,
+                longest,
+            )
+            if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
+                yield made
+
+
+def _one_round(able: Limits, params: PolicyParams) -> Schedule:
+    """Use as many GPUs as there are, as long as the budget pays for them: the longer, the fewer."""
+    longest = longest_first_round(able, params, 1)
+    enough = Fraction(able.budget_gpu_s) / (able.max_gpus or 1)
+    made = [
+        brackets(able, replace(params, p_max=p_max), 1, first_round)
+        for p_max in (params.p_max, params.p_min)
+        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest)
+    ]
+    return max(
+        (one for one in made if _proper(one, able.max_gpus or 0)),
+        key=lambda one: one.peak_gpus * one.first_round,
+    )
+
+
+def _proper(made: Schedule, most_gpus: int) -> bool:
+    """Tell whether its first round fits, and somebody is left in its last."""
+    left = any(made.members(bracket, made.rounds - 1) for bracket in range(len(made.trials)))
+    return made.peak_gpus <= most_gpus and left
+
+
+def _unusable(limits: Limits, usable: Fraction) -> str:
+    gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus != 1)}"
+    return (
+        f"{gpus} can use at most {_minutes(float(usable))} of the "
+        f"{_minutes(limits.budget_gpu_s)} GPU-min in {_minutes(limits.deadline_s)} min"
+    )
+
+
+def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
+    lasts, instead = _minutes(float(longer.first_round)), _minutes(float(made.first_round))
+    before, after = sum(made.trials), sum(longer.trials)
+    trials = (
+        f"{after} instead of {before} trials" if after != before else f"as many trials, {after}"
+    )
+    first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
+    return (
+        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
+        + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
+        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {trials}"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.4g}"
+
+
+SEER = seer(schedule)
+"""Algorithms 1 to 3 under a cap of GPUs."""

@@ -1,0 +1,124 @@
+"""`seerd image build`: what it is asked for, and how that is told.
+
+The one rule: what can be refused without asking the cloud is refused before anything is rented.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import typer
+
+from seerd.commands import image_build
+from seerd.commands.common import SpecOptions, tell
+from seerd.commands.image_build import Built, Plan
+from seerd.errors import UsageError
+from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.planning.machine import this_machine
+from seerd.runs.clusters import Ec2
+from seerd.shell.home import Home
+from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.units import format_duration, format_gpu_time, format_money
+
+_NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
+"""What EC2 takes (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What the command line says of an image; None: as the spec has it.
+
+    base           the image to begin with
+    instance_type  what it is built on
+    name           what it is called
+    data           whether the spec's data goes into it
+    """
+
+    base: str | None
+    instance_type: str | None
+    name: str | None
+    data: bool
+
+
+def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:
+    """Make an image, and say what to write into the spec.
+
+    Raises `typer.Exit`: 1 if something is left that costs; else as `image_build.build`, and
+    `UsageError` for what cannot be built.
+    """
+    planned = plan(asked.load(), wanted, home)
+    began, out = time.monotonic(), sys.stderr if json else sys.stdout
+    built = image_build.build(
+        planned,
+        lambda text: print(f"{time.monotonic() - began:7.1f}s  {text}", file=out, flush=True),
+    )
+    tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
+    raise typer.Exit(1 if built.left else 0)
+
+
+def plan(spec: Spec, asked: ImageOptions, home: Home) -> Plan:
+    """Say what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
+    cluster = spec.cluster
+    if not isinstance(cluster, Ec2Cluster):
+        raise UsageError(
+            "images are for rented instances, "
+            f'and the spec says provider = "{cluster.provider}"; '
+            'to rent: provider = "ec2" in [cluster]'
+        )
+    base = asked.base or cluster.image
+    if not base:
+        raise UsageError(
+            "which image is this one made from? Give --base, for example a plain Ubuntu:\n"
+            "  --base ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/"
+            "ebs-gp3/ami-id"
+        )
+    if asked.data and not spec.train.data:
+        raise UsageError("--data: the spec has no train.data to put into the image")
+    now = time.strftime("%Y%m%d-%H%M%S")
+    name = asked.name or f"seerd-{spec.name}-{now}"
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
+            "as the name of an image"
+        )
+    offer = Ec2(cluster).quote(this_machine(), home)
+    kind = asked.instance_type or cluster.types[0]
+    run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
+    known = INSTANCE_TYPES.get(kind)
+    return Plan(
+        spec=spec,
+        cluster=cluster,
+        run=run,
+        name=name,
+        base=base,
+        instance_type=kind,
+        owner=offer.owner,
+        data=asked.data,
+        usd_per_h=None if known is None else known.usd_per_h,
+        spec_gpus=offer.facts.gpus_per_instance,
+        spec_usd_per_h=offer.usd_per_h,
+        log=home.path / "images" / f"{run}.log",
+    )
+
+
+def lines(built: Built) -> Iterator[str]:
+    """Say what to do with it, for people."""
+    yield (
+        f"{built.image} ({built.name}) is available in {built.region}. "
+        "Write into [cluster] of the spec:"
+    )
+    yield f'  image = "{built.image}"'
+    spared = f"{format_gpu_time(built.spared_gpu_s)}, {format_money(built.spared_usd)}"
+    took = format_duration(round(built.install_s))
+    yield f"Each instance that boots it is spared {took} of installing: {spared}."
+    snapshots = ", ".join(built.snapshots) or "its snapshot"
+    yield f"It costs the storage of {snapshots} until you delete it:"
+    yield (
+        f"  aws ec2 deregister-image --image-id {built.image} --delete-associated-snapshots "
+        f"--region {built.region}"
+    )

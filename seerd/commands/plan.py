@@ -1,0 +1,19 @@
+"""`seerd plan`: what would be run, what it would take, and what will be billed."""
+
+from __future__ import annotations
+
+from seerd.commands.common import SpecOptions, tell
+from seerd.planning import plans
+from seerd.runs import clusters
+from seerd.shell.home import Home
+from seerd.view.plan_json import plan_json
+from seerd.view.plan_table import plan_view
+
+
+def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
+    """Print the plan for a spec. Raises `UsageError`; `LimitsError` if the limits fit nothing."""
+    spec, ideal = asked.complete(), asked.ideal
+    place = clusters.place_of(spec, home, unbounded=ideal)
+    planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
+    others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)
+    tell(plan_json(planned, others), plan_view, json=json)

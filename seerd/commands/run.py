@@ -1,0 +1,112 @@
+"""`seerd run`, `resume` and `profile`: a run from what was asked for to how it ended.
+
+The one rule: what can be refused is refused before anything is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import typer
+
+from seerd.commands import profiling
+from seerd.commands.common import STARTED, SpecOptions, tell
+from seerd.commands.sweep import at_start
+from seerd.core.state import State
+from seerd.planning import plans
+from seerd.planning.plans import Place
+from seerd.runs import clusters, runs
+from seerd.shell.daemon import Watcher
+from seerd.shell.home import Home, RunFolder
+from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.view import run_json
+from seerd.view.harmless import harmless
+from seerd.view.profile_table import profile_view
+from seerd.view.summary import leftover_lines, summary
+from seerd.view.watch import lines_to, live_watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a run is shown: in one line per event, or with JSON at its end; else as a live view."""
+
+    plain: bool
+    json: bool
+
+
+def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
+    """Tune within the limits.
+
+    Raises `typer.Exit` with the exit code, and `SeerdError` if no run begins.
+    """
+    spec = asked.complete()
+    place = clusters.quoted(spec, home)
+    if isinstance(spec.cluster, Ec2Cluster):
+        for line in asyncio.run(at_start(home, spec.cluster.region, place.offer.owner)):
+            print(line, file=sys.stderr)
+    _begin(*_create(spec, home, place, asked), shown)
+
+
+def resume(folder: RunFolder, shown: Shown) -> None:
+    """Go on with a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
+    _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
+
+
+def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
+    """Measure a script, and keep what was measured. Raises as `run` does."""
+    asked = replace(asked, deadline=asked.deadline or profiling.DEADLINE, ideal=True)
+    spec = asked.load()
+    place = clusters.quoted(spec, home)
+    spec = profiling.profiling_spec(spec, place.offer.facts, budget_given=asked.budget is not None)
+    folder, state = _create(spec, home, place, asked)
+    profiling.aim(folder, spec, place)
+    _begin(folder, state, shown)
+
+
+def _create(
+    spec: Spec,
+    home: Home,
+    place: Place,
+    asked: SpecOptions,
+) -> tuple[RunFolder, State]:
+    """Plan a run and make its folder."""
+    planned = plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+    clusters.of(spec).check_quota(planned)
+    return runs.create(spec, planned, home, STARTED, place.offer)
+
+
+def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
+    _follow(folder, shown, lambda watcher: runs.begin(folder, state, watcher))
+
+
+def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], runs.Ended]) -> None:
+    """Show the run, then its result and what is left of it; exit as it deserves."""
+    with _watcher(folder, shown) as watcher:
+        ended = work(watcher)
+    state = ended.state
+    code = run_json.exit_code(state)
+    if profiling.is_profile(folder) and code != run_json.EXIT_INTERRUPTED:
+        tell(profiling.finish(folder, state), profile_view, json=shown.json)
+        code = 0
+    else:
+        status = run_json.status_of(state, folder.owner() is not None)
+        told = {**run_json.result(state, status), "leftovers": ended.leftovers}
+        tell(told, lambda _: summary(state), json=shown.json)
+    sys.stdout.flush()
+    for line in leftover_lines(ended.leftovers):
+        print(harmless(line), file=sys.stderr)
+    raise typer.Exit(1 if ended.leftovers else code)
+
+
+@contextlib.contextmanager
+def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
+    """Choose who is told: the live view on a terminal, else lines, on stderr if stdout is JSON."""
+    if shown.json or shown.plain or not sys.stdout.isatty():
+        yield lines_to(folder, sys.stderr if shown.json else sys.stdout)
+        return
+    with live_watcher(folder) as watcher:
+        yield watcher

@@ -1,0 +1,82 @@
+"""What the agent says about this attempt, and is told: the files in `$SEERD_DIR`."""
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where no agent runs either
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of a trial (`trial.json`).
+
+    folder        where its files are (`$SEERD_DIR`)
+    trial         the name of the trial
+    config        its hyperparameters
+    metric        what `report()` must be given
+    seed          the trial's own
+    gpus          GPUs, or CPU slots, of this attempt
+    allocations   numbers of GPUs that an attempt of this trial may get
+    checkpoints   the folder of checkpoints
+    every_s       seconds from one checkpoint to the next
+    """
+
+    folder: Path
+    trial: str
+    config: Dict[str, Any]
+    metric: str
+    seed: int
+    gpus: int
+    allocations: List[int]
+    checkpoints: Path
+    every_s: float
+
+    @classmethod
+    def read(cls, folder: Path) -> "Attempt":
+        """Read `trial.json` in this folder."""
+        told = json.loads((folder / "trial.json").read_text())
+        same = ("trial", "config", "metric", "seed", "gpus", "allocations")
+        values = {name: told[name] for name in same}
+        checkpoints = Path(told["checkpoints"])
+        return cls(folder, checkpoints=checkpoints, every_s=told["checkpoint_every_s"], **values)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Append a line for the agent to `out.jsonl`, in one write."""
+        line = json.dumps({"kind": kind, "at": time.time(), **fields}) + "\n"
+        with open(self.folder / "out.jsonl", "ab", buffering=0) as out:
+            out.write(line.encode())
+
+    def is_to_stop(self) -> bool:
+        """Look whether the agent wants the trial to save and leave, or has died."""
+        return (self.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
+
+    def mark_as_left(self) -> None:
+        """Create `stop`: only one of several instances may have been told.
+
+        The agents of the others see by this that the trial has not come to its own end.
+        """
+        (self.folder / "stop").touch()
+
+
+def _is_free(lock: Optional[str]) -> bool:
+    """Look whether nobody holds the agent's lock: it has died, and nobody would stop this trial."""
+    if lock is None or fcntl is None:
+        return False
+    try:
+        descriptor = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,130 @@
+"""Global batches, split over the ranks, and samplers.
+
+The one rule: the same samples make the same step on any number of GPUs.
+"""
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterable, Iterator, List, Optional
+
+from seerd.training.steps import Steps
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a global batch of `total` samples is split.
+
+    Each rank takes `accumulate` micro-batches of `micro` samples for one step.
+    """
+
+    total: int
+    micro: int
+    accumulate: int
+
+
+def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int]) -> Batch:
+    """Split a batch over `world` ranks, in as few micro-batches of at most `per_gpu` as can be.
+
+    Raises `ValueError` if `world` or any other `possible` number of GPUs does not divide it.
+    """
+    worlds = sorted({world, *possible})
+    if any(total % number for number in worlds):
+        step = math.lcm(*worlds)
+        below, above = total // step * step, -(-total // step) * step
+        raise ValueError(
+            f"a batch of {total} cannot be split evenly over {' or '.join(map(str, worlds))} GPUs; "
+            f"{f'{below} or ' if below else ''}{above} can"
+        )
+    share = total // world
+    most = per_gpu or share
+    accumulate = next(n for n in range(1, share + 1) if share % n == 0 and share // n <= most)
+    return Batch(total, share // accumulate, accumulate)
+
+
+@dataclass
+class Share:
+    """Which part of the data is this rank's; `batch` may be said after a sampler was made."""
+
+    seed: int
+    rank: int
+    world: int
+    batch: Optional[Batch] = None
+
+    @property
+    def total(self) -> int:
+        """Samples of one step, over all ranks."""
+        return self.batch.total if self.batch else self.world
+
+
+class Sampler:
+    """The indices that this rank reads.
+
+    For `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
+
+    Each pass is one permutation of all samples, made from the trial's seed and the number of the
+    pass. It is cut into global batches of `Trial.batch`; each is split over the ranks. What does
+    not fill a global batch is left out of this pass. Its position is part of every checkpoint, also
+    in the middle of a pass: it counts what was trained on (by the steps of the first tracked
+    optimizer), not what loader workers have fetched in advance.
+    """
+
+    def __init__(
+        self, share: Share, steps: Steps, samples: int, shuffle: bool, rewind: Callable[[], None] = lambda: None
+    ) -> None:
+        self._share = share
+        self._steps = steps
+        self._samples = samples
+        self._shuffle = shuffle
+        self._rewind = rewind
+        self._pass = self._start = self._drawn = self._steps_before = 0
+        self._resumed = self._exhausted = False
+
+    def __len__(self) -> int:
+        return self._usable() // self._share.world
+
+    def __iter__(self) -> Iterator[int]:
+        if self._exhausted:
+            self._pass, self._start = self._pass + 1, 0
+        else:
+            self._start = self._position()
+        self._drawn, self._steps_before, self._exhausted = self._start, self._steps.done, False
+        if self._resumed:
+            # A DataLoader draws a seed whenever it is iterated anew; the undisturbed run did not
+            # do so in the middle of a pass.
+            self._resumed = False
+            self._rewind()
+        order = self._order()
+        total, rank = self._share.total, self._share.rank
+        share = total // self._share.world
+        for first in range(self._start, self._usable(), total):
+            self._drawn = first + total
+            yield from order[first + rank * share : first + (rank + 1) * share]
+        self._exhausted = True
+
+    def state_dict(self) -> Dict[str, int]:
+        """Say which pass it is, and how many samples of it have been trained on."""
+        position = self._position()
+        if self._drawn and position >= self._usable():
+            return {"pass": self._pass + 1, "position": 0}
+        return {"pass": self._pass, "position": position}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """Go on from there."""
+        self._pass = state["pass"]
+        self._start = self._drawn = state["position"]
+        self._resumed = self._drawn > 0
+
+    def _position(self) -> int:
+        if not self._steps.counting:
+            return self._drawn
+        return min(self._drawn, self._start + (self._steps.done - self._steps_before) * self._share.total)
+
+    def _usable(self) -> int:
+        return self._samples - self._samples % self._share.total
+
+    def _order(self) -> List[int]:
+        order = list(range(self._samples))
+        if self._shuffle:
+            random.Random(self._share.seed * 1_000_003 + self._pass).shuffle(order)
+        return order

@@ -1,0 +1,72 @@
+"""How this process ends, and that it ends well although torch's threads may not let it.
+
+A thread of gloo that drops the last reference to a tensor needs the interpreter. If that is being
+taken down already, the process aborts: "terminate called without an active exception". It happens
+to bare scripts too, to one rank in several runs on a busy machine, also after a barrier and
+`destroy_process_group()`; torchrun then calls the whole attempt failed. So ranks with a process
+group of ours leave without taking the interpreter down, and what that would have done is done here.
+"""
+
+import atexit
+import contextlib
+import gc
+import io
+import os
+import signal
+import sys
+from typing import Any, Callable
+
+
+class End:
+    """What is known of the end.
+
+    asked    by SIGTERM, to save and leave
+    failed   `sys.exit` was called with a status that is not 0
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.failed = False
+
+    @property
+    def crashed(self) -> bool:
+        """Whether an exception that nobody has caught ends this process."""
+        return hasattr(sys, "last_value")
+
+    def heed_sigterm(self) -> None:
+        """Take SIGTERM as a request to save and leave."""
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def call(self, last: Callable[[], None]) -> None:
+        """Have this called when the script has come to its end."""
+        # At exit Python does not say with which status, and a failure must not be hidden.
+        self._exit, sys.exit = sys.exit, self._leave  # type: ignore[assignment]
+        atexit.register(last)
+
+    def _ask(self, *_: Any) -> None:
+        self.asked = True
+
+    def _leave(self, status: Any = None) -> None:
+        self.failed = status not in (None, 0)
+        self._exit(status)
+
+
+def leave_at_once(status: int) -> None:
+    """End this process at once, after what an ordinary end would still do."""
+    if "multiprocessing.util" in sys.modules:
+        sys.modules["multiprocessing.util"]._exit_function()  # ends the workers of loaders
+    if "logging" in sys.modules:
+        sys.modules["logging"].shutdown()
+    _flush_open_files()
+    os._exit(status)
+
+
+def _flush_open_files() -> None:
+    """Write out what scripts have left in files that they never close.
+
+    An ordinary end does so when the last reference to a file is dropped; only the garbage collector
+    knows of all that are open.
+    """
+    for thing in gc.get_objects():
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
+            with contextlib.suppress(OSError, ValueError):
+                thing.flush()

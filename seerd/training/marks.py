@@ -1,0 +1,97 @@
+"""What the agent is shown of this rank while it works (`marks/LOCAL_RANK`, docs/training-side.md).
+
+The one rule: to bring a mark up to date takes a microsecond, and never waits for a disk.
+"""
+
+import contextlib
+import faulthandler
+import mmap
+import os
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import Optional
+
+from seerd.training.ranks import Ranks
+
+MARK = struct.Struct("<10q3d")
+"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its Python
+stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun, passes and
+steps since, spells of work; seconds of the longest spell, of waiting in `running()`, of waiting
+between a backward pass and its step.
+"""
+WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
+STACK_SIGNAL = 7
+"""Counted from SIGRTMIN: the lowest are the C library's, and people use SIGUSR1 and SIGUSR2."""
+
+
+class Mark:
+    """Whether this rank works or waits for the others, and how far it has come.
+
+    It lies in memory that the agent has mapped too, if there are other ranks and a `folder`.
+    """
+
+    def __init__(self, ranks: Ranks, folder: Optional[Path]) -> None:
+        self._doing, self._since = ENDED, time.monotonic()
+        self._units = self._ticks = self._spells = 0
+        self._longest = self._waited = self._reduced = 0.0
+        self._map: Optional[mmap.mmap] = None
+        if folder is not None and ranks.world > 1:
+            self._about = (1, os.getpid(), ranks.rank, ranks.peers, _stack_signal(), int(ranks.on_gpu))
+            with contextlib.suppress(OSError, ValueError):
+                self._map = _mapped(folder / "marks" / str(ranks.local))
+        self.turn(WORKING)
+
+    @property
+    def shown(self) -> bool:
+        """Whether anybody can see it."""
+        return self._map is not None
+
+    def arrive(self) -> None:
+        """Show that `running()` has been called."""
+        self.turn(WAITING, units=1)
+
+    def tick(self, doing: int) -> None:
+        """Show that a backward pass or a step is done."""
+        self.turn(doing, ticks=1)
+
+    def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
+        """Show what it does from now on.
+
+        Before the first `running()` nothing is counted. The first spell of work is not among the
+        longest.
+        """
+        if self._map is None:
+            return
+        now = time.monotonic()
+        spent, self._since = now - self._since, now
+        if self._doing == WAITING:
+            self._waited += spent
+        elif self._doing == REDUCING:
+            self._reduced += spent
+        elif self._doing == WORKING and self._units:
+            self._longest = max(self._longest, spent) if self._spells else 0.0
+            self._spells += 1
+        self._doing, self._units = doing, self._units + units
+        self._ticks = 0 if units else self._ticks + ticks
+        counts = (doing, self._units, self._ticks, self._spells)
+        MARK.pack_into(self._map, 0, *self._about, *counts, self._longest, self._waited, self._reduced)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """Map a small file whose bytes are there: else a full disk would end us at the first write."""
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w+b", buffering=0) as file:
+        file.write(bytes(MARK.size))
+        return mmap.mmap(file.fileno(), MARK.size)
+
+
+def _stack_signal() -> int:
+    """Have a signal write the Python stack to the log, whatever it is stuck in; 0: none can."""
+    try:
+        number = signal.SIGRTMIN + STACK_SIGNAL
+        faulthandler.register(number, all_threads=False)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        return 0
+    return int(number)

@@ -1,0 +1,42 @@
+"""Random states of python, numpy, torch and this rank's CUDA device."""
+
+import random
+import sys
+from typing import Any, Dict
+
+
+def seed_all(torch: Any, seed: int) -> None:
+    """Seed python, numpy (if the script has imported it) and torch."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def states(torch: Any) -> Dict[str, Any]:
+    """Take the states as they are now, in plain values and tensors: they can be loaded safely."""
+    version, words, gauss = random.getstate()
+    found: Dict[str, Any] = {"python": [version, list(words), gauss]}
+    if "numpy" in sys.modules:
+        kind, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
+        found["numpy"] = [kind, keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if torch is not None:
+        found["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def restore(torch: Any, saved: Dict[str, Any]) -> None:
+    """Set what `states` has found."""
+    version, words, gauss = saved["python"]
+    random.setstate((version, tuple(words), gauss))
+    if "numpy" in saved and "numpy" in sys.modules:
+        kind, keys, *rest = saved["numpy"]
+        numpy = sys.modules["numpy"]
+        numpy.random.set_state((kind, numpy.array(keys, dtype="uint32"), *rest))
+    if torch is not None and "torch" in saved:
+        torch.set_rng_state(saved["torch"])
+        if "cuda" in saved and torch.cuda.is_available():
+            torch.cuda.set_rng_state(saved["cuda"])

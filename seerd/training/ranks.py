@@ -1,0 +1,94 @@
+"""The processes of the trial: the process group for DDP, and what all of them must agree on."""
+
+import os
+from datetime import timedelta
+from typing import Any, List
+
+PEERS_S = 120
+"""How long ranks on several instances wait for each other before they give up: an instance that has
+vanished closes no connection.
+"""
+
+
+def import_torch() -> Any:
+    """Import torch; None where there is none."""
+    try:
+        import torch
+        import torch.distributed
+    except ImportError:
+        return None
+    return torch
+
+
+class Ranks:
+    """This process among those of the trial.
+
+    rank, world   its number, and how many there are; `local`: its number on this instance
+    peers         ranks on this instance
+    device        where its model goes
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.peers = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        self.many_nodes = self.peers < self.world
+        self.on_gpu = torch is not None and torch.cuda.is_available()
+        self.device: Any = "cpu"
+        self._own = False
+        self._group: Any = None
+        self._torch = torch
+        if torch is None:
+            return
+        self.device = torch.device("cuda", self.local) if self.on_gpu else torch.device("cpu")
+        if self.on_gpu:
+            torch.cuda.set_device(self.local)
+        if self.world > 1:
+            self._join(torch.distributed)
+
+    def _join(self, dist: Any) -> None:
+        """Make the process group unless the script has, and one on the CPU for agreeing."""
+        patience = {"timeout": timedelta(seconds=PEERS_S)} if self.many_nodes else {}
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if self.on_gpu else "gloo", **patience)
+            self._own = True
+        self._group = dist.new_group(backend="gloo", **patience) if self.on_gpu else dist.group.WORLD
+
+    def largest(self, *numbers: int) -> List[int]:
+        """Give the largest of each number: a flag of one rank, the epoch of rank 0."""
+        if self._group is None:
+            return list(numbers)
+        votes = self._torch.tensor([int(number) for number in numbers])
+        self._torch.distributed.all_reduce(votes, self._torch.distributed.ReduceOp.MAX, group=self._group)
+        return [int(vote) for vote in votes.tolist()]
+
+    def gather(self, mine: Any) -> List[Any]:
+        """Collect what every rank has, in their order."""
+        if self._group is None:
+            return [mine]
+        every: List[Any] = [None] * self._torch.distributed.get_world_size()
+        self._torch.distributed.all_gather_object(every, mine, group=self._group)
+        return every
+
+    def share(self, mine: Any) -> Any:
+        """Give every rank what rank 0 has."""
+        if self._group is None:
+            return mine
+        box = [mine]
+        self._torch.distributed.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+    @property
+    def own(self) -> bool:
+        """Whether we made the process group, and it is still there."""
+        return self._own and bool(self._torch.distributed.is_initialized())
+
+    def close(self, *, together: bool) -> None:
+        """Leave our own process group.
+
+        `together`: after all have come here, since gloo aborts those whose peer is gone.
+        """
+        if together:
+            self._torch.distributed.barrier(group=self._group)
+        self._torch.distributed.destroy_process_group()

@@ -1,0 +1,255 @@
+"""What scripts call: `seerd.trial()`, and the trial that it gives."""
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from seerd.training import checkpoints, randomness
+from seerd.training.attempt import Attempt
+from seerd.training.by_hand import defaults
+from seerd.training.data import Batch, Sampler, Share, split
+from seerd.training.end import End, leave_at_once
+from seerd.training.marks import ENDED, SAVING, WORKING, Mark
+from seerd.training.pace import Pace
+from seerd.training.ranks import Ranks, import_torch
+from seerd.training.steps import Steps
+
+
+def trial(spec: Optional[str] = None) -> "Trial":
+    """Give the trial that this process belongs to.
+
+    Started by hand, without seerd: a lone trial with the defaults of the search space in `spec` (or
+    in `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory), which prints
+    its reports and saves nothing.
+
+    Raises `FileNotFoundError` if there is no such spec.
+    """
+    folder = os.environ.get("SEERD_DIR")
+    if folder:
+        attempt = Attempt.read(Path(folder))
+        return Trial(attempt.config, attempt.seed, attempt)
+    return Trial(defaults(spec), 0, None)
+
+
+class Trial:
+    """One rank's view of a trial.
+
+    config   the hyperparameters          epoch   reports so far, over all attempts
+    device   where to put the model       rank, world   this process among those of the trial
+    gpus     GPUs (or CPU slots) that this attempt holds
+    seed     the trial's own seed, from which python, numpy and torch have been seeded
+    """
+
+    def __init__(self, config: Dict[str, Any], seed: int, attempt: Optional[Attempt]) -> None:
+        self._torch = import_torch()
+        self._ranks = ranks = Ranks(self._torch)
+        self.config, self.seed, self.epoch = config, seed, 0
+        self.rank, self.world, self.device = ranks.rank, ranks.world, ranks.device
+        self.gpus = attempt.gpus if attempt else ranks.world
+        self._attempt = attempt
+        self._mark = Mark(ranks, attempt.folder if attempt else None)
+        self._steps = Steps(self._mark)
+        self._share = Share(seed, ranks.rank, ranks.world)
+        self._pace = Pace()
+        self._end = End()
+        self._tracked: Dict[str, Any] = {}
+        self._samplers: List[Sampler] = []
+        self._metrics: Dict[str, Optional[float]] = {}
+        self._torch_state: Any = None
+        self._units = 0
+        self._saved_state: Optional[Tuple[int, int]] = None
+        self._over = False
+        randomness.seed_all(self._torch, seed + ranks.rank)
+        self._restored = self._restore()
+        if attempt is not None:
+            self._end.heed_sigterm()
+        if attempt is not None or ranks.own:
+            self._end.call(self._at_end)
+
+    # ------------------------------------------------------------ what scripts call
+
+    def track(self, **objects: Any) -> None:
+        """Save these with every checkpoint, and restore them from the last one.
+
+        They are anything with state_dict and load_state_dict. A DistributedDataParallel wrapper is
+        looked through, so a checkpoint fits with and without it.
+
+        Raises `RuntimeError` without torch, `ValueError` if the last checkpoint lacks one of them.
+        """
+        if self._torch is None:
+            raise RuntimeError("trial.track() needs torch, which cannot be imported here")
+        for name, given in objects.items():
+            thing = _unwrapped(given)
+            self._tracked[name] = thing
+            self._steps.watch(thing)
+            if self._restored is not None:
+                thing.load_state_dict(_state_of(name, self._restored["state"]))
+
+    def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
+        """Split a global batch of `total` samples over the ranks, at most `per_gpu` at a time.
+
+        Raises `ValueError` if some number of GPUs that this trial may get does not divide it.
+        """
+        batch = split(total, per_gpu, self.world, self._attempt.allocations if self._attempt else ())
+        self._share.batch, self._steps.accumulate = batch, batch.accumulate
+        return batch
+
+    def sampler(self, samples: int, shuffle: bool = True) -> Sampler:
+        """Give indices for a DataLoader, in the same order on any number of GPUs; see `Sampler`."""
+        sampler = Sampler(self._share, self._steps, samples, shuffle, self._rewind_torch)
+        states = (self._restored or {}).get("samplers", [])
+        if len(states) > len(self._samplers):
+            sampler.load_state_dict(states[len(self._samplers)])
+        self._samplers.append(sampler)
+        return sampler
+
+    def running(self) -> bool:
+        """Tell whether to go on: False when the stage, the deadline or the trial ends.
+
+        Call it between units of work, on every rank.
+        """
+        if self._over:
+            return False
+        self._mark.arrive()
+        if self._pace.looked_at is None:
+            self._begin()
+        else:
+            self._units += 1
+        save = self.rank == 0 and self._should_save()
+        told, due, self.epoch = self._ranks.largest(self._should_leave(), save, self.epoch)
+        leave = bool(told)
+        if leave or due:
+            self._mark.turn(SAVING)
+            self._save()
+        self._mark.turn(ENDED if leave else WORKING)
+        self._pace.look()
+        self._over = leave
+        if leave and self._attempt is not None and self._ranks.local == 0 and self._ranks.many_nodes:
+            self._attempt.mark_as_left()
+        return not leave
+
+    def report(self, **metrics: Any) -> None:
+        """Say how good the model is now. The numbers of rank 0 count; others may leave them out.
+
+        Raises `ValueError` if the spec's metric is not among them.
+        """
+        self.epoch += 1
+        if self.rank != 0:
+            return
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self._metrics = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+        if self._attempt is None:
+            shown = "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
+            print(f"report {self.epoch}: {shown}", flush=True)
+            return
+        if self._attempt.metric not in metrics:
+            given = ", ".join(metrics) or "nothing"
+            raise ValueError(f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given {given}")
+        self._attempt.tell("report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit())
+
+    # ------------------------------------------------------------ when to leave, when to save
+
+    def _should_leave(self) -> bool:
+        """One rank of each instance looks for the agent's word."""
+        looks = self._attempt is not None and self._ranks.local == 0
+        return self._end.asked or bool(looks and self._attempt and self._attempt.is_to_stop())
+
+    def _should_save(self) -> bool:
+        """After the first report of this attempt, then regularly, but never for long."""
+        return self._attempt is not None and self._is_unsaved() and self._pace.save_due(self._attempt.every_s)
+
+    def _is_unsaved(self) -> bool:
+        """Whether there is something to save, and it is not what was saved last."""
+        return self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_state
+
+    def _state_id(self) -> Tuple[int, int]:
+        return self._units, self.epoch
+
+    def _at_end(self) -> None:
+        """Save the last state of a script that has ended, and leave the other ranks in order."""
+        self._mark.turn(ENDED)
+        crashed = self._end.crashed
+        if self.rank == 0 and self._is_unsaved() and not crashed:
+            self._write([randomness.states(self._torch)])
+        if crashed and self._ranks.many_nodes:
+            # Leaving the process group would wait for an instance that may have vanished.
+            leave_at_once(1)
+        if self._ranks.own:
+            self._ranks.close(together=not crashed)
+            if not crashed and not self._end.failed:
+                leave_at_once(0)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def _save(self) -> None:
+        """Every rank gives its random state; rank 0 writes."""
+        if not self._is_unsaved():
+            return
+        states = self._ranks.gather(randomness.states(self._torch))
+        if self.rank == 0:
+            self._write(states)
+        self._saved_state = self._state_id()
+
+    def _write(self, rng: List[Any]) -> None:
+        assert self._attempt is not None
+        began = time.monotonic()
+        name = f"{self.epoch:06d}-{self._units:08d}"
+        payload = {
+            "version": 1,
+            "trial": self._attempt.trial,
+            "config": self.config,
+            "epoch": self.epoch,
+            "units": self._units,
+            "metrics": self._metrics,
+            "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
+            "rng": rng,
+            "samplers": [sampler.state_dict() for sampler in self._samplers],
+        }
+        checkpoints.write(self._torch, self._attempt.checkpoints, name, payload)
+        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
+
+    def _restore(self) -> Optional[Dict[str, Any]]:
+        """Read the newest good checkpoint; only rank 0 need have it."""
+        if self._attempt is None:
+            return None
+        data = checkpoints.newest(self._torch, self._attempt.checkpoints) if self.rank == 0 else None
+        data = self._ranks.share(data)
+        if data is None:
+            return None
+        payload = checkpoints.load(self._torch, data)
+        self.epoch, self._units = payload["epoch"], payload["units"]
+        self._metrics = payload["metrics"]
+        self._saved_state = self._state_id()
+        return payload
+
+    def _begin(self) -> None:
+        """The first `running()`: random states as they were, and a word to the agent."""
+        if self._restored is not None:
+            rng = self._restored["rng"]
+            if len(rng) == self.world:
+                self._torch_state = rng[self.rank].get("torch")
+                randomness.restore(self._torch, rng[self.rank])
+            else:
+                randomness.seed_all(self._torch, hash((self.seed, self._units, self.rank)) % 2**31)
+        self._restored = None
+        if self.rank == 0 and self._attempt is not None:
+            self._attempt.tell("training", epoch=self.epoch)
+
+    def _rewind_torch(self) -> None:
+        """Set torch's random state as it was at the checkpoint; nothing has been trained since."""
+        if self._torch_state is not None:
+            self._torch.set_rng_state(self._torch_state)
+
+
+def _state_of(name: str, states: Dict[str, Any]) -> Any:
+    if name not in states:
+        raise ValueError(
+            f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has {', '.join(states)}"
+        )
+    return states[name]
+
+
+def _unwrapped(thing: Any) -> Any:
+    return thing.module if type(thing).__name__ == "DistributedDataParallel" else thing
