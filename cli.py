@@ -52,7 +52,8 @@ SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar
 MinimizeOpt = Annotated[
     c.Minimize | None,
     typer.Option(
-        help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand).",
+        help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest "
+        "(RubberBand).",
     ),
 ]
 IdealOpt = Annotated[
@@ -435,7 +436,8 @@ def replay(
         str | None,
         typer.Option(
             "--at",
-            help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an event, e.g. @57.",
+            help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
+            "event, e.g. @57.",
             metavar="TIME",
         ),
     ] = None,

@@ -1,6 +1,8 @@
-"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what a remote task becomes (`remote_tasks`): one agent for one folder.
+"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what a remote task becomes
+(`remote_tasks`): one agent for one folder.
 
-The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else follows after that.
+The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else
+follows after that.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ log = logging.getLogger("agent")
 
 
 def main() -> int:
-    """Exit status 0 after an orderly end, 1 if there is an agent already, 2 for a wrong option; otherwise with a traceback."""
+    """Exit status 0 after an orderly end, 1 if there is an agent already, 2 for a wrong option;
+    otherwise with a traceback.
+    """
     options = _options()
     program, folder = Path(sys.argv[0]).resolve(), Path(options.folder).resolve()
     library = Path(options.library).resolve() if options.library else None
@@ -58,15 +62,25 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lease-s", type=float, required=True)
     parser.add_argument("--grace-s", type=float, required=True)
     parser.add_argument(
-        "--spot", action="store_true", help="watch for the cloud's notice that it takes this instance away"
+        "--spot",
+        action="store_true",
+        help="watch for the cloud's notice that it takes this instance away",
     )
-    parser.add_argument("--power-off", action="store_true", help="power the machine off when nobody renews the lease")
-    parser.add_argument("--library", help="where `seerd` can be imported from; default: out of this zip")
+    parser.add_argument(
+        "--power-off",
+        action="store_true",
+        help="power the machine off when nobody renews the lease",
+    )
+    parser.add_argument(
+        "--library", help="where `seerd` can be imported from; default: out of this zip"
+    )
     return parser.parse_args()
 
 
 def _lock() -> bool:
-    """Take the lock for as long as this process lives. Others hold it for an instant when they look whether an agent lives."""
+    """Take the lock for as long as this process lives. Others hold it for an instant when they look
+    whether an agent lives.
+    """
     descriptor = os.open("agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     end = time.monotonic() + LOCK_S
     while True:
@@ -83,14 +97,20 @@ def _lock() -> bool:
 def _unpack_library(program: Path, library: Path) -> Path:
     """Unpack the training side out of our own zip."""
     with zipfile.ZipFile(program) as bundle:
-        bundle.extractall(library, [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)])
+        bundle.extractall(
+            library, [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)]
+        )
     return library
 
 
-async def _live(options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]) -> None:
+async def _live(
+    options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
+) -> None:
     """From the lock to the end. A machine whose agent has failed is of no use to anybody either."""
     try:
-        forsaken = await _serve(options, folder, library or _unpack_library(program, folder / "lib"))
+        forsaken = await _serve(
+            options, folder, library or _unpack_library(program, folder / "lib")
+        )
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:

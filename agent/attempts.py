@@ -1,7 +1,7 @@
 """The life of one attempt: files, processes, its output, its end.
 
-The one rule: `Exited` is told when no process of the attempt is left, all that it wrote has been told before, and its last checkpoint is in the
-store or has failed to get there.
+The one rule: `Exited` is told when no process of the attempt is left, all that it wrote has been
+told before, and its last checkpoint is in the store or has failed to get there.
 """
 
 from __future__ import annotations
@@ -30,21 +30,28 @@ Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
 """How long torchrun may take, after a rank has crashed, to end the others and say which it was."""
 CLOSING_S = 1.0
-"""How long a rank may live on when another has failed: torchrun gives it 30 s, and stuck in a collective it needs them all."""
+"""How long a rank may live on when another has failed: torchrun gives it 30 s, and stuck in a
+collective it needs them all.
+"""
 LAST_WORDS_S = 10.0
-"""How long torchrun may take to say which rank it was once all are gone: half a second, but on a machine that is overloaded."""
+"""How long torchrun may take to say which rank it was once all are gone: half a second, but on a
+machine that is overloaded.
+"""
 STACK_S = 1.0
 """How long a rank that hangs may take to write its Python stack."""
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
-    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to end, None if nobody.
+    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to
+    end, None if nobody.
 
     `why_held`: waits until the memory of GPUs is free; what holds it still, empty if nothing does.
     """
 
-    def __init__(self, start: Start, places: Places, output: TrialOutput, tell: Tell, why_held: Proof) -> None:
+    def __init__(
+        self, start: Start, places: Places, output: TrialOutput, tell: Tell, why_held: Proof
+    ) -> None:
         self.start = start
         self.gpus = set(start.gpus)
         self.done = asyncio.Event()
@@ -70,7 +77,9 @@ class LocalAttempt:
         return f"{self.start.trial}/{self.start.attempt}"
 
     async def begin(self, plan: LaunchPlan) -> None:
-        """Start its processes, unless it has been stopped before. Raises `OSError` or `ValueError` if they cannot be started."""
+        """Start its processes, unless it has been stopped before. Raises `OSError` or `ValueError`
+        if they cannot be started.
+        """
         if self.cause is not None:
             return
         self._make_ready(plan)
@@ -87,10 +96,11 @@ class LocalAttempt:
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, grace_s: float) -> None:
-        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later word can only shorten it.
+        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later
+        word can only shorten it.
 
-        The nodes of a crash all fail at the same time, and the first to tell has the others stopped: one whose own rank has failed may still
-        say so.
+        The nodes of a crash all fail at the same time, and the first to tell has the others
+        stopped: one whose own rank has failed may still say so.
         """
         if self.cause is None and grace_s == 0:
             self._is_crashing = self._has_lost_a_rank()
@@ -101,21 +111,29 @@ class LocalAttempt:
         if not self._marker:
             self._output.checkpoint_store.cut()  # it need not be restored
         if grace_s > 0 and self._marker:
-            with contextlib.suppress(
-                OSError
-            ):  # a trial that has removed its own folder is not asked, and killed when its time is up
+            # A trial that has removed its own folder is not asked, and killed when its time is up.
+            with contextlib.suppress(OSError):
                 (self._places.attempt / "stop").touch()
         self.look()
 
     def look(self) -> None:
-        """To be called often: see whether there is something to do. Costs next to nothing if there is not."""
+        """To be called often: see whether there is something to do. Costs next to nothing if there
+        is not.
+        """
         if self._process is not None and self._killing is None:
             self._look_after(self._process)
-        due = self._kill_at is not None and (time.monotonic() >= self._kill_at or self._only_torchrun_is_left())
+        due = self._kill_at is not None and (
+            time.monotonic() >= self._kill_at or self._only_torchrun_is_left()
+        )
         if due and self._killing is None and self._process is not None:
             self._end_by(self._kill(self._process))
-        if self._kill_at is not None and time.monotonic() >= self._kill_at and self.cause != "lease":
-            self._output.checkpoint_store.cut()  # where nobody waits any more, it may still get there
+        if (
+            self._kill_at is not None
+            and time.monotonic() >= self._kill_at
+            and self.cause != "lease"
+        ):
+            # where nobody waits any more, it may still get there
+            self._output.checkpoint_store.cut()
         if self._output.has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
 
@@ -124,7 +142,9 @@ class LocalAttempt:
         self._killing.add_done_callback(lambda _: self._wake.set())
 
     def _look_after(self, process: asyncio.subprocess.Process) -> None:
-        """See whether a rank is gone, or hangs: then what is left of the attempt is ended as a whole."""
+        """See whether a rank is gone, or hangs: then what is left of the attempt is ended as a
+        whole.
+        """
         if self._by_torchrun and self._watchdog.is_closing():
             self._end_by(self._clear(process))
         elif self.cause is None:
@@ -139,7 +159,8 @@ class LocalAttempt:
             self._end_by(self._kill_hung(process, stall))
 
     def _only_torchrun_is_left(self) -> bool:
-        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and nobody needs it any more.
+        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and
+        nobody needs it any more.
 
         Unless there are other nodes: these wait for it, and it keeps what their ranks talk through.
         """
@@ -150,10 +171,14 @@ class LocalAttempt:
         return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
-        """Whether this is one node of several, and of its ranks that have been started one is gone."""
+        """Whether this is one node of several, and of its ranks that have been started one is
+        gone.
+        """
         if self._process is None or self.start.node is None:
             return False
-        return len(host.values_of("LOCAL_RANK", self.members())) < len(postmortem.ranks(self._places.logs))
+        return len(host.values_of("LOCAL_RANK", self.members())) < len(
+            postmortem.ranks(self._places.logs)
+        )
 
     def members(self) -> Set[int]:
         """Its processes."""
@@ -161,17 +186,24 @@ class LocalAttempt:
 
     def each_member(self) -> Iterator[int]:
         """One by one (`host.each_member`)."""
-        return iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
+        return (
+            iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
+        )
 
     def _make_ready(self, plan: LaunchPlan) -> None:
         self._places.logs.mkdir(parents=True, exist_ok=True)
         self._places.checkpoints.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._places.marks, ignore_errors=True)
-        for left_over in ("stop", "out.jsonl"):  # an agent died between starting this attempt and telling so
+        for left_over in (
+            "stop",
+            "out.jsonl",
+        ):  # an agent died between starting this attempt and telling so
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
         if not speaks(self.start):
-            (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # whatever its ranks say, node 0 speaks
+            (self._places.attempt / "out.jsonl").symlink_to(
+                os.devnull
+            )  # whatever its ranks say, node 0 speaks
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
@@ -189,8 +221,8 @@ class LocalAttempt:
             )
 
     async def _until_gone(self, process: asyncio.subprocess.Process) -> Tuple[float, str]:
-        """Tell what it writes until it has ended. Returns when that was, the moment since which nothing of it is left, and what still holds
-        memory of its GPUs, if something does.
+        """Tell what it writes until it has ended. Returns when that was, the moment since which
+        nothing of it is left, and what still holds memory of its GPUs, if something does.
         """
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._wake.set())
@@ -240,17 +272,23 @@ class LocalAttempt:
                 await asyncio.sleep(POLL_S)
 
     async def _clear(self, process: asyncio.subprocess.Process) -> None:
-        """A rank has failed: end the others soon, let torchrun say which it was, and end that too."""
+        """A rank has failed: end the others soon, let torchrun say which it was, and end that
+        too.
+        """
         await asyncio.sleep(CLOSING_S)
         await asyncio.to_thread(
-            host.kill, lambda: (pid for pid in self.each_member() if pid != process.pid), {process.pid}
+            host.kill,
+            lambda: (pid for pid in self.each_member() if pid != process.pid),
+            {process.pid},
         )
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         await self._kill(process)
 
     async def _kill_hung(self, process: asyncio.subprocess.Process, stall: Stall) -> None:
-        """Nothing can be saved: all ranks save together. What the one that hangs is stuck in goes to its log first."""
+        """Nothing can be saved: all ranks save together. What the one that hangs is stuck in goes
+        to its log first.
+        """
         await asyncio.to_thread(self._have_stack_written, stall)
         await self._kill(process)
 
@@ -258,10 +296,16 @@ class LocalAttempt:
         mark = stall.hung
         if mark is None or mark.signal == 0 or mark.pid not in self.members():
             return
-        before, give_up_at = postmortem.error_bytes(self._places.logs, stall.local), time.monotonic() + STACK_S
+        before, give_up_at = (
+            postmortem.error_bytes(self._places.logs, stall.local),
+            time.monotonic() + STACK_S,
+        )
         with contextlib.suppress(OSError, ValueError, OverflowError):
             os.kill(mark.pid, mark.signal)
-        while postmortem.error_bytes(self._places.logs, stall.local) == before and time.monotonic() < give_up_at:
+        while (
+            postmortem.error_bytes(self._places.logs, stall.local) == before
+            and time.monotonic() < give_up_at
+        ):
             time.sleep(host.POLL_S)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:

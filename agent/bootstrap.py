@@ -1,8 +1,9 @@
 """The bootstrap: the first thing that runs on a machine: sent over SSH as text, it sees to it that
 the agent's zip is there, and goes on with what is in it.
 
-The one rule: it needs nothing on the machine but a Python, and says so itself if that one is too old; so it is written for any Python 3, and the
-zip is used only if its bytes have the expected checksum.
+The one rule: it needs nothing on the machine but a Python, and says so itself if that one is too
+old; so it is written for any Python 3, and the zip is used only if its bytes have the expected
+checksum.
 """
 
 import hashlib
@@ -21,7 +22,12 @@ def bootstrap(stream: BinaryIO) -> None:
     task = json.loads(stream.readline().decode())
     if sys.version_info < OLDEST:
         version = ".".join(map(str, sys.version_info[:3]))
-        say({"failed": "its Python, %s, is version %s; seerd's agent needs 3.9 or newer" % (sys.executable, version)})
+        say(
+            {
+                "failed": "its Python, %s, is version %s; seerd's agent needs 3.9 or newer"
+                % (sys.executable, version)
+            }
+        )
         return
     path = os.path.join(os.path.expanduser("~"), ".cache", "seerd", "agents", task["zip"] + ".pyz")
     if checksum(path) != task["zip"]:
@@ -52,7 +58,9 @@ def checksum(path: str) -> str:
 
 
 def fetch(stream: BinaryIO, size: int, expected: str, path: str) -> None:
-    """The next `size` bytes become the file at `path`, at once and only if they are the expected ones."""
+    """The next `size` bytes become the file at `path`, at once and only if they are the expected
+    ones.
+    """
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     part = "%s.%d.part" % (path, os.getpid())
     with open(part, "wb") as file:

@@ -1,7 +1,9 @@
-"""Crash recovery, after the death of an agent: what the next one in its folder does before it takes orders.
+"""Crash recovery, after the death of an agent: what the next one in its folder does before it takes
+orders.
 
-The one rule: nothing that it left behind runs on, everything that its trials had written is told, and each of its attempts is over.
-What the agent had been granted died with it: a checkpoint that was on its way to a store without a directory is lost.
+The one rule: nothing that it left behind runs on, everything that its trials had written is told,
+and each of its attempts is over. What the agent had been granted died with it: a checkpoint that
+was on its way to a store without a directory is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def recover(here: Here, journal: AgentJournal) -> None:
 
 
 def _last_sign(here: Here, trial: str, attempt: int) -> float:
-    """When an attempt ended of which nothing runs any more, at the latest: its agent's last pulse, or what it has written itself after that."""
+    """When an attempt ended of which nothing runs any more, at the latest: its agent's last pulse,
+    or what it has written itself after that.
+    """
     signs = [here.folder / "agent.lock", *_files(here.places(trial, attempt).attempt)]
     return min(time.time(), PULSE_S + max(map(_written_at, signs)))
 

@@ -1,6 +1,8 @@
-"""The job's data: objects that the daemon has granted, fetched once per instance before the setup commands.
+"""The job's data: objects that the daemon has granted, fetched once per instance before the setup
+commands.
 
-The one rule: nothing is written outside the trials' working folder, and a file has its name only when it is whole.
+The one rule: nothing is written outside the trials' working folder, and a file has its name only
+when it is whole.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class JobData:
         self._items = [*([] if message.first else self._items), *message.items]
 
     def fetch(self, root: Path) -> None:
-        """Have every file below this folder. One that is there with the right size is kept. Raises `DataError`, and `OSError` if there
-        is no room.
+        """Have every file below this folder. One that is there with the right size is kept. Raises
+        `DataError`, and `OSError` if there is no room.
         """
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
@@ -51,11 +53,16 @@ def place(root: Path, to: str) -> Path:
     """Where this goes. Raises `DataError` if that is not below the folder, links followed."""
     parts = to.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise DataError(f"data for {to!r:.200} is refused: that is no plain path below the trials' working folder")
+        raise DataError(
+            f"data for {to!r:.200} is refused: that is no plain path below the trials' "
+            "working folder"
+        )
     path = root.joinpath(*parts)
     parent = path.parent.resolve()
     if parent != root and root not in parent.parents:
-        raise DataError(f"data for {to!r:.200} is refused: a link leads out of the trials' working folder")
+        raise DataError(
+            f"data for {to!r:.200} is refused: a link leads out of the trials' working folder"
+        )
     return path
 
 
@@ -77,7 +84,9 @@ def _fetch(wires: Wires, item: Download, root: Path) -> None:
         raise DataError(f"data for {item.to} cannot be fetched: {error}") from None
     except OSError as error:
         _remove(part)
-        raise DataError(f"data for {item.to} cannot be written: {error.strerror or error}") from None
+        raise DataError(
+            f"data for {item.to} cannot be written: {error.strerror or error}"
+        ) from None
 
 
 def _remove(part: Path) -> None:

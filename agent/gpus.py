@@ -1,7 +1,8 @@
-"""Whether the memory of GPUs is free again after an attempt, as `nvidia-smi` tells: a process that is gone may have left it behind.
+"""Whether the memory of GPUs is free again after an attempt, as `nvidia-smi` tells: a process that
+is gone may have left it behind.
 
-The one rule: GPUs are given to the next attempt only when nothing of the last one is on them any more, and that is looked up, not assumed.
-What living processes of others hold is their own affair.
+The one rule: GPUs are given to the next attempt only when nothing of the last one is on them any
+more, and that is looked up, not assumed. What living processes of others hold is their own affair.
 """
 
 from __future__ import annotations
@@ -12,15 +13,32 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from seerd.agent import host
-from seerd.agent.health import BROKEN, CARDS, SHOWN, SMI_S, CheckedMachine, Look, UnhealthyError, last_line
+from seerd.agent.health import (
+    BROKEN,
+    CARDS,
+    SHOWN,
+    SMI_S,
+    CheckedMachine,
+    Look,
+    UnhealthyError,
+    last_line,
+)
 from seerd.agent.record import record
 
-APPS = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
+APPS = (
+    "nvidia-smi",
+    "--query-compute-apps=pid,gpu_uuid,used_memory",
+    "--format=csv,noheader,nounits",
+)
 FREE_S = 10.0
-"""The driver takes a second or two to free what a killed process held; what is held after this long stays held."""
+"""The driver takes a second or two to free what a killed process held; what is held after this long
+stays held.
+"""
 POLL_S = 0.25
 SLACK_MIB = 512
-"""A GPU on which nobody computes may use so much more than before the first attempt: the driver keeps some for itself."""
+"""A GPU on which nobody computes may use so much more than before the first attempt: the driver
+keeps some for itself.
+"""
 
 
 @record
@@ -44,21 +62,25 @@ class App:
 class Gpus:
     """The CUDA devices of this machine. `names`: of our GPU n, as CUDA_VISIBLE_DEVICES has it."""
 
-    def __init__(self, machine: CheckedMachine, names: Callable[[Iterable[int]], List[str]]) -> None:
+    def __init__(
+        self, machine: CheckedMachine, names: Callable[[Iterable[int]], List[str]]
+    ) -> None:
         self._machine = machine
         self._names = names
         self._before: Dict[str, int] = {}
 
     def note(self, listing: str) -> None:
-        """Remember what is in use by this (lines of `CARDS`), when nothing of ours runs, on a machine that is ours alone: on a desk, screens
-        take what they want.
+        """Remember what is in use by this (lines of `CARDS`), when nothing of ours runs, on a
+        machine that is ours alone: on a desk, screens take what they want.
         """
         for card in parsed_cards(listing):
             if card.used_mib is not None:
                 self._before.setdefault(card.uuid, card.used_mib)
 
     async def why_held(self, gpus: Iterable[int]) -> str:
-        """Wait until the memory of these is free. What still holds it after `FREE_S`, or why that is not known; empty if it is free."""
+        """Wait until the memory of these is free. What still holds it after `FREE_S`, or why that
+        is not known; empty if it is free.
+        """
         if not self._machine.cuda:
             return ""
         names, give_up_at = self._names(gpus), time.monotonic() + FREE_S
@@ -79,39 +101,61 @@ class Gpus:
 
     async def _ask(self, argv: Sequence[str]) -> str:
         env = {**os.environ, host.MARKER: self._machine.marker}
-        status, output, errors = await Look(argv, env, str(self._machine.folder), SMI_S).take("nvidia-smi")
+        status, output, errors = await Look(argv, env, str(self._machine.folder), SMI_S).take(
+            "nvidia-smi"
+        )
         if status or BROKEN.search(output):
             said = last_line(output) or last_line(errors)
             raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {said}")
         return output
 
 
-def held(cards: Sequence[Card], apps: Sequence[App], before: Dict[str, int], lives: Callable[[int], bool]) -> str:
+def held(
+    cards: Sequence[Card], apps: Sequence[App], before: Dict[str, int], lives: Callable[[int], bool]
+) -> str:
     """What of these GPUs is held by nobody who lives, for people; empty if nothing is."""
     for card in cards:
         here = [app for app in apps if app.uuid == card.uuid]
         dead = [app for app in here if not lives(app.pid)]
         if dead:
             return (
-                f"process {dead[0].pid}, which has ended, still holds {dead[0].used:.{SHOWN}} MiB of GPU {card.index}"
+                f"process {dead[0].pid}, which has ended, still holds "
+                f"{dead[0].used:.{SHOWN}} MiB of GPU {card.index}"
             )
         was = before.get(card.uuid)
-        if not here and was is not None and card.used_mib is not None and card.used_mib > was + SLACK_MIB:
-            return f"{card.used_mib} MiB of GPU {card.index} are in use by no process; {was} MiB were before"
+        if (
+            not here
+            and was is not None
+            and card.used_mib is not None
+            and card.used_mib > was + SLACK_MIB
+        ):
+            return (
+                f"{card.used_mib} MiB of GPU {card.index} are in use by no process; {was} "
+                "MiB were before"
+            )
     return ""
 
 
 def parsed_cards(listing: str) -> List[Card]:
     """Lines of `CARDS`; what is no such line is left out."""
     rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
-    return [Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None) for row in rows if len(row) >= 3]
+    return [
+        Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None)
+        for row in rows
+        if len(row) >= 3
+    ]
 
 
 def parsed_apps(listing: str) -> List[App]:
     """Lines of `APPS`; what is no such line is left out."""
     rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
-    return [App(int(row[0]), row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdecimal()]
+    return [
+        App(int(row[0]), row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdecimal()
+    ]
 
 
 def _is_among(card: Card, names: Sequence[str]) -> bool:
-    return any(name == card.index or (name.startswith("GPU-") and card.uuid.startswith(name)) for name in names)
+    return any(
+        name == card.index or (name.startswith("GPU-") and card.uuid.startswith(name))
+        for name in names
+    )

@@ -1,8 +1,9 @@
 """Hang detection: neighbours wait for a rank that does nothing.
 
-The one rule: a rank is taken for hung only if others have gone as far as they can without it, it has neither computed nor read nor written
-for much longer than any of its spells of work before, and nothing else explains that. Slow work is no hang, and of ranks that are late
-together none is: the end of their stage ends these.
+The one rule: a rank is taken for hung only if others have gone as far as they can without it, it
+has neither computed nor read nor written for much longer than any of its spells of work before, and
+nothing else explains that. Slow work is no hang, and of ranks that are late together none is: the
+end of their stage ends these.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from seerd.agent.record import record
 
 LOOK_S = 0.5
 GAP_S = 5.0
-"""If so much time passes between two looks, this machine was suspended or is overloaded: what was seen before says nothing."""
+"""If so much time passes between two looks, this machine was suspended or is overloaded: what was
+seen before says nothing.
+"""
 QUIET_S = 10.0
 """Nobody is judged who has been quiet for less."""
 PATIENCE = 5
 """Nor for less than so many times the longest spell of work of any rank of the attempt here."""
 SPELLS, UNITS = 30, 3
-"""What is usual is known after so many spells of work, or calls of `running()`: the first of them compile, load and tune."""
+"""What is usual is known after so many spells of work, or calls of `running()`: the first of them
+compile, load and tune.
+"""
 BUSY_SHARE = 0.05
 BUSY_BYTES_S = 64 << 10
 """More than this of a CPU's time, or this much read or written, is work."""
@@ -36,8 +41,8 @@ Picture = Dict[int, Tuple[int, int, int]]
 
 @record
 class Stand:
-    """Who waits for whom, of the local ranks: `late` are those that have not come as far as the others, who wait. Without `late` all wait, for
-    ranks elsewhere; without `waiting` none does.
+    """Who waits for whom, of the local ranks: `late` are those that have not come as far as the
+    others, who wait. Without `late` all wait, for ranks elsewhere; without `waiting` none does.
     """
 
     late: Tuple[int, ...]
@@ -48,7 +53,8 @@ class Stand:
 class Stall:
     """An attempt stands still here.
 
-    position  of the ranks that have not come as far as the others; `hung`: these, the first of them; None: all wait for ranks elsewhere
+    position  of the ranks that have not come as far as the others; `hung`: these, the first of
+              them; None: all wait for ranks elsewhere
     among     of how many ranks here
     since     wall clock; `quiet_s` seconds before now
     """
@@ -63,7 +69,9 @@ class Stall:
 
 
 class HangDetector:
-    """Looks at the marks of one attempt. `members`: its processes; `spans`: other instances have ranks of it too."""
+    """Looks at the marks of one attempt. `members`: its processes; `spans`: other instances have
+    ranks of it too.
+    """
 
     def __init__(self, folder: Path, members: Callable[[], Set[int]], *, spans: bool) -> None:
         self._folder = folder
@@ -77,7 +85,9 @@ class HangDetector:
         self.stall: Optional[Stall] = None
 
     def look(self, now: float) -> bool:
-        """To be called often, with the monotonic clock: brings `marks` and `stall` up to date, unless it has just done so."""
+        """To be called often, with the monotonic clock: brings `marks` and `stall` up to date,
+        unless it has just done so.
+        """
         since_last = now - self._looked_at
         if since_last < LOOK_S:
             return False
@@ -118,11 +128,15 @@ class HangDetector:
         return standing(self.marks, stopped, spans=self._spans)
 
     def _stall(self, there: Stand, quiet_s: float) -> Stall:
-        hindmost = min(there.late or there.waiting, key=lambda local: (self.marks[local].position, local))
+        hindmost = min(
+            there.late or there.waiting, key=lambda local: (self.marks[local].position, local)
+        )
         mark = self.marks[hindmost]
         alone = bool(there.late) and len(there.late) == 1
         hung = mark if there.late else None
-        return Stall(mark.position, hung, hindmost, len(self.marks), alone, time.time() - quiet_s, quiet_s)
+        return Stall(
+            mark.position, hung, hindmost, len(self.marks), alone, time.time() - quiet_s, quiet_s
+        )
 
     def _has_moved(self, stall: Stall) -> bool:
         """Whether those that were found hung have shown that they live."""
@@ -144,20 +158,30 @@ class HangDetector:
         """Whether any of the late ranks has done something since, or cannot be looked at."""
         after = self._lives(there)
         return any(
-            local not in self._life or local not in after or not is_idle(self._life[local], after[local], seconds)
+            local not in self._life
+            or local not in after
+            or not is_idle(self._life[local], after[local], seconds)
             for local in there.late
         )
 
 
 def standing(found: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
-    """What the marks of all local ranks say, if they say anything; of the `stopped` a signal has stopped the process, whatever it was doing."""
+    """What the marks of all local ranks say, if they say anything; of the `stopped` a signal has
+    stopped the process, whatever it was doing.
+    """
     every = list(found.values())
     if not every or any(mark.peers != len(every) or mark.units == 0 for mark in every):
         return None
     if any(mark.doing in (SAVING, ENDED) for mark in every):
         return None
-    working = {local: mark for local, mark in found.items() if not mark.stands_by or local in stopped}
-    late = tuple(local for local in working if local in stopped or not _is_ahead(working[local], working.values()))
+    working = {
+        local: mark for local, mark in found.items() if not mark.stands_by or local in stopped
+    }
+    late = tuple(
+        local
+        for local in working
+        if local in stopped or not _is_ahead(working[local], working.values())
+    )
     waiting = tuple(local for local in found if local not in late)
     if any(not _is_experienced(found[local]) for local in late):
         return None
@@ -175,20 +199,30 @@ def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
     """Whether these processes have done nothing that counts in so many seconds."""
     same = before.born == after.born
     cpu_s, moved = after.cpu_s - before.cpu_s, after.moved_bytes - before.moved_bytes
-    return same and not after.runs and cpu_s <= BUSY_SHARE * seconds and moved <= BUSY_BYTES_S * seconds
+    return (
+        same
+        and not after.runs
+        and cpu_s <= BUSY_SHARE * seconds
+        and moved <= BUSY_BYTES_S * seconds
+    )
 
 
 def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
-    """Whether it has begun a step that cannot end before another has begun it too: on a GPU it learns that only later."""
+    """Whether it has begun a step that cannot end before another has begun it too: on a GPU it
+    learns that only later.
+    """
     least = min(other.position for other in working)
     return bool(mark.on_gpu) and mark.units == least[0] and mark.ticks >= least[1] + TICKS_OF_A_STEP
 
 
 def _is_behind(late: Sequence[int], waiting: Sequence[int], found: Dict[int, ProgressMark]) -> bool:
-    """Whether those that wait have come further than the late ones, or as far as one that was stopped while it waited too."""
+    """Whether those that wait have come further than the late ones, or as far as one that was
+    stopped while it waited too.
+    """
     least = min(found[local].position for local in waiting)
     return all(
-        found[local].position < least or (found[local].stands_by and found[local].position == least) for local in late
+        found[local].position < least or (found[local].stands_by and found[local].position == least)
+        for local in late
     )
 
 

@@ -1,7 +1,9 @@
-"""Whether this machine has what its kind promises: room on the disk, GPUs that `nvidia-smi` lists without complaint, a torch that can use them.
+"""Whether this machine has what its kind promises: room on the disk, GPUs that `nvidia-smi` lists
+without complaint, a torch that can use them.
 
-The one rule: it only looks, and what is wrong is told in plain words with what was found. What another machine of the same kind could not do
-better (no torch, a torch without CUDA) is the job's fault, not the machine's.
+The one rule: it only looks, and what is wrong is told in plain words with what was found. What
+another machine of the same kind could not do better (no torch, a torch without CUDA) is the job's
+fault, not the machine's.
 """
 
 from __future__ import annotations
@@ -23,8 +25,12 @@ CARDS = (
     "--format=csv,noheader,nounits",
 )
 SMI_S = 60.0
-"""Without its persistence daemon the driver starts anew for each look, which takes tens of seconds with 8 GPUs."""
-BROKEN = re.compile(r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE)
+"""Without its persistence daemon the driver starts anew for each look, which takes tens of seconds
+with 8 GPUs.
+"""
+BROKEN = re.compile(
+    r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE
+)
 TORCH = """import torch
 for gpu in range(torch.cuda.device_count()):
     torch.zeros(1, device=f"cuda:{gpu}")
@@ -36,12 +42,16 @@ GIB = 1 << 30
 
 
 class UnhealthyError(Exception):
-    """This machine lacks something that another of its kind might have; the text says what was found."""
+    """This machine lacks something that another of its kind might have; the text says what was
+    found.
+    """
 
 
 @record
 class CheckedMachine:
-    """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look carry, so that none outlives the agent."""
+    """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look
+    carry, so that none outlives the agent.
+    """
 
     folder: Path
     cuda: bool
@@ -49,13 +59,16 @@ class CheckedMachine:
 
 
 async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
-    """Before anything is done on it. What `nvidia-smi` lists, empty if it was not asked. Raises `UnhealthyError`."""
+    """Before anything is done on it. What `nvidia-smi` lists, empty if it was not asked. Raises
+    `UnhealthyError`.
+    """
     if expected is None:
         return ""
     free = shutil.disk_usage(machine.folder).free
     if free < expected.free_bytes:
         raise UnhealthyError(
-            f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {expected.free_bytes / GIB:.1f} GiB are expected"
+            f"{free / GIB:.1f} GiB are free where {machine.folder} is, and "
+            f"{expected.free_bytes / GIB:.1f} GiB are expected"
         )
     if not machine.cuda or not expected.gpus:
         return ""
@@ -67,7 +80,9 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
 
 
 async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job: Job) -> None:
-    """Once the job's setup is done. Raises `UnhealthyError`, or `ValueError` or `OSError` if no machine with this setup could do it."""
+    """Once the job's setup is done. Raises `UnhealthyError`, or `ValueError` or `OSError` if no
+    machine with this setup could do it.
+    """
     if expected is None or not expected.torch or not machine.cuda:
         return
     env = {**os.environ, **job.env, host.MARKER: machine.marker}
@@ -76,21 +91,27 @@ async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job
     status, output, errors = await look.take(f"{job.python} with torch")
     if "No module named 'torch'" in errors:
         raise ValueError(
-            f"{job.python} has no torch on this instance: install it with [train] setup, or take another image"
+            f"{job.python} has no torch on this instance: install it with [train] setup, or "
+            "take another image"
         )
     answer = last_line(output).split()
     found = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
     if found == 0 and answer[0] == "without":
         raise ValueError(
-            f"the torch of {job.python} was built without CUDA: install one with it, or take another image"
+            f"the torch of {job.python} was built without CUDA: install one with it, or take "
+            "another image"
         )
     if found is None:
         raise UnhealthyError(
-            f"torch cannot use the GPUs (exit status {status}): {last_line(errors) or last_line(output)}"
+            f"torch cannot use the GPUs (exit status {status}): "
+            f"{last_line(errors) or last_line(output)}"
         )
     if found < expected.gpus:
         said = last_line(errors)
-        raise UnhealthyError(f"torch sees {found} GPUs where {expected.gpus} are expected{': ' if said else ''}{said}")
+        raise UnhealthyError(
+            f"torch sees {found} GPUs where {expected.gpus} are "
+            f"expected{': ' if said else ''}{said}"
+        )
 
 
 def gpu_problem(listing: str, expected: int) -> str:
@@ -116,7 +137,9 @@ async def _listed(machine: CheckedMachine) -> str:
             f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
         ) from None
     if status:
-        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {last_line(output) or last_line(errors)}")
+        raise UnhealthyError(
+            f"nvidia-smi ended with exit status {status}: {last_line(output) or last_line(errors)}"
+        )
     return output
 
 
@@ -130,7 +153,9 @@ class Look:
     limit_s: float
 
     async def take(self, name: str) -> Tuple[int, str, str]:
-        """Exit status, output, errors. Raises `OSError` if it cannot be started, `UnhealthyError` if it does not end in time."""
+        """Exit status, output, errors. Raises `OSError` if it cannot be started, `UnhealthyError`
+        if it does not end in time.
+        """
         process = await asyncio.create_subprocess_exec(
             *self.argv,
             env=self.env,
@@ -146,7 +171,11 @@ class Look:
             marker, pid = self.env[host.MARKER], process.pid
             await asyncio.to_thread(host.kill, lambda: host.each_member(marker, pid), {pid})
             raise UnhealthyError(f"{name} did not answer within {self.limit_s:.0f} s") from None
-        return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+        return (
+            process.returncode or 0,
+            output.decode(errors="replace"),
+            errors.decode(errors="replace"),
+        )
 
 
 def last_line(text: str) -> str:

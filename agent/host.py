@@ -1,8 +1,11 @@
-"""This machine's processes: which belong to an attempt, however they were started, and how to end them all.
+"""This machine's processes: which belong to an attempt, however they were started, and how to end
+them all.
 
-The one rule: an attempt has ended when no process of it is left, and that is looked up, not assumed. On Linux every process that carries the
-attempt's SEERD_ATTEMPT in its environment belongs to it, wherever it was moved by sessions, groups or dead parents (torchrun's workers
-have sessions of their own and outlive it when it is killed); everywhere, so do the launcher's descendants and its process group.
+The one rule: an attempt has ended when no process of it is left, and that is looked up, not
+assumed. On Linux every process that carries the attempt's SEERD_ATTEMPT in its environment belongs
+to it, wherever it was moved by sessions, groups or dead parents (torchrun's workers have sessions
+of their own and outlive it when it is killed); everywhere, so do the launcher's descendants and its
+process group.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ PROC = Path("/proc")
 POLL_S = 0.01
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
-"""A process in the middle of exec(2) has no environment for a moment, so one look that finds nothing proves nothing."""
+"""A process in the middle of exec(2) has no environment for a moment, so one look that finds
+nothing proves nothing.
+"""
 
 
 class Life(NamedTuple):
-    """What a process and its children have done so far. `born`: tells it from a later one with its number; `runs`: it computes, or would if it
-    were let.
+    """What a process and its children have done so far. `born`: tells it from a later one with its
+    number; `runs`: it computes, or would if it were let.
     """
 
     born: int
@@ -38,13 +43,17 @@ class Life(NamedTuple):
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents die become ours (Linux, prctl(2)), so that they can be waited for."""
+    """Have processes whose parents die become ours (Linux, prctl(2)), so that they can be waited
+    for.
+    """
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def show_as(name: str) -> None:
-    """What `ps` and `pkill` call this process (Linux, prctl(2); 15 characters at most). For the first thread of a process."""
+    """What `ps` and `pkill` call this process (Linux, prctl(2); 15 characters at most). For the
+    first thread of a process.
+    """
     if sys.platform == "linux":
         _prctl(PR_SET_NAME, name.encode())
 
@@ -66,17 +75,23 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
-    """The same one by one, the newest first, perhaps twice: what starts another and ends is met only by who acts at once.
+    """The same one by one, the newest first, perhaps twice: what starts another and ends is met
+    only by who acts at once.
 
-    Whose descendants they are is looked up in this call, before anybody can be killed: those of the dead are nobody's.
+    Whose descendants they are is looked up in this call, before anybody can be killed: those of the
+    dead are nobody's.
     """
     family = sorted(_descendants(launcher), reverse=True)
-    marked = _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
+    marked = (
+        _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
+    )
     return _others(chain(marked, family))
 
 
 def marked_with(prefix: str) -> Set[int]:
-    """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of a dead agent's processes)."""
+    """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of
+    a dead agent's processes).
+    """
     return set(each_marked_with(prefix))
 
 
@@ -86,13 +101,15 @@ def each_marked_with(prefix: str) -> Iterator[int]:
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
-    """What this environment variable is in those of these processes that have it (Linux; elsewhere nothing is known)."""
+    """What this environment variable is in those of these processes that have it (Linux; elsewhere
+    nothing is known).
+    """
     return {value for pid in pids for value in _values(name.encode() + b"=", pid)}
 
 
 def life(pid: int, among: Set[int]) -> Optional[Life]:
-    """Of this process and those that it has started, as far as they are among these; None if it is none of them, or gone (Linux; elsewhere
-    nothing is known).
+    """Of this process and those that it has started, as far as they are among these; None if it is
+    none of them, or gone (Linux; elsewhere nothing is known).
     """
     if sys.platform != "linux" or pid not in among:
         return None
@@ -101,9 +118,13 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
     others = [stat for stat in map(_stat, family - {pid}) if stat is not None]
     if told is None:
         return None
-    ticks = sum(int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [told, *others])
+    ticks = sum(
+        int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [told, *others]
+    )
     runs = any(stat[0] == "R" for stat in [told, *others])
-    return Life(int(told[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid})))
+    return Life(
+        int(told[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid}))
+    )
 
 
 def is_there(pid: int) -> bool:
@@ -126,11 +147,14 @@ def is_stopped(pid: int) -> bool:
     return told is not None and told[0] in "Tt"
 
 
-def kill(find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0) -> Set[int]:
-    """SIGKILL what `find` finds, each as soon as it is found, until it finds nothing; what is still there after `spare_s` (processes that the
-    kernel holds).
+def kill(
+    find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0
+) -> Set[int]:
+    """SIGKILL what `find` finds, each as soon as it is found, until it finds nothing; what is still
+    there after `spare_s` (processes that the kernel holds).
 
-    The exit status of those in `waited_for` is left to whoever waits for it; the others are reaped where they are ours.
+    The exit status of those in `waited_for` is left to whoever waits for it; the others are reaped
+    where they are ours.
     """
     end = time.monotonic() + spare_s
     killed: Set[int] = set()
@@ -163,7 +187,9 @@ def _others(pids: Iterable[int]) -> Iterator[int]:
 
 
 def _marked(entry: bytes) -> Iterator[int]:
-    """The newest first: of those that end soon, it is them that are still there when their turn comes."""
+    """The newest first: of those that end soon, it is them that are still there when their turn
+    comes.
+    """
     for pid in sorted((int(name) for name in os.listdir(PROC) if name.isdecimal()), reverse=True):
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/environ", "rb") as environment:
             if b"\0" + entry in b"\0" + environment.read():
@@ -215,12 +241,16 @@ def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+                state, parent, group = (
+                    (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+                )
                 yield int(folder.name), (int(parent), int(group), state in "ZX")
 
 
 def _from_ps() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    listed = subprocess.run(["ps", "-axo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ps", "-axo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True
+    )
     for line in listed.stdout.splitlines():
         pid, parent, group, state = line.split(None, 3)
         yield int(pid), (int(parent), int(group), state.startswith("Z"))

@@ -1,7 +1,9 @@
-"""What the agent must not forget: orders it has taken, facts it has told, and how far the daemon has them.
+"""What the agent must not forget: orders it has taken, facts it has told, and how far the daemon
+has them.
 
-The one rule: a line is on the disk before anything follows from it. The file holds nothing but lines of the protocol; a last line that a
-crash tore apart was never told and is dropped, a damaged line before that is an error.
+The one rule: a line is on the disk before anything follows from it. The file holds nothing but
+lines of the protocol; a last line that a crash tore apart was never told and is dropped, a damaged
+line before that is an error.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class AgentJournal:
         self._orders: Dict[str, Order] = {}
         self._settled: Set[str] = set()
         good = self._load() if path.exists() else 0
-        self._orders = {name: order for name, order in self._orders.items() if name in self._settled}
+        self._orders = {
+            name: order for name, order in self._orders.items() if name in self._settled
+        }
         self._file = open(path, "ab", buffering=0)
         self._file.truncate(good)
         _flush_folder(path.parent)
@@ -68,7 +72,8 @@ class AgentJournal:
     def take(self, order: Order) -> bool:
         """Keep this order; whether it is new.
 
-        An order whose outcome an agent before us did not live to tell is new again when it is said again.
+        An order whose outcome an agent before us did not live to tell is new again when it is said
+        again.
         """
         if order.id in self._orders:
             return False
@@ -88,10 +93,14 @@ class AgentJournal:
         if seen >= self._acked:
             return self._waiting[seen - self._acked :]
         messages, _ = _read(self._path)
-        return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
+        return [
+            message for message in messages if isinstance(message, FACTS) and message.seq > seen
+        ]
 
     def acknowledge(self, seen: int) -> None:
-        """The daemon has committed the facts up to this number: they need not be held in memory any more."""
+        """The daemon has committed the facts up to this number: they need not be held in memory any
+        more.
+        """
         if self._acked < seen <= self.last:
             self._write(encode(Ack(seen)), sync=False)
             self._trim(seen)
@@ -106,7 +115,9 @@ class AgentJournal:
         for message in messages:
             if isinstance(message, FACTS):
                 if message.seq != self.last + 1:
-                    raise AgentJournalError(f"{self._path}: fact {message.seq} comes after fact {self.last}")
+                    raise AgentJournalError(
+                        f"{self._path}: fact {message.seq} comes after fact {self.last}"
+                    )
                 self._remember(message)
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
@@ -116,7 +127,9 @@ class AgentJournal:
         return good
 
     def _take_back(self, order: Order) -> None:
-        """An order that an agent before us took; a stop has its outcome with the attempt, which is over now in any case."""
+        """An order that an agent before us took; a stop has its outcome with the attempt, which is
+        over now in any case.
+        """
         self._orders[order.id] = order
         if isinstance(order, Stop):
             self._settled.add(order.id)
@@ -131,7 +144,9 @@ class AgentJournal:
             self.open.get((fact.trial, fact.attempt), []).append(fact)
         elif isinstance(fact, Exited):
             self.open.pop((fact.trial, fact.attempt), None)
-            self._settled.update(name for name, order in self._orders.items() if _starts(order, fact))
+            self._settled.update(
+                name for name, order in self._orders.items() if _starts(order, fact)
+            )
 
     def _remember(self, fact: Fact) -> None:
         self.last = fact.seq
@@ -158,7 +173,10 @@ class AgentJournal:
 
 
 def _starts(order: Order, exited: Exited) -> bool:
-    return isinstance(order, Start) and (order.trial, order.attempt) == (exited.trial, exited.attempt)
+    return isinstance(order, Start) and (order.trial, order.attempt) == (
+        exited.trial,
+        exited.attempt,
+    )
 
 
 def _read(path: Path) -> Tuple[List[Message], int]:

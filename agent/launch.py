@@ -1,7 +1,8 @@
 """From an order to start to the exact command, environment and files of an attempt. Pure.
 
-The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`; `attempts.py` only carries it out. A start
-from a process that has torch loaded already would be another way to carry out the same plan.
+The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`;
+`attempts.py` only carries it out. A start from a process that has torch loaded already would be
+another way to carry out the same plan.
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ from seerd.agent.protocol import Job, Node, Start
 from seerd.agent.record import record
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
-"""What would reach into an attempt from outside: our own names, and those that torchrun reads options from."""
+"""What would reach into an attempt from outside: our own names, and those that torchrun reads
+options from.
+"""
 DROPPED = {
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *(
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ),
 }
 
 TRAINING_SIDE = ("seerd/__init__.py", "seerd/training/")
 """What trials import, by how its names in the agent's zip begin."""
 
 JOIN_S = 120
-"""How long nodes wait for each other; they are told to start at the same time, and a cold disk takes a minute to import torch."""
+"""How long nodes wait for each other; they are told to start at the same time, and a cold disk
+takes a minute to import torch.
+"""
 
 
 @record
 class Places:
-    """Where things of one trial's attempt are. `library` holds the training side; `lock` is held for as long as the agent lives."""
+    """Where things of one trial's attempt are. `library` holds the training side; `lock` is held
+    for as long as the agent lives.
+    """
 
     attempt: Path
     checkpoints: Path
@@ -63,7 +79,9 @@ class LaunchPlan:
     about: Dict[str, Any]
 
 
-def launch_plan(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]) -> LaunchPlan:
+def launch_plan(
+    job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]
+) -> LaunchPlan:
     """How to start this attempt. `outside` is the environment that the agent itself has."""
     return LaunchPlan(
         argv=_argv(job, start, run, places),
@@ -92,9 +110,19 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
     if node is None:
         return ""
     if job.launcher != "torchrun":
-        return f'launcher = "{job.launcher}" starts one process on one instance; only "torchrun" can span {node.count}'
-    if not 0 <= node.rank < node.count or not _is_endpoint(node.endpoint) or not _is_word(node.address):
-        return f"node {node.rank} of {node.count} at {node.address!r:.80} with endpoint {node.endpoint!r:.80} cannot be"
+        return (
+            f'launcher = "{job.launcher}" starts one process on one instance; only '
+            f'"torchrun" can span {node.count}'
+        )
+    if (
+        not 0 <= node.rank < node.count
+        or not _is_endpoint(node.endpoint)
+        or not _is_word(node.address)
+    ):
+        return (
+            f"node {node.rank} of {node.count} at {node.address!r:.80} with endpoint "
+            f"{node.endpoint!r:.80} cannot be"
+        )
     return ""
 
 
@@ -120,7 +148,12 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
         return [python, job.script, *job.args]
     return [
         *(python, "-m", "torch.distributed.run"),
-        *("--nnodes", str(start.node.count if start.node else 1), "--nproc-per-node", str(len(start.gpus))),
+        *(
+            "--nnodes",
+            str(start.node.count if start.node else 1),
+            "--nproc-per-node",
+            str(len(start.gpus)),
+        ),
         *("--max-restarts", "0"),
         *(_among_nodes(start.node) if start.node else _alone()),
         *("--rdzv-id", f"{run}-{start.trial}-{start.attempt}"),
@@ -131,23 +164,35 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
 
 
 def _alone() -> List[str]:
-    """Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts that start together cannot clash."""
+    """Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts
+    that start together cannot clash.
+    """
     return ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
 
 
 def _among_nodes(node: Node) -> List[str]:
     """The same store of c10d on node 0, but with ranks that are ours to give.
 
-    torchrun's own c10d rendezvous ranks nodes by their addresses as text, 10.0.0.10 before 10.0.0.9, so rank 0 would be anywhere; nodes that
-    come and go, which it is for, are other attempts here.
+    torchrun's own c10d rendezvous ranks nodes by their addresses as text, 10.0.0.10 before
+    10.0.0.9, so rank 0 would be anywhere; nodes that come and go, which it is for, are other
+    attempts here.
     """
     return [
-        *("--rdzv-backend", "static", "--node-rank", str(node.rank), "--rdzv-endpoint", node.endpoint),
+        *(
+            "--rdzv-backend",
+            "static",
+            "--node-rank",
+            str(node.rank),
+            "--rdzv-endpoint",
+            node.endpoint,
+        ),
         *("--rdzv-conf", f"timeout={JOIN_S}", "--local-addr", node.address),
     ]
 
 
-def _env(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]) -> Dict[str, str]:
+def _env(
+    job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]
+) -> Dict[str, str]:
     env = {name: value for name, value in outside.items() if _is_neutral(name)}
     env.update(job.env)
     if job.launcher == "command":
@@ -159,7 +204,9 @@ def _env(job: Job, start: Start, run: str, places: Places, cuda: bool, outside: 
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join(path),
         PYTHONUNBUFFERED="1",
-        CUDA_VISIBLE_DEVICES=",".join(devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", ""))) if cuda else "",
+        CUDA_VISIBLE_DEVICES=",".join(devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))
+        if cuda
+        else "",
         OMP_NUM_THREADS=str(job.threads),
         MKL_NUM_THREADS=str(job.threads),
     )

@@ -1,6 +1,8 @@
-"""The lease: how long the agent goes on without hearing from the daemon. Clock-free: now is always an argument.
+"""The lease: how long the agent goes on without hearing from the daemon. Clock-free: now is always
+an argument.
 
-The one rule: only `renew` moves the end, and the newest word counts, also if it is shorter than what was said before.
+The one rule: only `renew` moves the end, and the newest word counts, also if it is shorter than
+what was said before.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from seerd.agent.protocol import Renew
 
 @dataclass
 class Lease:
-    """`ends_at`: when the agent must let go, monotonic seconds; `grace_s`: how long trials may then take to save; `last_s`: how much longer
-    storing that may take, since nobody else ends what is paid for.
+    """`ends_at`: when the agent must let go, monotonic seconds; `grace_s`: how long trials may then
+    take to save; `last_s`: how much longer storing that may take, since nobody else ends what is
+    paid for.
     """
 
     ends_at: float

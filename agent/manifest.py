@@ -1,4 +1,5 @@
-"""What `NAME.json` says of the checkpoint `NAME.pt`: the one form of it, for agents and stores alike.
+"""What `NAME.json` says of the checkpoint `NAME.pt`: the one form of it, for agents and stores
+alike.
 
 The one rule: trials write manifests and are not trusted. What `Manifest.parse` returns is possible,
 or it is no manifest.
@@ -17,7 +18,9 @@ from seerd.agent.protocol import MOST_REPORTS, NAME
 from seerd.agent.record import record
 
 KEPT = 2
-"""So many of a trial's newest checkpoints stay: a damaged newest one falls back to the one before."""
+"""So many of a trial's newest checkpoints stay: a damaged newest one falls back to the one
+before.
+"""
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
 """S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""

@@ -1,6 +1,8 @@
-"""Which of this machine's network interfaces has an address, so that ranks of several nodes find each other (Linux, netdevice(7)).
+"""Which of this machine's network interfaces has an address, so that ranks of several nodes find
+each other (Linux, netdevice(7)).
 
-The one rule: nothing is guessed. An address that no interface has as its first leaves the choice to torch's libraries.
+The one rule: nothing is guessed. An address that no interface has as its first leaves the choice to
+torch's libraries.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ ADDRESS = slice(20, 24)
 
 
 def environment(address: str) -> Dict[str, str]:
-    """What gloo and NCCL have to be told to listen at this address, and not at that of the machine's name, which is often its loopback."""
+    """What gloo and NCCL have to be told to listen at this address, and not at that of the
+    machine's name, which is often its loopback.
+    """
     name = interface_of(address)
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
 
@@ -26,12 +30,17 @@ def interface_of(address: str) -> Optional[str]:
     """The interface whose IPv4 address this is; None if there is none."""
     with contextlib.suppress(OSError):
         wanted = socket.inet_aton(address)
-        return next((name for _, name in socket.if_nameindex() if _address_of(name) == wanted), None)
+        return next(
+            (name for _, name in socket.if_nameindex() if _address_of(name) == wanted), None
+        )
     return None
 
 
 def _address_of(name: str) -> bytes:
     request = struct.pack("256s", name.encode()[: NAME_BYTES - 1])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, contextlib.suppress(OSError):
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket,
+        contextlib.suppress(OSError),
+    ):
         return fcntl.ioctl(any_socket, SIOCGIFADDR, request)[ADDRESS]
     return b""

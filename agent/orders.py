@@ -1,7 +1,8 @@
 """Carries out orders: prepares the instance, starts attempts, stops them, ends them all.
 
-The one rule: whatever an order asks for is reserved in the same moment as it is looked at, so that a later order finds what an earlier one is
-still about to do: GPUs are not given twice, and a stop ends an attempt that has not been started yet.
+The one rule: whatever an order asks for is reserved in the same moment as it is looked at, so that
+a later order finds what an earlier one is still about to do: GPUs are not given twice, and a stop
+ends an attempt that has not been started yet.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks,
 from seerd.agent.manifest import is_safe
 from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
-from seerd.agent.protocol import Ask, Downloads, Grant, Job, Parts, Prepare, Prepared, Refused, Start, Stop
+from seerd.agent.protocol import (
+    Ask,
+    Downloads,
+    Grant,
+    Job,
+    Parts,
+    Prepare,
+    Prepared,
+    Refused,
+    Start,
+    Stop,
+)
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
@@ -40,7 +52,9 @@ Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 @record
 class Here:
-    """This instance: `gpus` CUDA devices (`cuda`) or CPU slots; the agent's own `folder`; `library` holds the training side."""
+    """This instance: `gpus` CUDA devices (`cuda`) or CPU slots; the agent's own `folder`; `library`
+    holds the training side.
+    """
 
     run: str
     gpus: int
@@ -49,7 +63,9 @@ class Here:
     library: Path
 
     def resolved(self, job: Job) -> Job:
-        """The job as it is here: its source as an absolute path, so many threads as this machine has for each rank."""
+        """The job as it is here: its source as an absolute path, so many threads as this machine
+        has for each rank.
+        """
         threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
         return replace(job, source=str(self.folder / job.source), threads=threads)
 
@@ -61,20 +77,32 @@ class Here:
     def places(self, trial: str, attempt: int) -> Places:
         """Where an attempt's things are."""
         own = self.folder / "trials" / trial
-        return Places(own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock")
+        return Places(
+            own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
+        )
 
     def output(self, store: str, urls: PresignedUrls) -> TrialOutput:
-        """What an attempt writes for us; its checkpoints go to the directory `store`, or, if there is none, where it is granted."""
+        """What an attempt writes for us; its checkpoints go to the directory `store`, or, if there
+        is none, where it is granted.
+        """
         trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
-        checkpoint_store: CheckpointStore = Directory(Path(store) / trial) if store else RemoteStore(urls)
-        return TrialOutput(places.attempt / "out.jsonl", trial, attempt, places.checkpoints, checkpoint_store)
+        checkpoint_store: CheckpointStore = (
+            Directory(Path(store) / trial) if store else RemoteStore(urls)
+        )
+        return TrialOutput(
+            places.attempt / "out.jsonl", trial, attempt, places.checkpoints, checkpoint_store
+        )
 
 
 class Orders:
-    """What has been ordered on this instance. Facts go through `tell`, questions through `ask`; `beside` does work beside everything else."""
+    """What has been ordered on this instance. Facts go through `tell`, questions through `ask`;
+    `beside` does work beside everything else.
+    """
 
-    def __init__(self, here: Here, journal: AgentJournal, tell: Tell, beside: Beside, ask: Say) -> None:
+    def __init__(
+        self, here: Here, journal: AgentJournal, tell: Tell, beside: Beside, ask: Say
+    ) -> None:
         self._here = here
         self._journal = journal
         self._tell = tell
@@ -126,7 +154,9 @@ class Orders:
             await attempt.done.wait()
 
     def kill_all(self) -> None:
-        """Kill everything of ours at once, telling nothing. Raises `RuntimeError` if something cannot be killed."""
+        """Kill everything of ours at once, telling nothing. Raises `RuntimeError` if something
+        cannot be killed.
+        """
         left = host.kill(self._each_process, set())
         if left:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
@@ -146,7 +176,13 @@ class Orders:
             except (OSError, ValueError) as error:
                 problem = _text(error)
         at = time.time()
-        self._tell([_refused(order.id, problem, unhealthy) if problem else lambda seq: Prepared(seq, at, order.id)])
+        self._tell(
+            [
+                _refused(order.id, problem, unhealthy)
+                if problem
+                else lambda seq: Prepared(seq, at, order.id)
+            ]
+        )
 
     async def _made_ready(self, order: Prepare) -> str:
         """What went wrong, or nothing. Raises `UnhealthyError`, `OSError`, `ValueError`."""
@@ -175,7 +211,11 @@ class Orders:
         self._beside(self._run(attempt, plan, places, output.checkpoint_store))
 
     async def _run(
-        self, attempt: LocalAttempt, plan: LaunchPlan, places: Places, checkpoint_store: CheckpointStore
+        self,
+        attempt: LocalAttempt,
+        plan: LaunchPlan,
+        places: Places,
+        checkpoint_store: CheckpointStore,
     ) -> None:
         """From the start of an attempt to its end."""
         order = attempt.start
@@ -212,7 +252,10 @@ class Orders:
     async def _set_up(self, job: Job) -> str:
         """What went wrong, or nothing."""
         await in_thread(self._data.fetch, Path(job.source))
-        done = self._here.folder / f"setup-{hashlib.sha256(json.dumps(job.setup).encode()).hexdigest()[:16]}.done"
+        done = (
+            self._here.folder
+            / f"setup-{hashlib.sha256(json.dumps(job.setup).encode()).hexdigest()[:16]}.done"
+        )
         if not job.setup or done.exists():
             return ""
         output = self._here.folder / "setup.log"
@@ -220,12 +263,19 @@ class Orders:
         for command in job.setup:
             with open(output, "ab") as out:
                 process = await asyncio.create_subprocess_shell(
-                    command, cwd=job.source, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+                    command,
+                    cwd=job.source,
+                    env=env,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
                 )
                 status = await process.wait()
             if status:
                 lines = output.read_text(errors="replace")[-LONGEST_WHY:].splitlines()[-TAIL_LINES:]
-                return "\n".join([f"setup command {command!r} ended with exit status {status}:", *lines])
+                return "\n".join(
+                    [f"setup command {command!r} ended with exit status {status}:", *lines]
+                )
         done.touch()
         return ""
 

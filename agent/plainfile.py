@@ -1,6 +1,8 @@
-"""Reads what a trial has put somewhere: it may be a pipe, a device, a loop of links, larger than any memory, or gone a moment later.
+"""Reads what a trial has put somewhere: it may be a pipe, a device, a loop of links, larger than
+any memory, or gone a moment later.
 
-The one rule: only a regular file is read, no more of it than was asked for, and nothing here ever waits.
+The one rule: only a regular file is read, no more of it than was asked for, and nothing here ever
+waits.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, start: int, most: int) -> bytes:
-    """At most so many bytes from there on; from the end, if `start` is negative. Raises `OSError`, also for what is no regular file."""
+    """At most so many bytes from there on; from the end, if `start` is negative. Raises `OSError`,
+    also for what is no regular file.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         there = os.fstat(descriptor)

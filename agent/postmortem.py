@@ -1,4 +1,5 @@
-"""Why an attempt crashed, as far as its logs tell: which rank failed first, and the last lines that it wrote.
+"""Why an attempt crashed, as far as its logs tell: which rank failed first, and the last lines that
+it wrote.
 
 The one rule: it only reads, and whatever it finds there is shown, never acted upon.
 """
@@ -18,21 +19,26 @@ TAIL_LINES = 30
 TAIL_BYTES = 16_384
 SUMMARY_BYTES = 1 << 20
 FAILED_RANK = re.compile(
-    r"^\s*rank\s*:\s*([0-9]{1,9}) \(local_rank: ([0-9]{1,9})\)\s*^\s*exitcode\s*:\s*(-?[0-9]{1,9}) \(pid: ([0-9]{1,9})\)",
+    r"^\s*rank\s*:\s*([0-9]{1,9}) \(local_rank: "
+    r"([0-9]{1,9})\)\s*^\s*exitcode\s*:\s*(-?[0-9]{1,9}) \(pid: ([0-9]{1,9})\)",
     re.MULTILINE,
 )
 CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
 TOLD_TO_END = b"death signal"
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
-"""Signals that a rank dies by because another has: torchrun ends it, or it gives up on a connection."""
+"""Signals that a rank dies by because another has: torchrun ends it, or it gives up on a
+connection.
+"""
 
 
 @record
 class Findings:
-    """`rank` (among all ranks of the attempt, on whatever node) is the guilty one, None if unknown; `tail`: the last lines of its log, or else
-    of the launcher's; `silent`: since when it has written nothing, wall clock, None if unknown; `signal`: what killed it, None if none did;
-    `waited_s`: for so many seconds the others had waited for it when it was ended for that, None if it was not.
+    """`rank` (among all ranks of the attempt, on whatever node) is the guilty one, None if unknown;
+    `tail`: the last lines of its log, or else of the launcher's; `silent`: since when it has
+    written nothing, wall clock, None if unknown; `signal`: what killed it, None if none did;
+    `waited_s`: for so many seconds the others had waited for it when it was ended for that, None if
+    it was not.
     """
 
     rank: Optional[int] = None
@@ -44,7 +50,9 @@ class Findings:
 
 @record
 class FailedRank:
-    """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status, negative for a signal."""
+    """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status,
+    negative for a signal.
+    """
 
     rank: int
     local: int
@@ -55,21 +63,26 @@ class FailedRank:
 def examine(logs: Path) -> Findings:
     """What the logs of this node tell.
 
-    torchrun lists the ranks that failed between two of its looks, but orders them by whole seconds, and lists those too that it ended itself
-    because of them. When one rank dies, the others follow within milliseconds with a lost connection: one that was killed is guilty before
-    those, and else the one that fell silent first.
+    torchrun lists the ranks that failed between two of its looks, but orders them by whole seconds,
+    and lists those too that it ended itself because of them. When one rank dies, the others follow
+    within milliseconds with a lost connection: one that was killed is guilty before those, and else
+    the one that fell silent first.
     """
     launcher = logs / "launcher.log"
     text = _end(launcher, SUMMARY_BYTES)
     closed = set(map(int, CLOSED.findall(text.encode())))
     failed = [FailedRank(*map(int, found)) for found in FAILED_RANK.findall(text)]
     first = [one for one in failed if one.pid not in closed] or failed
-    silent_since = {one: max(map(_changed, paths)) for one in first if (paths := _logs(logs, one.local))}
+    silent_since = {
+        one: max(map(_changed, paths)) for one in first if (paths := _logs(logs, one.local))
+    }
     if not silent_since:
         return Findings(tail=_tail(launcher))
     guilty = min(silent_since, key=lambda one: (not _was_killed(one), silent_since[one], one.rank))
     killed_by = -guilty.code if guilty.code < 0 else None
-    return Findings(guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by)
+    return Findings(
+        guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by
+    )
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
@@ -78,7 +91,9 @@ def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) ->
 
 
 def is_closing(launcher_log: bytes) -> bool:
-    """Whether torchrun is ending its ranks because one has failed; not if it was told to end itself."""
+    """Whether torchrun is ending its ranks because one has failed; not if it was told to end
+    itself.
+    """
     return CLOSED.search(launcher_log) is not None and TOLD_TO_END not in launcher_log
 
 
@@ -93,7 +108,9 @@ def ranks(logs: Path) -> Set[int]:
 
 
 def _inwards(tail: List[str]) -> List[str]:
-    """With the stack that faulthandler has written at its end, if there is one, as tracebacks have it: where the rank is comes last."""
+    """With the stack that faulthandler has written at its end, if there is one, as tracebacks have
+    it: where the rank is comes last.
+    """
     if STACK not in tail:
         return tail
     begin = len(tail) - tail[::-1].index(STACK)
@@ -110,12 +127,20 @@ def _last_words(logs: Path, local: int) -> List[str]:
 
 
 def _logs(logs: Path, local: int) -> List[Path]:
-    """What the rank with this number on its node wrote, errors first (torchrun's `--log-dir`: run, attempt, local rank)."""
-    return [path for name in ("stderr.log", "stdout.log") for path in logs.glob(f"*/attempt_*/{local}/{name}")]
+    """What the rank with this number on its node wrote, errors first (torchrun's `--log-dir`: run,
+    attempt, local rank).
+    """
+    return [
+        path
+        for name in ("stderr.log", "stdout.log")
+        for path in logs.glob(f"*/attempt_*/{local}/{name}")
+    ]
 
 
 def _changed(path: Path) -> int:
-    """When it was last written; what the trial has removed meanwhile, or linked to nothing, never was."""
+    """When it was last written; what the trial has removed meanwhile, or linked to nothing, never
+    was.
+    """
     try:
         return path.stat().st_mtime_ns
     except OSError:

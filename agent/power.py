@@ -1,8 +1,10 @@
 """Powers the machine off, so that nobody pays for one that is of no use any more.
 
-The one rule: it is the last thing that an agent does, it is tried in every way that there is, and again for a while.
+The one rule: it is the last thing that an agent does, it is tried in every way that there is, and
+again for a while.
 
-An instance launched with InstanceInitiatedShutdownBehavior=terminate is then terminated, not stopped:
+An instance launched with InstanceInitiatedShutdownBehavior=terminate is then terminated, not
+stopped:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_ChangingInstanceInitiatedShutdownBehavior.html
 """
 
@@ -25,7 +27,9 @@ log = logging.getLogger("agent")
 
 
 def power_off() -> bool:
-    """Whether the machine has agreed to. Blocks: tries again for `GIVE_UP_S` before it says no; the machine's own timer is what is left then."""
+    """Whether the machine has agreed to. Blocks: tries again for `GIVE_UP_S` before it says no; the
+    machine's own timer is what is left then.
+    """
     end = time.monotonic() + GIVE_UP_S
     while True:
         if any(_has_agreed(command) for command in commands(os.geteuid() == 0)):
@@ -37,7 +41,9 @@ def power_off() -> bool:
 
 
 def commands(root: bool) -> List[List[str]]:
-    """Every way to power off, the best first; who is not root asks `sudo`, which must not ask for a password."""
+    """Every way to power off, the best first; who is not root asks `sudo`, which must not ask for a
+    password.
+    """
     return [[*(() if root else ("sudo", "-n")), *way] for way in WAYS]
 
 
@@ -48,7 +54,11 @@ def _has_agreed(command: Sequence[str]) -> bool:
         return False
     try:
         done = subprocess.run(
-            [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=ONE_S, check=False
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ONE_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("%s: %s", " ".join(command), error)

@@ -1,7 +1,7 @@
 """What the daemon allows attempts to put into the store and to get from it: presigned URLs.
 
-The one rule: they are in this memory and nowhere else, and a place in the store is not used for a second checkpoint while there is another
-one: what was thought lost may still arrive.
+The one rule: they are in this memory and nowhere else, and a place in the store is not used for a
+second checkpoint while there is another one: what was thought lost may still arrive.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class PresignedUrls:
             self._changed.notify_all()
 
     def place(self) -> Optional[Slot]:
-        """Where the next checkpoint goes, None while there is no place. One is kept back until the last call, in case that no daemon comes
-        back to grant more.
+        """Where the next checkpoint goes, None while there is no place. One is kept back until the
+        last call, in case that no daemon comes back to grant more.
         """
         with self._changed:
             if self._grant is None or self._grant is self._refused or self._closed:
@@ -73,7 +73,10 @@ class PresignedUrls:
             kept_back = 0 if self._last or len(self._grant.puts) == 1 else 1
             if len(fresh) > kept_back:
                 return fresh[0]
-            tried = sorted((slot for slot in free if slot.name in self._tried), key=lambda slot: self._tried[slot.name])
+            tried = sorted(
+                (slot for slot in free if slot.name in self._tried),
+                key=lambda slot: self._tried[slot.name],
+            )
             return tried[0] if tried else None
 
     def try_it(self, slot: Slot) -> None:
@@ -87,7 +90,9 @@ class PresignedUrls:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """The store does not take this URL any more: its grant is not used again. Nothing has arrived there, and nothing will."""
+        """The store does not take this URL any more: its grant is not used again. Nothing has
+        arrived there, and nothing will.
+        """
         with self._changed:
             self._tried.pop(slot.name, None)
             if self._grant is not None and slot in self._grant.puts:
@@ -96,20 +101,28 @@ class PresignedUrls:
                 del self._sources[slot.name]
 
     def source(self, name: str, until: float) -> Optional[Slot]:
-        """Where this checkpoint can be got, by any grant that named it; waits for one until this moment (monotonic), then None."""
+        """Where this checkpoint can be got, by any grant that named it; waits for one until this
+        moment (monotonic), then None.
+        """
         with self._changed:
             self._wait(until, lambda: name in self._sources)
             return self._sources.get(name)
 
     def parts(self, slot: Slot, size: int) -> Optional[Parts]:
-        """Where the parts of so many bytes go; None if nobody answers, or answers that it cannot be had."""
+        """Where the parts of so many bytes go; None if nobody answers, or answers that it cannot be
+        had.
+        """
         ask = Ask(self.trial, self.attempt, slot.name, size)
         with self._changed:
             self._asked, self._answer = ask, None
             try:
                 if self._say(ask):
                     self._wait(time.monotonic() + ASK_S, lambda: self._answers(slot))
-                return self._answer if self._answers(slot) and self._answer and self._answer.urls else None
+                return (
+                    self._answer
+                    if self._answers(slot) and self._answer and self._answer.urls
+                    else None
+                )
             finally:
                 self._asked = None
 

@@ -1,7 +1,7 @@
 """What trials have printed on this machine, for whoever shows it elsewhere.
 
-The one rule: only logs that have changed since the last time are told, and of a long one its end; nothing that is no plain file in its place is
-opened, and no answer is larger than `MOST`.
+The one rule: only logs that have changed since the last time are told, and of a long one its end;
+nothing that is no plain file in its place is opened, and no answer is larger than `MOST`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from seerd.agent import plainfile
 MOST_OF_ONE = 1 << 18
 MOST = 8 << 20
 SETTLED_S = 1.0
-"""A log that was written so shortly before it was read is read again the next time: times of files are coarse."""
+"""A log that was written so shortly before it was read is read again the next time: times of files
+are coarse.
+"""
 
 
 def printed(folder: Path, after: float) -> Dict[str, Any]:
-    """`logs`: by name below `folder`, the ends of those written to later than `after`, oldest first, zlib in base64; `more`: there are others,
-    for which no room was left; `until`: what to say as `after` the next time. Moments are file times, seconds since 1970.
+    """`logs`: by name below `folder`, the ends of those written to later than `after`, oldest
+    first, zlib in base64; `more`: there are others, for which no room was left; `until`: what to
+    say as `after` the next time. Moments are file times, seconds since 1970.
     """
     found = sorted((at, path) for path, at in _logs(folder) if at > after)
     logs: Dict[str, str] = {}
@@ -43,7 +46,9 @@ def printed(folder: Path, after: float) -> Dict[str, Any]:
 def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
     for trial in _folders(folder / "trials"):
         for attempt in _folders(trial):
-            for top, _, names in os.walk(attempt / "logs") if not (attempt / "logs").is_symlink() else ():
+            for top, _, names in (
+                os.walk(attempt / "logs") if not (attempt / "logs").is_symlink() else ()
+            ):
                 for name in names:
                     path = Path(top, name)
                     with contextlib.suppress(OSError):

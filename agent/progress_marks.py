@@ -1,7 +1,8 @@
-"""Progress marks, which the ranks of an attempt show: one small file each, in memory that they have mapped (docs/training-side.md).
+"""Progress marks, which the ranks of an attempt show: one small file each, in memory that they have
+mapped (docs/training-side.md).
 
-The one rule: a mark is the trial's output and is not trusted. What is not one is not there, and nothing in it can name a path or a process of
-others.
+The one rule: a mark is the trial's output and is not trusted. What is not one is not there, and
+nothing in it can name a path or a process of others.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ class ProgressMark:
     pid, rank   rank: among all of the attempt
     peers       ranks on this instance
     signal      has it write its Python stack to its log; 0: there is none
-    on_gpu      not 0: its passes and steps are only begun when they are counted, and what they wait for is seen later
-    doing       WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done and its step is not; SAVING; ENDED: it leaves
+    on_gpu      not 0: its passes and steps are only begun when they are counted, and what they wait
+                for is seen later
+    doing       WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done
+                and its step is not; SAVING; ENDED: it leaves
     units       calls of `running()` begun; `ticks`: backward passes and steps since
-    spells      times that it has worked from one of these to the next; `longest_s`: the longest of them but the first
+    spells      times that it has worked from one of these to the next; `longest_s`: the longest of
+                them but the first
     waited_s    spent WAITING; `reduced_s`: spent REDUCING
     """
 
@@ -89,7 +93,16 @@ def _parsed(data: bytes) -> Optional[ProgressMark]:
     mark = ProgressMark(*fields)
     numbers = (mark.rank, mark.signal, mark.on_gpu, mark.units, mark.ticks, mark.spells)
     seconds = (mark.longest_s, mark.waited_s, mark.reduced_s)
-    sane = version == VERSION and 0 < mark.peers <= MOST_RANKS and WORKING <= mark.doing <= ENDED and mark.pid > 1
-    if not sane or min(numbers) < 0 or not all(math.isfinite(spent) and spent >= 0 for spent in seconds):
+    sane = (
+        version == VERSION
+        and 0 < mark.peers <= MOST_RANKS
+        and WORKING <= mark.doing <= ENDED
+        and mark.pid > 1
+    )
+    if (
+        not sane
+        or min(numbers) < 0
+        or not all(math.isfinite(spent) and spent >= 0 for spent in seconds)
+    ):
         return None
     return mark

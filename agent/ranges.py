@@ -1,6 +1,7 @@
 """A file from a presigned URL: large ones in several ranges at once.
 
-The one rule: the bytes go to a temporary name beside the file; who calls gives them their own name, once they are what they should be.
+The one rule: the bytes go to a temporary name beside the file; who calls gives them their own name,
+once they are what they should be.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The far side of the push: a folder of files, of which only those travel that this machine has not seen yet.
+"""The far side of the push: a folder of files, of which only those travel that this machine has not
+seen yet.
 
-The one rule: a file is kept under the checksum of its bytes and is used only after that was verified; nothing in the cache or in the folder is
-ever half-written, and nothing is written outside them.
+The one rule: a file is kept under the checksum of its bytes and is used only after that was
+verified; nothing in the cache or in the folder is ever half-written, and nothing is written outside
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class PushError(Exception):
 
 
 class FileEntry(NamedTuple):
-    """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number, whether it can be executed."""
+    """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number,
+    whether it can be executed.
+    """
 
     path: str
     sha256: str
@@ -33,7 +37,9 @@ class FileEntry(NamedTuple):
 
 
 def checked(entries: List[FileEntry]) -> List[FileEntry]:
-    """The same, if each lies inside the folder and none in the way of another. Raises `PushError`."""
+    """The same, if each lies inside the folder and none in the way of another. Raises
+    `PushError`.
+    """
     files: Set[str] = {entry.path for entry in entries}
     folders: Set[str] = set()
     for entry in entries:
@@ -55,12 +61,16 @@ class Cache:
         self._folder = folder
 
     def missing(self, entries: Iterable[FileEntry]) -> List[str]:
-        """The checksums of which there is no such file here, each once, in the order of the entries."""
+        """The checksums of which there is no such file here, each once, in the order of the
+        entries.
+        """
         wanted = dict.fromkeys(entry.sha256 for entry in entries)
         return [sha256 for sha256 in wanted if not self._has(sha256)]
 
     def take(self, stream: BinaryIO, sha256: str, size: int) -> None:
-        """The next `size` bytes of the stream as the file with this checksum. Raises `PushError` if they are not."""
+        """The next `size` bytes of the stream as the file with this checksum. Raises `PushError` if
+        they are not.
+        """
         path = self._path(sha256)
         path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -68,18 +78,24 @@ class Cache:
             with part.open("wb") as file:
                 found = _copied(stream, file, size)
             if found != sha256:
-                raise PushError(f"a file did not arrive as it was sent: its checksum is {found}, not {sha256}")
+                raise PushError(
+                    f"a file did not arrive as it was sent: its checksum is {found}, not {sha256}"
+                )
             os.replace(part, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 part.unlink()
 
     def copy(self, entry: FileEntry, to: Path) -> None:
-        """A copy, since a trial may write into its files. Raises `PushError` if what is here is not the file any more."""
+        """A copy, since a trial may write into its files. Raises `PushError` if what is here is not
+        the file any more.
+        """
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
             if _copied(source, target, entry.size) != entry.sha256:
-                raise PushError(f"{entry.path} changed in the cache of this machine while it was copied")
+                raise PushError(
+                    f"{entry.path} changed in the cache of this machine while it was copied"
+                )
         to.chmod(0o700 if entry.executable else 0o600)
 
     def prune(self, before: float) -> None:

@@ -1,7 +1,7 @@
 """Values: what `dataclass(frozen=True)` makes, for a tenth of its time.
 
-The one rule: an instance is paid for while its agent starts. The methods of a frozen data class are written, compiled and run as text, a
-millisecond for each class; here all classes share theirs.
+The one rule: an instance is paid for while its agent starts. The methods of a frozen data class are
+written, compiled and run as text, a millisecond for each class; here all classes share theirs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ _DEFAULTS: Dict[type, Dict[str, Callable[[], Any]]] = {}
 
 @dataclass_transform(frozen_default=True)
 def record(cls: Type[Class]) -> Type[Class]:
-    """A frozen data class with these fields; `fields`, `replace` and `asdict` of `dataclasses` know it."""
+    """A frozen data class with these fields; `fields`, `replace` and `asdict` of `dataclasses` know
+    it.
+    """
     made: Any = dataclass(init=False, repr=False, eq=False)(cls)
     _NAMES[cls] = tuple(field.name for field in fields(made))
     _DEFAULTS[cls] = {
-        field.name: _always(field.default) if field.default_factory is MISSING else field.default_factory
+        field.name: _always(field.default)
+        if field.default_factory is MISSING
+        else field.default_factory
         for field in fields(made)
         if not (field.default is MISSING and field.default_factory is MISSING)
     }
@@ -52,7 +56,9 @@ def _init(self: Any, *values: Any, **named: Any) -> None:
         given[name] = defaults[name]()
     if given.keys() != set(names):
         wrong = ", ".join(sorted(given.keys() ^ set(names)))
-        raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; missing or unknown: {wrong}")
+        raise TypeError(
+            f"{type(self).__name__} takes {', '.join(names)}; missing or unknown: {wrong}"
+        )
     self.__dict__.update(given)
 
 

@@ -1,8 +1,9 @@
 """Checkpoints between the attempt's folder and a store that is reached by presigned URLs alone.
 
-The one rule: the same as in `transfer.py`: in the store a checkpoint exists when its manifest does, which is put last; here it is one when its
-bytes have the checksum of the manifest. In the store it has the name of the place that was granted; its own name, by which the training
-side orders checkpoints, is in the manifest.
+The one rule: the same as in `transfer.py`: in the store a checkpoint exists when its manifest does,
+which is put last; here it is one when its bytes have the checksum of the manifest. In the store it
+has the name of the place that was granted; its own name, by which the training side orders
+checkpoints, is in the manifest.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class RemoteStore:
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
         """Put a checkpoint of the folder `local` into the store; its name there.
 
-        Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no place for it, but may be later.
+        Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no
+        place for it, but may be later.
         """
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
@@ -81,17 +83,20 @@ class RemoteStore:
                 if error.expired and not self._wires.is_cut:
                     self._urls.is_refused(slot)
                     raise NotNowError(str(error)) from None
-                raise CheckpointError(f"checkpoint {name} cannot be put into the store: {error}") from None
+                raise CheckpointError(
+                    f"checkpoint {name} cannot be put into the store: {error}"
+                ) from None
             except OSError as error:
                 raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
         self._urls.is_full(slot)
         return slot.name, manifest
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Have the newest good one of these (names in the store, newest first) in the folder `local`, and no others; its name there.
+        """Have the newest good one of these (names in the store, newest first) in the folder
+        `local`, and no others; its name there.
 
-        None if there is none. Raises `OSError` if the folder cannot be written, or if none can be reached: a trial must not begin anew
-        because the network is down.
+        None if there is none. Raises `OSError` if the folder cannot be written, or if none can be
+        reached: a trial must not begin anew because the network is down.
         """
         local.mkdir(parents=True, exist_ok=True)
         unreachable = ""
@@ -101,7 +106,9 @@ class RemoteStore:
                 here = self._fetch_one(local, name, until)
             except WebError as error:
                 log.warning("checkpoint %s cannot be fetched: %s", name, error)
-                unreachable = unreachable or ("" if error.status in GONE else f"checkpoint {name}: {error}")
+                unreachable = unreachable or (
+                    "" if error.status in GONE else f"checkpoint {name}: {error}"
+                )
             except CheckpointError as error:
                 log.warning("checkpoint %s cannot be restored: %s", name, error)
             else:
@@ -178,9 +185,14 @@ def _verified(whole: Piece, manifest: Manifest) -> str:
 
 
 def _is_here(local: Path, manifest: Manifest) -> bool:
-    """Whether the attempt's folder has exactly this checkpoint, from an earlier attempt on this instance."""
+    """Whether the attempt's folder has exactly this checkpoint, from an earlier attempt on this
+    instance.
+    """
     try:
         known = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
-        return known.sha256 == manifest.sha256 and checksum(local / f"{manifest.name}.pt") == manifest.sha256
+        return (
+            known.sha256 == manifest.sha256
+            and checksum(local / f"{manifest.name}.pt") == manifest.sha256
+        )
     except (CheckpointError, OSError):
         return False

@@ -1,7 +1,8 @@
-"""Remote tasks on a machine, each in a short-lived process over SSH: make the agent run here, end it and all that is ours, tell what is left and
-what trials have printed.
+"""Remote tasks on a machine, each in a short-lived process over SSH: make the agent run here, end
+it and all that is ours, tell what is left and what trials have printed.
 
-The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up that nothing of the run is left.
+The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up
+that nothing of the run is left.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
 INHERITED = 256
-"""File descriptors below this may come from whoever started us, or are of our own remote task; an agent keeps none of them."""
+"""File descriptors below this may come from whoever started us, or are of our own remote task; an
+agent keeps none of them.
+"""
 LONGEST_SOCKET = 100
 """The address of a Unix socket holds 107 bytes and an end (unix(7))."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
@@ -37,7 +40,9 @@ Say = Callable[[Dict[str, Any]], None]
 
 
 def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
-    """Do what is asked; the last answer is `done`, or `failed` with the reason. `program`: the agent's zip."""
+    """Do what is asked; the last answer is `done`, or `failed` with the reason. `program`: the
+    agent's zip.
+    """
     home = Path.home()
     folder = home / ".seerd" / task["run"]
     try:
@@ -62,8 +67,12 @@ class EndError(Exception):
 # ---------------------------------------------------------------- begin
 
 
-def _begin(task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say) -> Dict[str, Any]:
-    """The agent of the run with its source beside it: where its socket is, and what had to be done for that."""
+def _begin(
+    task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
+) -> Dict[str, Any]:
+    """The agent of the run with its source beside it: where its socket is, and what had to be done
+    for that.
+    """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -74,7 +83,9 @@ def _begin(task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, 
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
-    """The source as the folder `source` here; the bytes of files that had to be sent for it. `tree` names its whole content."""
+    """The source as the folder `source` here; the bytes of files that had to be sent for it. `tree`
+    names its whole content.
+    """
     mark = Path("source.sha256")
     if mark.is_file() and mark.read_text() == tree and Path("source").is_dir():
         say({"missing": [], "manifest": False})
@@ -96,7 +107,9 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
 
 
 def _place(program: Path) -> None:
-    """The agent's zip in its own folder, so that it outlives the cache; an agent that lives goes on reading from its own."""
+    """The agent's zip in its own folder, so that it outlives the cache; an agent that lives goes on
+    reading from its own.
+    """
     here = Path("agent.pyz")
     if not here.is_file() or here.read_bytes() != program.read_bytes():
         shutil.copyfile(program, "agent.pyz.part")
@@ -110,15 +123,25 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
     while not _answers():
         over = started is not None and _has_ended(started) and not _locked()
         if over or time.monotonic() > end:
-            raise EndError(f"the agent in {Path.cwd()} does not {'start' if started else 'answer'}; {_tail()}")
+            raise EndError(
+                f"the agent in {Path.cwd()} does not {'start' if started else 'answer'}; {_tail()}"
+            )
         time.sleep(POLL_S)
     return started is not None
 
 
 def _spawn(task: Dict[str, Any], program: Path) -> int:
-    """Its process: a copy of this one, since a new Python would import again, for a third of its start, what is imported here."""
+    """Its process: a copy of this one, since a new Python would import again, for a third of its
+    start, what is imported here.
+    """
     _place(program)
-    argv = [str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd()), *_shape(task), *task["options"]]
+    argv = [
+        str(Path("agent.pyz").resolve()),
+        "--folder",
+        str(Path.cwd()),
+        *_shape(task),
+        *task["options"],
+    ]
     with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
         pid = os.fork()
         if pid == 0:
@@ -127,8 +150,8 @@ def _spawn(task: Dict[str, Any], program: Path) -> int:
 
 
 def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
-    """Detached from this process, its session and its terminal, so that it survives the connection that brought us. Nothing of ours that is
-    still under way is gone on with, whatever happens.
+    """Detached from this process, its session and its terminal, so that it survives the connection
+    that brought us. Nothing of ours that is still under way is gone on with, whatever happens.
     """
     status = 1
     try:
@@ -163,7 +186,9 @@ def _has_ended(pid: int) -> bool:
 
 
 def _shape(task: Dict[str, Any]) -> List[str]:
-    """The options that say which GPUs there are: as said; else as for the agent here before; else as is usual in this run."""
+    """The options that say which GPUs there are: as said; else as for the agent here before; else
+    as is usual in this run.
+    """
     kept = Path("shape.json")
     if task["shape"] is not None:
         kept.write_text(json.dumps(task["shape"]))
@@ -216,7 +241,9 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path) -> Dict[str, Any]:
-    """No agent and no process of the run, and of its folder only the logs. Raises `EndError` if something cannot be ended."""
+    """No agent and no process of the run, and of its folder only the logs. Raises `EndError` if
+    something cannot be ended.
+    """
     if folder.is_dir():
         os.chdir(folder)
         _end_agent(run)
@@ -229,7 +256,9 @@ def _end(run: str, folder: Path) -> Dict[str, Any]:
 
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
-    """No agent of the run, with which its daemon cannot talk; its journal and what its trials made are for the next. Raises `EndError`."""
+    """No agent of the run, with which its daemon cannot talk; its journal and what its trials made
+    are for the next. Raises `EndError`.
+    """
     if folder.is_dir():
         os.chdir(folder)
         for pid in _agent():
@@ -260,7 +289,10 @@ def _kill_agent(run: str) -> None:
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
     if not _comes_true(lambda: not _locked()):
-        raise EndError(f"the agent in {Path.cwd()} does not end; kill the process that `fuser agent.lock` names")
+        raise EndError(
+            f"the agent in {Path.cwd()} does not end; kill the process that `fuser "
+            "agent.lock` names"
+        )
 
 
 def _agent() -> Set[int]:
@@ -273,7 +305,10 @@ def _agent() -> Set[int]:
 
 def _exists(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     return False
 
 
@@ -287,7 +322,9 @@ def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
 
 
 def _keep_logs(folder: Path) -> None:
-    """Everything else goes: source, checkpoints, what the trials made. The journal too, so that the next agent here begins anew."""
+    """Everything else goes: source, checkpoints, what the trials made. The journal too, so that the
+    next agent here begins anew.
+    """
     for top, folders, files in os.walk(folder, topdown=False):
         here = Path(top)
         in_logs = "logs" in here.relative_to(folder).parts
@@ -304,16 +341,26 @@ def _keep_logs(folder: Path) -> None:
 
 def _left(run: str, folder: Path) -> List[str]:
     """What of the run still runs here, one line each."""
-    lines = [f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))]
+    lines = [
+        f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))
+    ]
     if folder.is_dir():
         os.chdir(folder)
         if _locked():
-            lines += [f"agent {pid} of {run} in {folder}" for pid in sorted(_agent())] or [f"an agent in {folder}"]
+            lines += [f"agent {pid} of {run} in {folder}" for pid in sorted(_agent())] or [
+                f"an agent in {folder}"
+            ]
     return lines
 
 
 def _command(pid: int) -> str:
     """Its first words; arguments may be long."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:80]
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()[:80]
+        )
     return "(ended)"

@@ -1,7 +1,9 @@
-"""The agent itself: takes orders on a Unix socket, carries them out, tells facts, and lets go when nobody renews its lease.
+"""The agent itself: takes orders on a Unix socket, carries them out, tells facts, and lets go when
+nobody renews its lease.
 
-The one rule: what it is told and what it does survive the daemon, a lost connection and its own death: orders and facts are in its journal
-before anything follows from them, and a new agent in the same folder cleans up after the old one before it takes orders.
+The one rule: what it is told and what it does survive the daemon, a lost connection and its own
+death: orders and facts are in its journal before anything follows from them, and a new agent in the
+same folder cleans up after the old one before it takes orders.
 """
 
 from __future__ import annotations
@@ -75,10 +77,13 @@ class Agent:
         """
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(recover, self._here, self._journal)
-        server = await asyncio.start_unix_server(self._converse, sock=private_socket(), limit=MAX_LINE)
+        server = await asyncio.start_unix_server(
+            self._converse, sock=private_socket(), limit=MAX_LINE
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
-            # The HTTP that it needs is an eighth of an agent's start, for which others need not wait.
+            # The HTTP that it needs is an eighth of an agent's start, for which others need not
+            # wait.
             from seerd.agent.spot import watch
 
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
@@ -153,7 +158,9 @@ class Agent:
         self._tell([lambda seq: Noticed(seq, at, notice.what, notice.by)])
 
     async def _keep_looking(self) -> None:
-        """What has to be looked at all the time, in one place, so that an idle agent wakes up as little as possible."""
+        """What has to be looked at all the time, in one place, so that an idle agent wakes up as
+        little as possible.
+        """
         while True:
             self._pulse()
             self._orders.look()
@@ -180,7 +187,9 @@ class Agent:
         return ""
 
     def _end(self, cause: str, grace_s: Optional[float]) -> None:
-        """Let every trial save and exit, then end; by default within the grace period of the lease. A later word can only shorten it."""
+        """Let every trial save and exit, then end; by default within the grace period of the lease.
+        A later word can only shorten it.
+        """
         self._ending = True
         self._beside(self._end_all(cause, self._lease.grace_s if grace_s is None else grace_s))
 
@@ -210,7 +219,9 @@ class Agent:
 
 
 def private_socket() -> socket.socket:
-    """The socket at its place in the working directory, open to its owner alone from the first moment on."""
+    """The socket at its place in the working directory, open to its owner alone from the first
+    moment on.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(SOCKET)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,8 +1,11 @@
-"""Notices that the cloud will take this instance away, from EC2's instance metadata service (version 2 alone).
+"""Notices that the cloud will take this instance away, from EC2's instance metadata service
+(version 2 alone).
 
-The one rule: nobody waits for it. It is asked in a thread of its own, and a service that is silent, slow or answers rubbish is no notice.
+The one rule: nobody waits for it. It is asked in a thread of its own, and a service that is silent,
+slow or answers rubbish is no notice.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (instance-action: two minutes before, not always)
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+(instance-action: two minutes before, not always)
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html (sooner, perhaps)
 """
 
@@ -33,7 +36,9 @@ LONGEST = 1 << 16
 
 @record
 class Notice:
-    """`what` is "interruption" (the instance is taken at `by`, wall clock, None if that is not said) or "rebalance"."""
+    """`what` is "interruption" (the instance is taken at `by`, wall clock, None if that is not
+    said) or "rebalance".
+    """
 
     what: str
     by: Optional[float] = None
@@ -72,7 +77,9 @@ class Metadata:
         return body if status == http.client.OK else None
 
     def _renew(self) -> None:
-        status, body = self._ask("PUT", TOKENS, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)})
+        status, body = self._ask(
+            "PUT", TOKENS, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+        )
         if status != http.client.OK:
             raise ValueError(f"no token: {status}")
         self._token = body.decode("ascii").strip()
@@ -89,7 +96,9 @@ class Metadata:
 
 
 def watch(told: Callable[[Notice], Any]) -> None:
-    """Have `told` called, in another thread, with every kind of notice once. It raises `RuntimeError` when nobody listens any more."""
+    """Have `told` called, in another thread, with every kind of notice once. It raises
+    `RuntimeError` when nobody listens any more.
+    """
     url = os.environ.get(ENDPOINT) or DEFAULT
     threading.Thread(target=_keep_asking, args=(url, told), name="spot", daemon=True).start()
 
@@ -109,7 +118,9 @@ def _keep_asking(url: str, told: Callable[[Notice], Any]) -> None:
 
 
 def _interruption(said: Dict[str, Any]) -> Optional[Notice]:
-    """`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; to stop or to hibernate it is the same to us."""
+    """`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; to stop or to hibernate it is the
+    same to us.
+    """
     if not isinstance(said.get("action"), str):
         return None
     return Notice("interruption", _moment(said.get("time")))

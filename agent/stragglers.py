@@ -1,6 +1,8 @@
-"""Straggler detection: how much of their time the ranks of an attempt wait for each other, as their marks tell.
+"""Straggler detection: how much of their time the ranks of an attempt wait for each other, as their
+marks tell.
 
-The one rule: it only counts, over spans long enough to mean something, and not before every rank has its first units behind it.
+The one rule: it only counts, over spans long enough to mean something, and not before every rank
+has its first units behind it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from seerd.agent.progress_marks import ENDED, ProgressMark
 from seerd.agent.record import record
 
 FIRST_S = 30.0
-"""What is counted first; then twice as much each time, so that a long attempt is not told of often."""
+"""What is counted first; then twice as much each time, so that a long attempt is not told of
+often.
+"""
 MOST_S = 3600.0
 UNITS = 3
 TOLD_SHARE = 0.25
@@ -28,7 +32,9 @@ class Waits:
 
 
 class StragglerDetector:
-    """Counts for one attempt. `always`: also if nobody waits much, since what others do elsewhere is to be compared with it."""
+    """Counts for one attempt. `always`: also if nobody waits much, since what others do elsewhere
+    is to be compared with it.
+    """
 
     def __init__(self, *, always: bool, first_s: float = FIRST_S) -> None:
         self._always = always
@@ -37,7 +43,9 @@ class StragglerDetector:
         self._before: Dict[int, float] = {}
 
     def look(self, now: float, found: Dict[int, ProgressMark]) -> Optional[Waits]:
-        """To be called often, with the monotonic clock and the marks of all local ranks: what is to be told, if anything is."""
+        """To be called often, with the monotonic clock and the marks of all local ranks: what is to
+        be told, if anything is.
+        """
         if not _is_going(found):
             self._began = None
         elif self._began is None:
@@ -54,8 +62,13 @@ class StragglerDetector:
         self._began, self._before = now, {local: _spent(mark) for local, mark in found.items()}
 
     def _counted(self, over_s: float, found: Dict[int, ProgressMark]) -> Waits:
-        shares = [min(1.0, max(0.0, _spent(m) - self._before.get(n, 0.0)) / over_s) for n, m in found.items()]
-        return Waits(over_s, [mark.rank for mark in found.values()], [round(share, 4) for share in shares])
+        shares = [
+            min(1.0, max(0.0, _spent(m) - self._before.get(n, 0.0)) / over_s)
+            for n, m in found.items()
+        ]
+        return Waits(
+            over_s, [mark.rank for mark in found.values()], [round(share, 4) for share in shares]
+        )
 
 
 def _spent(mark: ProgressMark) -> float:
@@ -64,4 +77,6 @@ def _spent(mark: ProgressMark) -> float:
 
 def _is_going(found: Dict[int, ProgressMark]) -> bool:
     every = found.values()
-    return bool(every) and all(m.peers == len(found) and m.units >= UNITS and m.doing != ENDED for m in every)
+    return bool(every) and all(
+        m.peers == len(found) and m.units >= UNITS and m.doing != ENDED for m in every
+    )

@@ -1,6 +1,7 @@
 """One connection with the daemon: what it says becomes orders, facts go to it in order.
 
-The one rule: a fact is sent from the journal and nowhere else, so a daemon that is slow, gone or new changes nothing of what is done and kept.
+The one rule: a fact is sent from the journal and nowhere else, so a daemon that is slow, gone or
+new changes nothing of what is done and kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ class Talk:
     """A connection, from its first line to its end."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, here: Here, journal: AgentJournal
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        here: Here,
+        journal: AgentJournal,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -38,7 +43,9 @@ class Talk:
         self._sending: Optional[asyncio.Task[None]] = None
 
     async def hello(self) -> int:
-        """The number of the last fact that the daemon has. Raises `ProtocolError`, and says why, if it is not our daemon."""
+        """The number of the last fact that the daemon has. Raises `ProtocolError`, and says why, if
+        it is not our daemon.
+        """
         try:
             message = decode(await self._reader.readline())
             return self._checked(message)
@@ -49,7 +56,9 @@ class Talk:
     async def listen(self, seen: int, orders: Orders, obey: Callable[[Message], None]) -> None:
         """Welcome the daemon, then send facts and take orders until the connection ends."""
         last, attempts = self._journal.last, orders.attempts
-        self.say(Welcome(VERSION, AGENT, self._here.gpus, last, time.time(), attempts, host.boot_id()))
+        self.say(
+            Welcome(VERSION, AGENT, self._here.gpus, last, time.time(), attempts, host.boot_id())
+        )
         for question in orders.asks:
             self.say(question)
         self._sent = seen
@@ -73,7 +82,9 @@ class Talk:
         self._writer.close()
 
     async def farewell(self) -> None:
-        """Send the facts that are left, then end it. A daemon that does not read them finds them in the journal."""
+        """Send the facts that are left, then end it. A daemon that does not read them finds them in
+        the journal.
+        """
         if self._sending is not None:
             self._sending.cancel()
         self._writer.write(b"".join(map(encode, self._journal.after(self._sent))))
@@ -85,9 +96,13 @@ class Talk:
         if not isinstance(message, Hello):
             raise ProtocolError("the first line has to be hello")
         if message.version != VERSION:
-            raise ProtocolError(f"this agent speaks version {VERSION} of the protocol, not {message.version}")
+            raise ProtocolError(
+                f"this agent speaks version {VERSION} of the protocol, not {message.version}"
+            )
         if message.run != self._here.run:
-            raise ProtocolError(f"this is an agent of the run {self._here.run}, not of {message.run:.80}")
+            raise ProtocolError(
+                f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
+            )
         return max(0, message.seen)
 
     async def _send(self) -> None:

@@ -1,4 +1,5 @@
-"""Work in threads of its own: what takes long must not take a place among those that tell what trials report.
+"""Work in threads of its own: what takes long must not take a place among those that tell what
+trials report.
 
 The one rule: no thread here keeps the agent from ending.
 """
@@ -37,7 +38,9 @@ async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Do this with every item, so many at a time. After a failure nothing new is begun; the first one is raised when all has come to rest."""
+    """Do this with every item, so many at a time. After a failure nothing new is begun; the first
+    one is raised when all has come to rest.
+    """
     waiting = deque(items)
     failures: List[BaseException] = []
 

@@ -1,7 +1,8 @@
-"""Checkpoints between the attempt's folder and the store; here, a directory that this instance can write.
+"""Checkpoints between the attempt's folder and the store; here, a directory that this instance can
+write.
 
-The one rule: in the store a checkpoint exists when its manifest does, and the manifest comes last, after the bytes are there whole, with
-the checksum that the manifest names.
+The one rule: in the store a checkpoint exists when its manifest does, and the manifest comes last,
+after the bytes are there whole, with the checksum that the manifest names.
 """
 
 from __future__ import annotations
@@ -28,17 +29,21 @@ class NotNowError(CheckpointError):
 
 
 class CheckpointStore(Protocol):
-    """The store as one attempt sees it. What takes long blocks, and is done in a thread of its own."""
+    """The store as one attempt sees it. What takes long blocks, and is done in a thread of its
+    own.
+    """
 
     def ready(self) -> bool:
         """Whether there is a place for the next checkpoint."""
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; its name there. Raises `CheckpointError`."""
+        """Put a checkpoint of the folder `local` into the store; its name there. Raises
+        `CheckpointError`.
+        """
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Have the newest good one of these (newest first) in the folder `local`, and no others; its name there, None if there is none.
-        Raises `OSError`.
+        """Have the newest good one of these (newest first) in the folder `local`, and no others;
+        its name there, None if there is none. Raises `OSError`.
         """
 
     def last_call(self) -> None:
@@ -62,7 +67,9 @@ class Directory:
         return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Under its own name. `NotNowError` where the directory cannot be written: it is tried again."""
+        """Under its own name. `NotNowError` where the directory cannot be written: it is tried
+        again.
+        """
         try:
             return name, store(local, self.folder, name)
         except NotNowError:
@@ -81,7 +88,8 @@ class Directory:
 
 
 def store(local: Path, to: Path, name: str) -> Manifest:
-    """Put a checkpoint of the folder `local` into the folder `to`; there, only the newest `KEPT` stay.
+    """Put a checkpoint of the folder `local` into the folder `to`; there, only the newest `KEPT`
+    stay.
 
     Raises `CheckpointError`, which is a `NotNowError` where a folder cannot be written.
     """
@@ -96,7 +104,8 @@ def store(local: Path, to: Path, name: str) -> Manifest:
 
 
 def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
-    """Have the newest readable of these (newest first) in the folder `local`, and no others; which one it is, None if there is none.
+    """Have the newest readable of these (newest first) in the folder `local`, and no others; which
+    one it is, None if there is none.
 
     Raises `OSError` if the folder itself cannot be written.
     """
@@ -120,7 +129,9 @@ def _transfer(source: Path, to: Path, name: str) -> Manifest:
         _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)
         write_named(to / f"{name}.json", small_file(source / f"{name}.json"))
     except OSError as error:
-        raise NotNowError(f"{name} cannot be copied from {source} to {to}: {error.strerror}") from None
+        raise NotNowError(
+            f"{name} cannot be copied from {source} to {to}: {error.strerror}"
+        ) from None
     return manifest
 
 
@@ -131,7 +142,9 @@ def keep_only(folder: Path, *names: str) -> None:
 
 
 def _names(folder: Path) -> List[str]:
-    """Checkpoints that are there, oldest first; a name with a dot in front is still being written."""
+    """Checkpoints that are there, oldest first; a name with a dot in front is still being
+    written.
+    """
     return sorted(path.stem for path in folder.glob("*.json") if is_safe(path.stem))
 
 
@@ -151,7 +164,9 @@ def _good(folder: Path, name: str) -> bool:
 
 
 def _copy(source: Path, to: Path, manifest: Manifest) -> None:
-    """A hard link where that is possible (the files are never written again), else a copy; its checksum is that of the manifest."""
+    """A hard link where that is possible (the files are never written again), else a copy; its
+    checksum is that of the manifest.
+    """
     if not source.is_file():
         raise CheckpointError(f"{source} is not a file")
     part = to.with_name(f".{to.name}")

@@ -1,10 +1,12 @@
 """The trial's output: what it writes for us (`out.jsonl`), turned into facts.
 
-Checkpoints take longer than lines: what `drain` finds of them waits until `store` puts the newest into the store, beside the reports that come
-meanwhile. One that a newer one has overtaken is not put any more.
+Checkpoints take longer than lines: what `drain` finds of them waits until `store` puts the newest
+into the store, beside the reports that come meanwhile. One that a newer one has overtaken is not
+put any more.
 
-The one rule: the trial's output is not trusted. Whatever is not a well-formed line of docs/training-side.md is dropped with a word in the
-agent's log; nothing in it can name a path, stop the agent or be told twice.
+The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
+docs/training-side.md is dropped with a word in the agent's log; nothing in it can name a path, stop
+the agent or be told twice.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
 MOST_IN_ALL = 1 << 30
-"""A file with a hole in it can be larger than anybody could ever read, and the end of an attempt waits for its last line."""
+"""A file with a hole in it can be larger than anybody could ever read, and the end of an attempt
+waits for its last line.
+"""
 LONGEST_LINE = 1 << 16
 
 MOST_COMPLAINTS = 20
@@ -39,7 +43,9 @@ class TrialOutput:
     `_waiting`: checkpoints that are to be stored, oldest first, and how long each took to write.
     """
 
-    def __init__(self, path: Path, trial: str, attempt: int, local: Path, checkpoint_store: CheckpointStore) -> None:
+    def __init__(
+        self, path: Path, trial: str, attempt: int, local: Path, checkpoint_store: CheckpointStore
+    ) -> None:
         self._path = path
         self._trial = trial
         self._attempt = attempt
@@ -72,8 +78,12 @@ class TrialOutput:
             yield self.drain()
 
     def drain(self) -> List[Maker]:
-        """Facts for the whole lines that have come since the last time, a bounded amount at once; their checkpoints wait for `store`."""
-        return [maker for line in self._lines() for maker in [self._fact(line)] if maker is not None]
+        """Facts for the whole lines that have come since the last time, a bounded amount at once;
+        their checkpoints wait for `store`.
+        """
+        return [
+            maker for line in self._lines() for maker in [self._fact(line)] if maker is not None
+        ]
 
     def can_store(self) -> bool:
         """Whether `store` has something to do, and can do it."""
@@ -84,15 +94,17 @@ class TrialOutput:
         return bool(self._waiting)
 
     def store(self) -> List[Maker]:
-        """Put the newest checkpoint that waits into the store, or, if it is damaged, the one before: the fact, if that has worked. Takes long;
-        `drain` may go on beside it.
+        """Put the newest checkpoint that waits into the store, or, if it is damaged, the one
+        before: the fact, if that has worked. Takes long; `drain` may go on beside it.
         """
         waiting = dict(self._waiting)
         name = list(waiting)[-1]
         try:
             maker = self._checkpoint(name, waiting[name])
         except NotNowError as error:
-            log.info("%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error)
+            log.info(
+                "%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error
+            )
             return []
         except CheckpointError as error:
             self._complain(error)
@@ -137,7 +149,9 @@ class TrialOutput:
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
             last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
-            log.warning("%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last)
+            log.warning(
+                "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
+            )
 
     def _known(self, told: Dict[str, Any]) -> Optional[Maker]:
         kind = told["kind"]
@@ -164,7 +178,11 @@ class TrialOutput:
         return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
 
     def _report(self, told: Dict[str, Any]) -> Maker:
-        at, epoch, unit_s = _moment(told), count_of(told["epoch"]), _seconds(told.get("unit_s", 0.0))
+        at, epoch, unit_s = (
+            _moment(told),
+            count_of(told["epoch"]),
+            _seconds(told.get("unit_s", 0.0)),
+        )
         metrics = metrics_of(told["metrics"])
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 

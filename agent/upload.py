@@ -1,7 +1,8 @@
 """The bytes of one checkpoint to its place in the store: in one piece, or in parts if it is large.
 
-The one rule: what did not arrive whole does not appear. S3 compares each body with its MD5, and parts become an object only when they are
-completed, in the right order and all of them (docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
+The one rule: what did not arrive whole does not appear. S3 compares each body with its MD5, and
+parts become an object only when they are completed, in the right order and all of them
+(docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from seerd.agent.web import Piece, WebError, Wires, refusal
 LARGE = 32 << 20
 """From here on, parts that go side by side are worth the question where they go."""
 MOST_IN_ONE_PIECE = 5 << 30
-"""S3 takes no more in one PUT (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
+"""S3 takes no more in one PUT
+(docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
+"""
 THREADS = 4
 PLAIN_ETAG = re.compile(r'"?[0-9A-Za-z-]{1,128}"?')
 log = logging.getLogger("agent")
@@ -32,12 +35,19 @@ def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str
         try:
             _in_parts(wires, parts, whole)
         except WebError as error:
-            log.warning("checkpoint %s could not be put in parts, so it goes in one piece: %s", slot.name, error)
+            log.warning(
+                "checkpoint %s could not be put in parts, so it goes in one piece: %s",
+                slot.name,
+                error,
+            )
             _give_up(wires, parts)
         else:
             return
     if whole.size > MOST_IN_ONE_PIECE:
-        raise WebError(f"{whole.size} bytes cannot be put in one piece, and there is nowhere to put parts of them")
+        raise WebError(
+            f"{whole.size} bytes cannot be put in one piece, and there is nowhere to put "
+            "parts of them"
+        )
     wires.insist(lambda: wires.put(slot.data_url, whole, md5))
 
 
@@ -59,21 +69,25 @@ def pieces_of(whole: Piece, size: int) -> "list[Piece]":
     if size <= 0:
         raise WebError("parts have a size", 400)
     end = whole.start + whole.size
-    return [Piece(whole.descriptor, at, min(size, end - at)) for at in range(whole.start, end, size)]
+    return [
+        Piece(whole.descriptor, at, min(size, end - at)) for at in range(whole.start, end, size)
+    ]
 
 
 def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
     if not all(map(PLAIN_ETAG.fullmatch, tags)):
         raise WebError("the store gave a part no ETag", 400)
     listed = "".join(
-        f"<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>" for number, tag in enumerate(tags, 1)
+        f"<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
+        for number, tag in enumerate(tags, 1)
     )
     body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
 
     def complete() -> None:
         answer = wires.small("POST", parts.complete_url, body)
         if b"CompleteMultipartUploadResult" not in answer:
-            # S3 answers 200 before it knows (docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html)
+            # S3 answers 200 before it knows, see
+            # docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html.
             raise refusal("completing the parts", 500, answer)
 
     try:
@@ -81,10 +95,14 @@ def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
     except WebError as error:
         if error.code != "NoSuchUpload":
             raise
-        raise WebError("the parts were completed or given up by somebody else", 404, error.code) from None
+        raise WebError(
+            "the parts were completed or given up by somebody else", 404, error.code
+        ) from None
 
 
 def _give_up(wires: Wires, parts: Parts) -> None:
-    """The store forgets parts that nobody completes only when it is told to; the daemon sees to what is left."""
+    """The store forgets parts that nobody completes only when it is told to; the daemon sees to
+    what is left.
+    """
     with contextlib.suppress(WebError):
         wires.small("DELETE", parts.abort_url)

@@ -23,7 +23,11 @@ class Watchdog:
     """Of one attempt. `members`: its processes; facts go through `tell`."""
 
     def __init__(
-        self, start: Start, places: Places, members: Callable[[], Set[int]], tell: Callable[[List[Maker]], None]
+        self,
+        start: Start,
+        places: Places,
+        members: Callable[[], Set[int]],
+        tell: Callable[[List[Maker]], None],
     ) -> None:
         self._start = start
         self._log = places.launcher_log
@@ -77,4 +81,6 @@ class Watchdog:
 
     def _waited(self, waits: Waits) -> Maker:
         order, at = self._start, time.time()
-        return lambda seq: Waited(seq, at, order.trial, order.attempt, waits.over_s, waits.ranks, waits.shares)
+        return lambda seq: Waited(
+            seq, at, order.trial, order.attempt, waits.over_s, waits.ranks, waits.shares
+        )

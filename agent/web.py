@@ -1,7 +1,8 @@
 """HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces.
 
-The one rule: a presigned URL is a secret. No error, no log line and no file has more of it than its host. Every exchange ends: nothing waits
-longer than `STALL_S` for the other side to go on, and `Wires.cut` ends what is under way at once.
+The one rule: a presigned URL is a secret. No error, no log line and no file has more of it than its
+host. Every exchange ends: nothing waits longer than `STALL_S` for the other side to go on, and
+`Wires.cut` ends what is under way at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from urllib.parse import urlsplit
 from seerd.agent.record import record
 
 if TYPE_CHECKING:
-    # With all that it imports it is an eighth of an agent's start, and nobody waits for its first use.
+    # With all that it imports it is an eighth of an agent's start, and nobody waits for its first
+    # use.
     import http.client
 
 CONNECT_S = 10.0
@@ -29,7 +31,9 @@ STALL_S = 20.0
 BLOCK = 1 << 18
 PARTIAL_CONTENT = 206
 PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
-"""Between tries, growing as S3 wants it (docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-guidelines.html)."""
+"""Between tries, growing as S3 wants it
+(docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-guidelines.html).
+"""
 MOST_OF_A_REFUSAL = 1 << 14
 TOO_SHORT = 416
 """S3's status for a range behind the end; ours, too, for one that has an end too early."""
@@ -41,8 +45,9 @@ Result = TypeVar("Result")
 
 
 class WebError(Exception):
-    """An exchange came to nothing; the text says why. `status`: the answer's, 0 if there was none. `code`: S3's own word for it.
-    `expired`: another URL for the same may work: this one is too old, or its signer's credentials are.
+    """An exchange came to nothing; the text says why. `status`: the answer's, 0 if there was none.
+    `code`: S3's own word for it. `expired`: another URL for the same may work: this one is too old,
+    or its signer's credentials are.
     """
 
     def __init__(self, why: str, status: int = 0, code: str = "", *, expired: bool = False) -> None:
@@ -75,7 +80,9 @@ class Piece:
     size: int
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes, a bounded amount at once. Raises `OSError` if the file has become too short."""
+        """The bytes, a bounded amount at once. Raises `OSError` if the file has become too
+        short.
+        """
         at, end = self.start, self.start + self.size
         while at < end:
             block = os.pread(self.descriptor, min(BLOCK, end - at), at)
@@ -89,7 +96,9 @@ Body = Union[bytes, Piece]
 
 
 def content_md5(body: Body) -> str:
-    """What S3 compares the bytes that arrive with (`Content-MD5`, which need not be signed, other than `x-amz-checksum-...`)."""
+    """What S3 compares the bytes that arrive with (`Content-MD5`, which need not be signed, other
+    than `x-amz-checksum-...`).
+    """
     digest = hashlib.md5(usedforsecurity=False)
     for block in _blocks(body):
         digest.update(block)
@@ -120,7 +129,9 @@ class Wires:
         return self._cut.is_set()
 
     def insist(self, work: Callable[[], Result]) -> Result:
-        """Do it, again and again if that may help, for about a quarter of a minute of pauses. Raises `WebError`."""
+        """Do it, again and again if that may help, for about a quarter of a minute of pauses.
+        Raises `WebError`.
+        """
         for pause_s in PAUSES_S:
             try:
                 return work()
@@ -132,32 +143,46 @@ class Wires:
         return work()
 
     def put(self, url: str, body: Body, md5: Optional[str] = None) -> str:
-        """Put these bytes there, verified by the other side; their ETag. `md5`: theirs, if it is known.
+        """Put these bytes there, verified by the other side; their ETag. `md5`: theirs, if it is
+        known.
 
         Raises `WebError`, and `OSError` if the file cannot be read.
         """
-        headers = {"Content-Type": "application/octet-stream", "Content-MD5": md5 or content_md5(body)}
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-MD5": md5 or content_md5(body),
+        }
         with self._exchange("PUT", url, headers, body) as response:
             return response.headers.get("ETag", "")
 
-    def small(self, method: str, url: str, body: Optional[bytes] = None, most: int = MOST_OF_A_REFUSAL) -> bytes:
+    def small(
+        self, method: str, url: str, body: Optional[bytes] = None, most: int = MOST_OF_A_REFUSAL
+    ) -> bytes:
         """The answer's body. Raises `WebError`, also if it has more than `most` bytes."""
         headers = {} if body is None else {"Content-Type": "application/xml"}
         with self._exchange(method, url, headers, body) as response:
             with _as_web_error(method, url):
                 answer = response.read(most + 1)
             if len(answer) > most:
-                raise WebError(f"{_named(method, url)}: the answer has more than {most} bytes", response.status)
+                raise WebError(
+                    f"{_named(method, url)}: the answer has more than {most} bytes", response.status
+                )
             return answer
 
     def get(self, url: str, start: int, size: int, write: Callable[[bytes], None]) -> None:
-        """Hand `size` bytes from `start` to `write`. Raises `WebError`, and whatever `write` raises."""
+        """Hand `size` bytes from `start` to `write`. Raises `WebError`, and whatever `write`
+        raises.
+        """
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
         with self._exchange("GET", url, headers, None) as response:
             if response.status != PARTIAL_CONTENT and start > 0:
-                raise WebError(f"{_named('GET', url)}: it does not give a part of the file", response.status)
+                raise WebError(
+                    f"{_named('GET', url)}: it does not give a part of the file", response.status
+                )
             if response.length is not None and response.length < size:
-                raise WebError(f"{_named('GET', url)}: the file is shorter than it should be", TOO_SHORT)
+                raise WebError(
+                    f"{_named('GET', url)}: the file is shorter than it should be", TOO_SHORT
+                )
             left = size
             while left:
                 with _as_web_error("GET", url):
@@ -217,7 +242,8 @@ class Wires:
             try:
                 connection.send(block)
             except (BrokenPipeError, ConnectionResetError):
-                break  # refused before it was all sent: the answer says why, if it still can be read
+                # refused before it was all sent: the answer says why, if it still can be read
+                break
             except OSError as error:
                 raise WebError(f"{_named(method, url)}: {_why(error)}") from None
         with _as_web_error(method, url):
@@ -233,13 +259,18 @@ class Wires:
 
 
 def refusal(what: str, status: int, told: bytes) -> WebError:
-    """S3's answer as an error; of its text only the code, since the rest may repeat the signature."""
+    """S3's answer as an error; of its text only the code, since the rest may repeat the
+    signature.
+    """
     found = CODE.search(told)
     code = found.group(1).decode() if found else ""
     # What is missing is refused as AccessDenied too, where the signer may not list the bucket.
     expired = code in OLD_CODES or OLD in told or (status == 403 and code != "AccessDenied")
     return WebError(
-        f"{what}: refused with status {status}{f' ({code})' if code else ''}", status, code, expired=expired
+        f"{what}: refused with status {status}{f' ({code})' if code else ''}",
+        status,
+        code,
+        expired=expired,
     )
 
 

@@ -1,7 +1,8 @@
 """Messages as JSON lines, and back. Sans-I/O.
 
-The one rule: `decode` accepts nothing that is not exactly one of the protocol's messages, with every number and text within its bounds, so that
-both sides handle values, never dictionaries from the wire.
+The one rule: `decode` accepts nothing that is not exactly one of the protocol's messages, with
+every number and text within its bounds, so that both sides handle values, never dictionaries from
+the wire.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from seerd.agent.protocol import (
 
 
 def encode(message: Message) -> bytes:
-    """One line with its newline. A number that is not finite becomes None where a field allows that.
+    """One line with its newline. A number that is not finite becomes None where a field allows
+    that.
 
     Raises `ProtocolError` for a value that cannot travel, and for a line that would be too long.
     """
@@ -42,7 +44,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message in this line, with or without its newline. Raises `ProtocolError` if it is not exactly one."""
+    """The message in this line, with or without its newline. Raises `ProtocolError` if it is not
+    exactly one.
+    """
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
     try:
@@ -91,13 +95,17 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _made(cls: Any, body: Any) -> Any:
-    """A value of this data class from a JSON object with exactly its fields, but for those that have a default: older agents do not say them."""
+    """A value of this data class from a JSON object with exactly its fields, but for those that
+    have a default: older agents do not say them.
+    """
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
     hints = _hints(cls)
     if not hints.keys() - _optional(cls) <= body.keys() <= hints.keys():
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
-    made = {name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()}
+    made = {
+        name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()
+    }
     for name in made.keys() & BOUNDS.keys():
         low, high = BOUNDS[name]
         if made[name] is not None and not low <= made[name] <= high:
@@ -132,7 +140,9 @@ def _checked(where: str, hint: Any, value: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    """The same, with `?` for halves of characters: JSON can name them, and file names that are no UTF-8 become such, but none can be written."""
+    """The same, with `?` for halves of characters: JSON can name them, and file names that are no
+    UTF-8 become such, but none can be written.
+    """
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
@@ -157,7 +167,11 @@ def _is_plain(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """Enough of it to recognise; its type where showing it would be work of its own."""
-    return repr(value)[:80] if isinstance(value, (bool, float, str, type(None))) else f"this {type(value).__name__}"
+    return (
+        repr(value)[:80]
+        if isinstance(value, (bool, float, str, type(None)))
+        else f"this {type(value).__name__}"
+    )
 
 
 _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
@@ -165,10 +179,16 @@ _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACT
 
 @lru_cache(maxsize=None)
 def _hints(cls: Any) -> Dict[str, Any]:
-    """The types of its fields; looked up when it is first needed, since they are many and an agent that starts needs few."""
+    """The types of its fields; looked up when it is first needed, since they are many and an agent
+    that starts needs few.
+    """
     return {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
 
 
 @lru_cache(maxsize=None)
 def _optional(cls: Any) -> Set[str]:
-    return {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}
+    return {
+        each.name
+        for each in fields(cls)
+        if each.default is not MISSING or each.default_factory is not MISSING
+    }

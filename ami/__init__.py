@@ -1,1 +1,3 @@
-"""What `seerd image build` does on an instance, as scripts that can be read: `provision.sh`, `check.sh`, `clean.sh`. See README.md."""
+"""What `seerd image build` does on an instance, as scripts that can be read: `provision.sh`,
+`check.sh`, `clean.sh`. See README.md.
+"""

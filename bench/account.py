@@ -24,11 +24,14 @@ CAUSES = ("deadline", "peak", "plan", "margin", "cloud", "finished", "early", "c
 """Why budget was left.
 
 deadline  so many GPUs as there may be cannot use more by the deadline
-peak      the plan has all those GPUs in its first round, and by its paper fewer and fewer afterwards
-plan      the plan takes less, whatever happens: whole rounds, whole trainings, `p_max` GPUs per trial at most
+peak      the plan has all those GPUs in its first round, and by its paper fewer and fewer
+          afterwards
+plan      the plan takes less, whatever happens: whole rounds, whole trainings, `p_max` GPUs per
+          trial at most
 margin    the plan would take more in the worst of twenty cases
 cloud     it had no instances, took them away, or had them late
-finished  the policy had nothing more to do before its plan's end: the space or the trainings were exhausted
+finished  the policy had nothing more to do before its plan's end: the space or the trainings were
+          exhausted
 early     the plan ran to its end, and cost less than was forecast
 closing   set aside for giving everything back, and not needed
 """
@@ -36,7 +39,9 @@ closing   set aside for giving everything back, and not needed
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One run, GPU-seconds and seconds. `unused`: by cause, adding up to `allowed_gpu_s - billed_gpu_s`."""
+    """One run, GPU-seconds and seconds. `unused`: by cause, adding up to `allowed_gpu_s -
+    billed_gpu_s`.
+    """
 
     number: int
     policy: str
@@ -74,7 +79,9 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    """How things stood when the run stopped going on. `committed_gpu_s`: what is set aside then is counted; `by_limit`: a limit ended it."""
+    """How things stood when the run stopped going on. `committed_gpu_s`: what is set aside then is
+    counted; `by_limit`: a limit ended it.
+    """
 
     at_s: float
     by_limit: bool
@@ -92,9 +99,17 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     usable = usable_gpu_s(limits, allowed, cluster.gpus_per_instance)
     forecast = forecast_outline(outline, cluster, drawn.believed).gpu_s
     refused = sum(i.phase is InstancePhase.REFUSED for i in state.fleet.instances.values())
-    lost = sum(bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.fleet.instances.values())
+    lost = sum(
+        bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.fleet.instances.values()
+    )
     plan_end_s = outline.stages[-1].end_s
-    run = "cloud" if refused or lost else "finished" if closing.at_s < plan_end_s - TIMERS_S else "early"
+    run = (
+        "cloud"
+        if refused or lost
+        else "finished"
+        if closing.at_s < plan_end_s - TIMERS_S
+        else "early"
+    )
     plan = "peak" if _all_at_once(outline, limits, cluster.gpus_per_instance) else "plan"
     levels = (
         ("closing", closing.committed_gpu_s if closing.by_limit else billed),
@@ -142,7 +157,9 @@ def _world(drawn: Drawn, problem: Problem) -> World:
 
 
 def allowed_gpu_s(limits: Limits, usd_per_gpu_h: float) -> float:
-    """The tighter of GPU time and money, without asking the core, whose idea of it is what is audited."""
+    """The tighter of GPU time and money, without asking the core, whose idea of it is what is
+    audited.
+    """
     if limits.cost_usd is None or not usd_per_gpu_h:
         return limits.budget_gpu_s
     return min(limits.budget_gpu_s, limits.cost_usd / usd_per_gpu_h * 3600)
@@ -158,7 +175,11 @@ def usable_gpu_s(limits: Limits, allowed: float, size: int) -> float:
 def _all_at_once(outline: Outline, limits: Limits, size: int) -> bool:
     """Whether one stage takes all GPUs that there may be, and the others do not."""
     most = None if limits.max_gpus is None else limits.max_gpus // size * size
-    return most is not None and outline.peak_gpus > most - size and min(stage.gpus for stage in outline.stages) < most
+    return (
+        most is not None
+        and outline.peak_gpus > most - size
+        and min(stage.gpus for stage in outline.stages) < most
+    )
 
 
 def _run_until_closing(world: World) -> _Closing:
@@ -166,7 +187,9 @@ def _run_until_closing(world: World) -> _Closing:
     while world.state.phase is RunPhase.RUNNING:
         world.turn()
     state = world.state
-    return _Closing(state.now, _limited(state), state.ledger.spent_gpu_s(state.now + release_s(state)))
+    return _Closing(
+        state.now, _limited(state), state.ledger.spent_gpu_s(state.now + release_s(state))
+    )
 
 
 def _limited(state: State) -> bool:
@@ -179,7 +202,9 @@ def _weather(drawn: Drawn) -> str:
     return "calm" if drawn.behaviour.lifetime_s is None else "spot"
 
 
-def _unused(billed: float, allowed: float, levels: tuple[tuple[str, float], ...]) -> dict[str, float]:
+def _unused(
+    billed: float, allowed: float, levels: tuple[tuple[str, float], ...]
+) -> dict[str, float]:
     """What lies between the bill and the budget, cut at the levels from below."""
     unused, below = dict.fromkeys(CAUSES, 0.0), min(billed, allowed)
     for cause, level in levels:

@@ -1,7 +1,9 @@
-"""What a stage boundary costs an unmoved trial (nothing) and a moved one (its own save, process start and restore). Prints JSON.
+"""What a stage boundary costs an unmoved trial (nothing) and a moved one (its own save, process
+start and restore). Prints JSON.
 
-Six trials whose metric is their configuration, so that the best start on one GPU and move to two; between reports they sleep. The floor of
-a move is measured in the same run: bare `torchrun` of the same script from the same checkpoints, as many at once as have moved.
+Six trials whose metric is their configuration, so that the best start on one GPU and move to two;
+between reports they sleep. The floor of a move is measured in the same run: bare `torchrun` of the
+same script from the same checkpoints, as many at once as have moved.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from seerd.core.commands import StopTrial
-from seerd.core.events import AgentFact, TrialCheckpointed, TrialExited, TrialReported, TrialTraining
+from seerd.core.events import (
+    AgentFact,
+    TrialCheckpointed,
+    TrialExited,
+    TrialReported,
+    TrialTraining,
+)
 from seerd.shell.journal import Entry, Journal
 
 ROUNDS = 3
@@ -85,14 +93,24 @@ def main() -> None:
     }
     print(
         json.dumps(
-            {"moved": rows, "floor_save_start_restore_s": round(floor_s, 3), "unmoved": pauses(entries)}, indent=1
+            {
+                "moved": rows,
+                "floor_save_start_restore_s": round(floor_s, 3),
+                "unmoved": pauses(entries),
+            },
+            indent=1,
         )
     )
 
 
 def stops(entries: list[Entry]) -> dict[str, float]:
     """When each trial's first attempt was asked to stop."""
-    asked = [(c.trial, e.event.at) for e in entries for c in e.commands if isinstance(c, StopTrial) and c.attempt == 1]
+    asked = [
+        (c.trial, e.event.at)
+        for e in entries
+        for c in e.commands
+        if isinstance(c, StopTrial) and c.attempt == 1
+    ]
     return dict(reversed(asked))
 
 
@@ -100,7 +118,11 @@ def costs_of_moving(entries: list[Entry]) -> dict[str, float]:
     """From the boundary to the next training step."""
     at = stops(entries)
     events = [e.event for e in entries]
-    return {e.trial: e.happened - at[e.trial] for e in events if isinstance(e, TrialTraining) and e.attempt == 2}
+    return {
+        e.trial: e.happened - at[e.trial]
+        for e in events
+        if isinstance(e, TrialTraining) and e.attempt == 2
+    }
 
 
 def leaving(entries: list[Entry]) -> dict[str, float]:
@@ -115,7 +137,9 @@ def leaving(entries: list[Entry]) -> dict[str, float]:
 
 def save_s(entries: list[Entry], trial: str) -> float:
     """The last save of its first attempt."""
-    saves = [e.event for e in entries if isinstance(e.event, TrialCheckpointed) and e.event.attempt == 1]
+    saves = [
+        e.event for e in entries if isinstance(e.event, TrialCheckpointed) and e.event.attempt == 1
+    ]
     return next(save.save_s for save in reversed(saves) if save.trial == trial)
 
 
@@ -127,23 +151,41 @@ def bare_start_s(run: Path, trial: str) -> float:
         (Path(name) / "trial.json").write_text(json.dumps(about))
         (Path(name) / "stop").touch()
         env = {**os.environ, "SEERD_DIR": name, "OMP_NUM_THREADS": "1"}
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        launcher = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+        ]
         began = time.time()
-        subprocess.run([*launcher, str(run / "source" / "train.py")], env=env, capture_output=True, check=True)
+        subprocess.run(
+            [*launcher, str(run / "source" / "train.py")], env=env, capture_output=True, check=True
+        )
         return json.loads((Path(name) / "out.jsonl").read_text().splitlines()[0])["at"] - began
 
 
 def pauses(entries: list[Entry]) -> dict[str, dict[str, float]]:
-    """Between two reports: the longest pause around the boundary, and the longest at any other time."""
+    """Between two reports: the longest pause around the boundary, and the longest at any other
+    time.
+    """
     boundary = min(stops(entries).values())
-    reports = [e.event for e in entries if isinstance(e.event, AgentFact) and isinstance(e.event, TrialReported)]
+    reports = [
+        e.event
+        for e in entries
+        if isinstance(e.event, AgentFact) and isinstance(e.event, TrialReported)
+    ]
     moved, rows = costs_of_moving(entries), {}
     for trial in sorted({report.trial for report in reports} - set(moved)):
         times = [report.happened for report in reports if report.trial == trial]
         around = [b - a for a, b in pairwise(times) if boundary - 1 <= b <= boundary + 5]
         others = [b - a for a, b in pairwise(times) if not boundary - 1 <= b <= boundary + 5]
         if times[-1] > boundary + 10:
-            rows[trial] = {"at_boundary_s": round(max(around), 3), "elsewhere_s": round(max(others), 3)}
+            rows[trial] = {
+                "at_boundary_s": round(max(around), 3),
+                "elsewhere_s": round(max(others), 3),
+            }
     return rows
 
 

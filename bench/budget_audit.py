@@ -1,8 +1,10 @@
-"""Whether the budget is ever exceeded, and how much of it is left unused: many runs as people have them on EC2, drawn from a seed.
+"""Whether the budget is ever exceeded, and how much of it is left unused: many runs as people have
+them on EC2, drawn from a seed.
 
-`python bench/budget_audit.py [--runs 10000] [--jobs 2] [--seed 0]` prints one JSON object, the same to the bit on any number of cores.
-What a run is, `drawn.py` says; where its budget went, `account.py`. The bill is the simulated cloud's own; the run's ledger
-must agree. `--first N` begins with run N, to look at one; `--worst N` adds the runs that used the least.
+`python bench/budget_audit.py [--runs 10000] [--jobs 2] [--seed 0]` prints one JSON object, the same
+to the bit on any number of cores. What a run is, `drawn.py` says; where its budget went,
+`account.py`. The bill is the simulated cloud's own; the run's ledger must agree. `--first N` begins
+with run N, to look at one; `--worst N` adds the runs that used the least.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ def main() -> None:
     with ProcessPoolExecutor(args.jobs) as pool:
         found = list(pool.map(partial(one, seed=args.seed), numbers, chunksize=CHUNK))
     accounts = [account for account in found if account is not None]
-    told = report(accounts) | {"runs": len(accounts), "impossible": len(found) - len(accounts), "seed": args.seed}
+    told = report(accounts) | {
+        "runs": len(accounts),
+        "impossible": len(found) - len(accounts),
+        "seed": args.seed,
+    }
     if args.worst:
         told["worst"] = [as_json(a) for a in sorted(accounts, key=lambda a: a.share)[: args.worst]]
     print(json.dumps(told))
@@ -71,7 +77,9 @@ def one(number: int, seed: int) -> Account | None:
 
 def account(drawn: Drawn) -> Account:
     """What `seerd run` would start, and what came of it. Raises as `plan_for` does."""
-    planned = plan_for(problem_of(drawn.setting, drawn.params), drawn.setting.cluster, drawn.believed)
+    planned = plan_for(
+        problem_of(drawn.setting, drawn.params), drawn.setting.cluster, drawn.believed
+    )
     return audited(drawn, planned.problem, planned.outline)
 
 
@@ -92,12 +100,24 @@ def report(accounts: Sequence[Account]) -> Json:
     return {
         "overshoot": {
             "gpu_min": round(max(0.0, most.billed_gpu_s - most.allowed_gpu_s) / 60, 9),
-            "usd": round(max(0.0, *((a.billed_gpu_s - a.allowed_gpu_s) * a.usd_per_gpu_s for a in accounts)), 9),
+            "usd": round(
+                max(0.0, *((a.billed_gpu_s - a.allowed_gpu_s) * a.usd_per_gpu_s for a in accounts)),
+                9,
+            ),
             "deadline_s": round(max(0.0, latest.elapsed_s - latest.deadline_s), 6),
-            "nearest": {"gpu_s_left": round(most.allowed_gpu_s - most.billed_gpu_s, 3), "run": most.number},
-            "latest": {"s_left": round(latest.deadline_s - latest.elapsed_s, 3), "run": latest.number},
+            "nearest": {
+                "gpu_s_left": round(most.allowed_gpu_s - most.billed_gpu_s, 3),
+                "run": most.number,
+            },
+            "latest": {
+                "s_left": round(latest.deadline_s - latest.elapsed_s, 3),
+                "run": latest.number,
+            },
         },
-        "ledger_apart": {"gpu_s": round(abs(apart.ledger_gpu_s - apart.billed_gpu_s), 6), "run": apart.number},
+        "ledger_apart": {
+            "gpu_s": round(abs(apart.ledger_gpu_s - apart.billed_gpu_s), 6),
+            "run": apart.number,
+        },
         "used": shares(accounts),
         "by_policy": by(accounts, lambda a: a.policy),
         "by_tightness": by(accounts, lambda a: a.tightness),
@@ -116,7 +136,9 @@ def shares(accounts: Sequence[Account]) -> Json:
 
 def quantiles(ordered: Sequence[float]) -> Json:
     at = {"p5": 0.05, "p25": 0.25, "median": 0.5}
-    return {name: round(ordered[round(share * (len(ordered) - 1))], 4) for name, share in at.items()}
+    return {
+        name: round(ordered[round(share * (len(ordered) - 1))], 4) for name, share in at.items()
+    }
 
 
 def by(accounts: Sequence[Account], kind: Callable[[Account], str]) -> Json:
@@ -136,7 +158,9 @@ def endings(accounts: Sequence[Account]) -> Json:
 def because(accounts: Sequence[Account]) -> Json:
     """Mean share of the budget that was left for each cause."""
     return {
-        cause: round(math.fsum(a.unused[cause] / a.allowed_gpu_s for a in accounts) / len(accounts), 4)
+        cause: round(
+            math.fsum(a.unused[cause] / a.allowed_gpu_s for a in accounts) / len(accounts), 4
+        )
         for cause in CAUSES
     }
 

@@ -1,9 +1,12 @@
-"""Runs as people have them on EC2, drawn at random: policy, limits, job, and a cloud with its latencies, refusals and interruptions.
+"""Runs as people have them on EC2, drawn at random: policy, limits, job, and a cloud with its
+latencies, refusals and interruptions.
 
-The one rule: a number determines a run to the last bit, and what is planned with may be wrong about what happens.
+The one rule: a number determines a run to the last bit, and what is planned with may be wrong about
+what happens.
 
-Where the ranges come from: boots of 30 to 120 s with tails, billing by the second from 60 s on, and two minutes' notice of an interruption are
-EC2's (Amazon EC2 User Guide: instance lifecycle, billing, Spot Instance interruption notices); the rest is drawn wide enough to hurt.
+Where the ranges come from: boots of 30 to 120 s with tails, billing by the second from 60 s on, and
+two minutes' notice of an interruption are EC2's (Amazon EC2 User Guide: instance lifecycle,
+billing, Spot Instance interruption notices); the rest is drawn wide enough to hurt.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ Tightness = Literal["barely", "tight", "normal", "generous"]
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """How many instances the cloud has for the run: `most[i]` from `since_s[i]` on, as many as it wants before."""
+    """How many instances the cloud has for the run: `most[i]` from `since_s[i]` on, as many as it
+    wants before.
+    """
 
     since_s: Sequence[float]
     most: Sequence[int]
@@ -85,7 +90,9 @@ def draw(number: int, seed: int, policies: Sequence[str]) -> Drawn:
         boot_s=believed.cloud.pending.p50_s + believed.cloud.boot.p50_s,
     )
     limits = _limits(rng, deadline_s, tightness, cluster)
-    setting = Setting(_curves(rng.randrange(len(SPACES)), rng.randrange(4)), limits, cluster, truth, _faults(rng))
+    setting = Setting(
+        _curves(rng.randrange(len(SPACES)), rng.randrange(4)), limits, cluster, truth, _faults(rng)
+    )
     behaviour = replace(
         behaviour_of(setting),
         unit_s=_UnitTime(truth.job),
@@ -100,7 +107,9 @@ def _log(rng: random.Random, low: float, high: float) -> float:
 
 
 def _profile(rng: random.Random, deadline_s: float) -> Profile:
-    """A unit of work takes from a hundredth to a twentieth of the deadline; saving and starting up to a minute."""
+    """A unit of work takes from a hundredth to a twentieth of the deadline; saving and starting up
+    to a minute.
+    """
     report_s = deadline_s / _log(rng, 20, 100)
     save_s, start_s = _log(rng, 1, 30), _log(rng, 5, 60)
     job = JobProfile(
@@ -124,7 +133,9 @@ def _limits(rng: random.Random, deadline_s: float, tightness: str, cluster: Clus
     wide = min(_log(rng, *TIGHT[tightness]) * size, MOST_GPUS)
     budget_gpu_s = wide * deadline_s
     max_gpus = (
-        None if rng.random() < 0.5 else max(size, min(MOST_GPUS, round(wide * rng.uniform(0.7, 3)) // size * size))
+        None
+        if rng.random() < 0.5
+        else max(size, min(MOST_GPUS, round(wide * rng.uniform(0.7, 3)) // size * size))
     )
     paid_usd = budget_gpu_s / 3600 * cluster.usd_per_gpu_h
     match rng.choice(["time", "money", "both"]):
@@ -140,7 +151,9 @@ def _limits(rng: random.Random, deadline_s: float, tightness: str, cluster: Clus
 
 
 def _params(rng: random.Random, policies: Sequence[str], setting: Setting) -> PolicyParams:
-    """The shortest round is long enough for a trial to start and to make a report or two, as people choose it."""
+    """The shortest round is long enough for a trial to start and to make a report or two, as people
+    choose it.
+    """
     job = setting.profile.job
     return PolicyParams(
         name=rng.choice(policies),
@@ -163,12 +176,16 @@ def _faults(rng: random.Random) -> Faults:
 
 
 def _capacity(rng: random.Random, deadline_s: float) -> Phases:
-    """A few times of one to thirty minutes in which there is little or nothing to be had; in half of all runs one is when it begins."""
+    """A few times of one to thirty minutes in which there is little or nothing to be had; in half
+    of all runs one is when it begins.
+    """
     begins = sorted(rng.uniform(0, deadline_s) for _ in range(rng.randint(1, 3)))
     if rng.random() < 0.5:
         begins[0] = 0.0
     ends = [since_s + _log(rng, 60, 1800) for since_s in begins]
-    phases = [(since_s, rng.choice([0, 1, 2])) for since_s in begins] + [(end_s, PLENTY) for end_s in ends]
+    phases = [(since_s, rng.choice([0, 1, 2])) for since_s in begins] + [
+        (end_s, PLENTY) for end_s in ends
+    ]
     return Phases(*zip(*sorted(phases), strict=True))
 
 

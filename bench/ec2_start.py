@@ -1,7 +1,9 @@
-"""From an instance that runs to its first training step, eight 4-GPU instances of the rig at once: prints JSON. Takes root, as the rig does.
+"""From an instance that runs to its first training step, eight 4-GPU instances of the rig at once:
+prints JSON. Takes root, as the rig does.
 
-The figure is what is left when the start of the training process itself is taken away: as long as eight of them take that are started at once,
-by nobody, on the same machine. The parts are medians; `spread_s` is the first and the last instance.
+The figure is what is left when the start of the training process itself is taken away: as long as
+eight of them take that are started at once, by nobody, on the same machine. The parts are medians;
+`spread_s` is the first and the last instance.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ AGENTS = ".cache/seerd/agents"
 
 
 def bare() -> float:
-    """Seconds until the program trains, the median of as many as there are instances, all at once."""
+    """Seconds until the program trains, the median of as many as there are instances, all at
+    once.
+    """
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / str(n) for n in range(INSTANCES)]
         about = {"trial": "t0001", "config": {"lr": 0.3}}
@@ -35,12 +39,16 @@ def bare() -> float:
         began = time.time()
         command = [sys.executable, str(PROGRAMS / "trainer.py")]
         processes = [
-            subprocess.Popen(command, env={**os.environ, "SEERD_DIR": str(f)}, stdout=subprocess.DEVNULL)
+            subprocess.Popen(
+                command, env={**os.environ, "SEERD_DIR": str(f)}, stdout=subprocess.DEVNULL
+            )
             for f in folders
         ]
         while not all((folder / "out.jsonl").exists() for folder in folders):
             time.sleep(0.01)
-        times = [json.loads((f / "out.jsonl").read_text().splitlines()[0])["at"] - began for f in folders]
+        times = [
+            json.loads((f / "out.jsonl").read_text().splitlines()[0])["at"] - began for f in folders
+        ]
         for folder, process in zip(folders, processes, strict=True):
             (folder / "stop").touch()
             process.wait()
@@ -62,7 +70,9 @@ def moments(coordinator: Coordinator) -> list[dict[str, float]]:
             {
                 "running": one.since or 0.0,
                 "sshd": (root / "var/lib/cloud/instance/boot-finished").stat().st_mtime,
-                "logged in, agent's zip there": max(path.stat().st_mtime for path in (home / AGENTS).iterdir()),
+                "logged in, agent's zip there": max(
+                    path.stat().st_mtime for path in (home / AGENTS).iterdir()
+                ),
                 "source there": (own / "source.sha256").stat().st_mtime,
                 "agent": (own / "agent.pid").stat().st_mtime,
                 "prepared": origin + ready[one.id].at,
@@ -77,7 +87,9 @@ def parts(rows: list[dict[str, float]]) -> dict[str, float]:
     """Seconds from each moment to the next, the median of all instances."""
     names = list(rows[0])
     return {
-        f"{before} -> {after}": round(statistics.median(row[after] - row[before] for row in rows), 3)
+        f"{before} -> {after}": round(
+            statistics.median(row[after] - row[before] for row in rows), 3
+        )
         for before, after in pairwise(names)
     }
 

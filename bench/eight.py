@@ -1,6 +1,8 @@
-"""What the benchmarks of rented instances share: the rig, and a run with one trial on each of eight 4-GPU instances. Prints nothing by itself.
+"""What the benchmarks of rented instances share: the rig, and a run with one trial on each of eight
+4-GPU instances. Prints nothing by itself.
 
-The one rule: what is measured is read from the run's journal, the rig's account and the times of files on the instances, never from seerd.
+The one rule: what is measured is read from the run's journal, the rig's account and the times of
+files on the instances, never from seerd.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def running() -> Iterator[Coordinator]:
         limits=f"max_gpus = {most}",
         env='SEERD_TEST_EPOCH_S = "1"',
     )
-    with Rig.start() as rig, tempfile.TemporaryDirectory() as folder, Coordinator(rig, Path(folder)) as coordinator:
+    with (
+        Rig.start() as rig,
+        tempfile.TemporaryDirectory() as folder,
+        Coordinator(rig, Path(folder)) as coordinator,
+    ):
         coordinator.write(job)
         coordinator.start("run", str(coordinator.spec), "--plain")
         coordinator.says(" trains", times=INSTANCES, within_s=STARTED_S)

@@ -1,7 +1,9 @@
-"""How long a rank that is gone or silent costs the others: real torchrun and gloo on this machine, a real agent. Prints JSON.
+"""How long a rank that is gone or silent costs the others: real torchrun and gloo on this machine,
+a real agent. Prints JSON.
 
-GONE: a rank is killed in the middle of its work; seconds until no process of the attempt is left, wherever the others are. SILENT: a rank
-sleeps, is stopped, or deadlocks. STRAGGLER: the share that is told. MARK: what a rank pays to show what it does.
+GONE: a rank is killed in the middle of its work; seconds until no process of the attempt is left,
+wherever the others are. SILENT: a rank sleeps, is stopped, or deadlocks. STRAGGLER: the share that
+is told. MARK: what a rank pays to show what it does.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ def rigs(count: int) -> Iterator[list[Rig]]:
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     build_agent(top / "agent.pyz")
     inside = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc") if count > 1 else ()
-    made = [Rig(top / "agent.pyz", top / f"{n}", top / "source", top / "store", inside=inside) for n in range(count)]
+    made = [
+        Rig(top / "agent.pyz", top / f"{n}", top / "source", top / "store", inside=inside)
+        for n in range(count)
+    ]
     made[0].source.mkdir()
     try:
         yield made
@@ -79,13 +84,17 @@ def started(made: list[Rig], ranks: int, **env: str) -> list[Client]:
     clients = [rig.ready(job, gpus=ranks) for rig in made]
     port = 29_400 + os.getpid() % 500
     for number, client in enumerate(clients):
-        node = Node(number, len(made), ADDRESSES[number], f"{ADDRESSES[0]}:{port}", ranks * len(made))
+        node = Node(
+            number, len(made), ADDRESSES[number], f"{ADDRESSES[0]}:{port}", ranks * len(made)
+        )
         client.start(gpus=tuple(range(ranks)), node=node if len(made) > 1 else None)
     return clients
 
 
 def ended(nodes: int, ranks: int, **env: str) -> tuple[float, Exited]:
-    """Seconds from the last report to the end of the attempt everywhere, and how it ended where the guilty rank was."""
+    """Seconds from the last report to the end of the attempt everywhere, and how it ended where the
+    guilty rank was.
+    """
     with rigs(nodes) as made:
         clients = started(made, ranks, **env)
         last = clients[0].until(Reported, lambda fact: fact.epoch == 8)
@@ -96,7 +105,9 @@ def ended(nodes: int, ranks: int, **env: str) -> tuple[float, Exited]:
 
 
 def stop_when_one_has_ended(clients: list[Client]) -> None:
-    """What the daemon does: when the guilty node has ended, or both have told that nothing moves, the attempt is stopped everywhere."""
+    """What the daemon does: when the guilty node has ended, or both have told that nothing moves,
+    the attempt is stopped everywhere.
+    """
     clients[-1].until((Exited, Stalled))
     if isinstance(clients[-1].facts[-1], Stalled):
         clients[0].until(Stalled)

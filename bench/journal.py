@@ -1,6 +1,8 @@
-"""What a journal weighs and how fast it is read: an ASHA run of 10,000 trials, and `seerd show` of one of 100.
+"""What a journal weighs and how fast it is read: an ASHA run of 10,000 trials, and `seerd show` of
+one of 100.
 
-The floors are the events alone (bytes: what any journal must hold), and decoding without following (time). Prints JSON.
+The floors are the events alone (bytes: what any journal must hold), and decoding without following
+(time). Prints JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def run(trials: int) -> simulated.World:
         cluster=ClusterFacts("held", 8, max_instances=GPUS // 8),
     )
     simulated.violations = lambda state: []  # type: ignore[attr-defined]
-    world = simulated.World(facts, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: REPORT_S))
+    world = simulated.World(
+        facts, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: REPORT_S)
+    )
     world.run()
     return world
 

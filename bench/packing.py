@@ -1,8 +1,9 @@
 """What a better way of packing trials onto instances could win at most; prints JSON.
 
-Plans are those of runs drawn as people have them on EC2 (`drawn.py`), walked from stage to stage: who goes on is drawn,
-in `odd` with 1 to 3 GPUs per trial and nu 2 or 3. The floor is what no packing can go below: as many GPUs as all trials
-of a stage have, in whole instances. Moved are trials whose number of GPUs is unchanged: each costs a save and a start.
+Plans are those of runs drawn as people have them on EC2 (`drawn.py`), walked from stage to stage:
+who goes on is drawn, in `odd` with 1 to 3 GPUs per trial and nu 2 or 3. The floor is what no
+packing can go below: as many GPUs as all trials of a stage have, in whole instances. Moved are
+trials whose number of GPUs is unchanged: each costs a save and a start.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ POLICIES = ("seer", "e-grid", "e-hyperband", "sha", "random", "grid")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One plan: instance-seconds as packed and at least, trials that stayed as large, and of those who moved."""
+    """One plan: instance-seconds as packed and at least, trials that stayed as large, and of those
+    who moved.
+    """
 
     instance_s: float
     floor_s: float
@@ -42,7 +45,12 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--runs", type=int, default=100)
     runs = asked.parse_args().runs
-    print(json.dumps({name: report(list(plans(runs, odd=name == "odd"))) for name in ("drawn", "odd")}, indent=2))
+    print(
+        json.dumps(
+            {name: report(list(plans(runs, odd=name == "odd"))) for name in ("drawn", "odd")},
+            indent=2,
+        )
+    )
 
 
 def report(found: list[Packed]) -> dict[str, Any]:
@@ -64,7 +72,9 @@ def plans(runs: int, *, odd: bool) -> Iterator[Packed]:
         drawn = draw(number, 0, POLICIES)
         rng = random.Random(number)
         if odd:
-            params = replace(drawn.params, p_min=rng.randint(1, 3), nu=rng.randint(2, 3), p_max=None)
+            params = replace(
+                drawn.params, p_min=rng.randint(1, 3), nu=rng.randint(2, 3), p_max=None
+            )
             drawn = replace(drawn, params=params)
         outline = planned(drawn)
         if outline is not None:
@@ -73,14 +83,19 @@ def plans(runs: int, *, odd: bool) -> Iterator[Packed]:
 
 def planned(drawn: Drawn) -> Outline | None:
     try:
-        return plan_for(problem_of(drawn.setting, drawn.params), drawn.setting.cluster, drawn.believed).outline
+        return plan_for(
+            problem_of(drawn.setting, drawn.params), drawn.setting.cluster, drawn.believed
+        ).outline
     except (LimitsError, UsageError):
         return None
 
 
 def walked(outline: Outline, size: int, rng: random.Random) -> Packed:
     """Stage after stage; survivors are dealt anew, the best to the most GPUs, as SEER does."""
-    trials = [f"t{i:04}" for i in range(max(sum(g.trials for g in stage.groups) for stage in outline.stages))]
+    trials = [
+        f"t{i:04}"
+        for i in range(max(sum(g.trials for g in stage.groups) for stage in outline.stages))
+    ]
     nodes = [Node(f"i-{i:04}", size) for i in range(2 * outline.peak_gpus // size + len(trials))]
     held, before, made = {}, {}, Packed(0.0, 0.0, 0, 0)
     for stage in outline.stages:

@@ -1,7 +1,8 @@
-"""How long placing 1,000 trials on 1,000 instances of eight GPUs takes at a stage boundary; prints JSON.
+"""How long placing 1,000 trials on 1,000 instances of eight GPUs takes at a stage boundary; prints
+JSON.
 
-The floor is one pass over the demands that only looks up where each trial is. Placement runs inside the daemon's event loop, so
-it must stay well under what a person or an agent would notice: 50 ms.
+The floor is one pass over the demands that only looks up where each trial is. Placement runs inside
+the daemon's event loop, so it must stay well under what a person or an agent would notice: 50 ms.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ def main() -> None:
         "all_keep_ms": best_ms(lambda: place(first, held, nodes)),
         "quarter_survives_with_four_times_the_gpus_ms": best_ms(lambda: place(better, held, nodes)),
         "half_doubles_half_keeps_ms": best_ms(lambda: place(mixed, held, nodes)),
-        "half_survives_and_is_packed_ms": best_ms(lambda: place(survivors, spread, nodes, pack=True)),
-        "a_quarter_of_the_instances_is_lost_ms": best_ms(lambda: place(mixed, held, nodes[: INSTANCES * 3 // 4])),
+        "half_survives_and_is_packed_ms": best_ms(
+            lambda: place(survivors, spread, nodes, pack=True)
+        ),
+        "a_quarter_of_the_instances_is_lost_ms": best_ms(
+            lambda: place(mixed, held, nodes[: INSTANCES * 3 // 4])
+        ),
         "half_has_no_room_ms": best_ms(lambda: place(mixed, held, nodes[: INSTANCES // 4])),
     }
     print(json.dumps(result, indent=2))

@@ -1,4 +1,6 @@
-"""From `seerd resume` until all eight conversations of a killed daemon are back, on the rig: prints JSON. Takes root, as the rig does."""
+"""From `seerd resume` until all eight conversations of a killed daemon are back, on the rig: prints
+JSON. Takes root, as the rig does.
+"""
 
 from __future__ import annotations
 

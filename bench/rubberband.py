@@ -1,12 +1,16 @@
-"""RubberBand's published ratios and studies, how far the greedy plans are from the best, and how long planning takes; prints JSON.
+"""RubberBand's published ratios and studies, how far the greedy plans are from the best, and how
+long planning takes; prints JSON.
 
-Table 2 is computed under both readings of its static 20-minute plan, since the printed cost, time and number of instances exclude one another
-(see tests/planner/test_rubberband.py). Studies: a figure's series, and whether it has the shape that the paper shows or says.
+Table 2 is computed under both readings of its static 20-minute plan, since the printed cost, time
+and number of instances exclude one another (see tests/planner/test_rubberband.py). Studies: a
+figure's series, and whether it has the shape that the paper shows or says.
 
-How much elasticity gains depends on how throughput levels off beyond one instance, of which the paper prints no figures. With the bundled
-ResNet50 (8 GPUs measured, a power law beyond) a static cluster loses little, and 10 to 20% is all there is to gain; so the studies use
-`LEVELLING`, assumed, the same up to 8 GPUs and ten times one GPU at most, and figure 12 shows both. Figures 9 and 10 have no
-printed deadline: 10 minutes are assumed, and 5, where the gain without data is that of the paper.
+How much elasticity gains depends on how throughput levels off beyond one instance, of which the
+paper prints no figures. With the bundled ResNet50 (8 GPUs measured, a power law beyond) a static
+cluster loses little, and 10 to 20% is all there is to gain; so the studies use `LEVELLING`,
+assumed, the same up to 8 GPUs and ten times one GPU at most, and figure 12 shows both. Figures 9
+and 10 have no printed deadline: 10 minutes are assumed, and 5, where the gain without data is that
+of the paper.
 """
 
 from __future__ import annotations
@@ -41,7 +45,10 @@ LARGE = sha_stages(512, 4, 4096, 2)
 
 def main() -> None:
     result = {
-        "table_2": {"published": [2.17, 1.21, 1.02], **{f"{gpus}_gpus_static": table_2(gpus) for gpus in (24, 32)}},
+        "table_2": {
+            "published": [2.17, 1.21, 1.02],
+            **{f"{gpus}_gpus_static": table_2(gpus) for gpus in (24, 32)},
+        },
         "small_cases": small_cases(),
         "large_plan_s": large_plan_s(),
         "forecast_ms": forecast_ms(),
@@ -61,7 +68,9 @@ def table_2(gpus: int) -> dict[str, object]:
     """One epoch takes so long that this many GPUs all the time take 19:24."""
     stages = tuple(replace(stage, p_max=8) for stage in sha_stages(32, 1, 50, 3))
     unit = Profile(JobProfile(sure(1.0), BUNDLED["resnet101"]), CloudProfile(boot=sure(15.0)))
-    epochs = forecast_stages([replace(s, gpus=gpus) for s in stages], P3_8XLARGE, unit).time_s.mean - 15
+    epochs = (
+        forecast_stages([replace(s, gpus=gpus) for s in stages], P3_8XLARGE, unit).time_s.mean - 15
+    )
     facts = replace(unit, job=replace(unit.job, report=sure((19 * 60 + 24 - 15) / epochs)))
     rows = [compared(stages, P3_8XLARGE, facts, minutes) for minutes in (20, 30, 40)]
     return {
@@ -71,7 +80,9 @@ def table_2(gpus: int) -> dict[str, object]:
     }
 
 
-def compared(stages: Sequence[WorkStage], cluster: ClusterFacts, facts: Profile, minutes: float) -> dict[str, object]:
+def compared(
+    stages: Sequence[WorkStage], cluster: ClusterFacts, facts: Profile, minutes: float
+) -> dict[str, object]:
     """The best static and the best elastic plan."""
     task = Task(tuple(stages), Terms(cluster, facts), minutes * MINUTE_S)
     warm, elastic = static(task), cheapest(stages, cluster, facts, minutes * MINUTE_S)
@@ -89,7 +100,9 @@ def compared(stages: Sequence[WorkStage], cluster: ClusterFacts, facts: Profile,
 
 
 def small_cases() -> dict[str, object]:
-    """How much worse than the best of all choices, as a share of it. Cost and time are minimised in turn."""
+    """How much worse than the best of all choices, as a share of it. Cost and time are minimised in
+    turn.
+    """
     generator = random.Random(0)
     by_steps, by_program, missed = [], [], 0
     while len(by_program) < CASES:
@@ -139,7 +152,9 @@ def small_case(generator: random.Random, *, minimise_time: bool) -> Task:
     )
     cluster = ClusterFacts("rented", generator.choice((1, 2, 4)), usd_per_gpu_h=3.06)
     terms = Terms(cluster, Profile(job, cloud))
-    ends = [expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (2, 24)]
+    ends = [
+        expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (2, 24)
+    ]
     bounds = sorted(end.cost if minimise_time else end.time_s for end in ends)
     limit = bounds[0] + generator.uniform(0.02, 1.0) * (bounds[1] - bounds[0])
     return Task(stages, terms, limit, minimise_time, max_gpus=24)
@@ -148,7 +163,8 @@ def small_case(generator: random.Random, *, minimise_time: bool) -> Task:
 def large_plan_s() -> dict[str, float]:
     """SHA(512, 4, 4096, 2) on one core, everything included."""
     facts = Profile(
-        JobProfile(Latency(12, 15), RESNET50, Latency(5, 8)), CloudProfile(sure(10.0), Latency(10, 20), sure(5.0))
+        JobProfile(Latency(12, 15), RESNET50, Latency(5, 8)),
+        CloudProfile(sure(10.0), Latency(10, 20), sure(5.0)),
     )
     begin = time.perf_counter()
     plan = cheapest(LARGE, P3_8XLARGE, facts, 120 * MINUTE_S)
@@ -179,7 +195,9 @@ def varying(mean_s: float, deviation_s: float) -> Latency:
 
 
 def figure_9() -> dict[str, object]:
-    """The same plans, paid by the instance and by the function; an iteration takes 4 s on average, the deviation grows."""
+    """The same plans, paid by the instance and by the function; an iteration takes 4 s on average,
+    the deviation grows.
+    """
     series = []
     for deviation_s in (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0):
         row: dict[str, float] = {"sd_s": deviation_s}
@@ -187,13 +205,21 @@ def figure_9() -> dict[str, object]:
         billings: tuple[BillingKind, ...] = "rented", "held"
         for billing in billings:
             made = compared(MEDIUM, replace(P3_8XLARGE, billing=billing), facts, 10)
-            row |= {f"static_{billing}_usd": made["static_usd"], f"elastic_{billing}_usd": made["usd"]}  # type: ignore[dict-item]
-        row["instance_over_function"] = round(row["elastic_rented_usd"] / row["elastic_held_usd"], 3)
+            row |= {
+                f"static_{billing}_usd": made["static_usd"],
+                f"elastic_{billing}_usd": made["usd"],
+            }  # type: ignore[dict-item]
+        row["instance_over_function"] = round(
+            row["elastic_rented_usd"] / row["elastic_held_usd"], 3
+        )
         series.append(row)
     ratios = [row["instance_over_function"] for row in series]
     return {
         "series": series,
-        "paper": "per-instance billing grows with the deviation for both policies, per-function billing hardly does",
+        "paper": (
+            "per-instance billing grows with the deviation for both policies, "
+            "per-function billing hardly does"
+        ),
         "has_its_shape": rising(ratios),
         "has_its_size": ratios[-1] >= 10,
     }
@@ -205,16 +231,25 @@ def figure_10() -> dict[str, object]:
     for gigabytes in (150.0, 0.15):
         for usd in (0.0, 0.01, 0.02, 0.04, 0.08, 0.16):
             facts = Profile(
-                JobProfile(sure(4.0), LEVELLING, ingress_gb=gigabytes), CloudProfile(usd_per_ingress_gb=usd)
+                JobProfile(sure(4.0), LEVELLING, ingress_gb=gigabytes),
+                CloudProfile(usd_per_ingress_gb=usd),
             )
-            series.append({"gb": gigabytes, "usd_per_gb": usd, **compared(MEDIUM, P3_8XLARGE, facts, 5)})
+            series.append(
+                {"gb": gigabytes, "usd_per_gb": usd, **compared(MEDIUM, P3_8XLARGE, facts, 5)}
+            )
     large, small = (
-        [float(str(row["static_over_elastic"])) for row in series if row["gb"] == gb] for gb in (150.0, 0.15)
+        [float(str(row["static_over_elastic"])) for row in series if row["gb"] == gb]
+        for gb in (150.0, 0.15)
     )
     return {
         "series": series,
-        "paper": "with much data the gain vanishes as its price grows, with little it stays about 1.5; elastic is never worse",
-        "has_its_shape": rising([-ratio for ratio in large]) and large[-1] < small[-1] and min(large + small) >= 1,
+        "paper": (
+            "with much data the gain vanishes as its price grows, with little it stays "
+            "about 1.5; elastic is never worse"
+        ),
+        "has_its_shape": rising([-ratio for ratio in large])
+        and large[-1] < small[-1]
+        and min(large + small) >= 1,
         "has_its_size": 1.3 <= min(small) <= max(small) <= 1.7,
     }
 
@@ -233,7 +268,11 @@ def figure_11() -> dict[str, object]:
             )
             series.append({"billing": billing, "trials": trials, **made})
     saved = {
-        billing: [float(str(r["static_usd"])) - float(str(r["usd"])) for r in series if r["billing"] == billing]
+        billing: [
+            float(str(r["static_usd"])) - float(str(r["usd"]))
+            for r in series
+            if r["billing"] == billing
+        ]
         for billing in billings
     }
     return {
@@ -246,7 +285,10 @@ def figure_11() -> dict[str, object]:
 def figure_12() -> dict[str, object]:
     """From 90 to 160 minutes, with 1, 10 and 100 s until an instance is ready."""
     return {
-        "paper": "the gain is largest at the tightest deadline (up to 3.5) and shrinks as instances take longer to be ready",
+        "paper": (
+            "the gain is largest at the tightest deadline (up to 3.5) and shrinks as "
+            "instances take longer to be ready"
+        ),
         "levelling": boot_study(LEVELLING),
         "bundled": boot_study(RESNET50),
     }
@@ -258,9 +300,13 @@ def boot_study(scaling: Scaling) -> dict[str, object]:
     for boot_s in boots:
         facts = Profile(JobProfile(sure(12.0), scaling), CloudProfile(boot=sure(boot_s)))
         series += [
-            {"boot_s": boot_s, **compared(LARGE, P3_8XLARGE, facts, minutes)} for minutes in (90, 100, 120, 140, 160)
+            {"boot_s": boot_s, **compared(LARGE, P3_8XLARGE, facts, minutes)}
+            for minutes in (90, 100, 120, 140, 160)
         ]
-    gains = [[float(str(row["static_over_elastic"])) for row in series if row["boot_s"] == boot_s] for boot_s in boots]
+    gains = [
+        [float(str(row["static_over_elastic"])) for row in series if row["boot_s"] == boot_s]
+        for boot_s in boots
+    ]
     return {
         "series": series,
         "gain_shrinks_with_boot": fmean(gains[0]) >= fmean(gains[1]) >= fmean(gains[2]),

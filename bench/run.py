@@ -1,4 +1,6 @@
-"""A whole run of examples/digits: the daemon's CPU and memory beside the run's length, and how much of the budget was used. Prints JSON."""
+"""A whole run of examples/digits: the daemon's CPU and memory beside the run's length, and how much
+of the budget was used. Prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ import psutil
 from seerd.shell.journal import Journal
 
 ROOT = Path(__file__).parent.parent
-LIMITS = ["--deadline", os.environ.get("DEADLINE", "3m"), "--budget", os.environ.get("BUDGET", "16gpu-min")]
+LIMITS = [
+    "--deadline",
+    os.environ.get("DEADLINE", "3m"),
+    "--budget",
+    os.environ.get("BUDGET", "16gpu-min"),
+]
 
 
 def main() -> None:
@@ -54,7 +61,9 @@ def main() -> None:
 
 
 def watch(pid: int) -> dict[str, float]:
-    """CPU seconds and the most resident bytes of a process without its children, updated while it lives."""
+    """CPU seconds and the most resident bytes of a process without its children, updated while it
+    lives.
+    """
     seen = {"cpu_s": 0.0, "rss": 0.0}
 
     def look() -> None:

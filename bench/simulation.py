@@ -1,6 +1,8 @@
-"""How fast the simulation is: a SEER run of 10,000 trials on 1,000 rented eight-GPU instances, and the cost per event from 100 trials on.
+"""How fast the simulation is: a SEER run of 10,000 trials on 1,000 rented eight-GPU instances, and
+the cost per event from 100 trials on.
 
-The floor is a heap that only turns: as many events put in and taken out, nothing done with them. Each size has its own process. Prints JSON.
+The floor is a heap that only turns: as many events put in and taken out, nothing done with them.
+Each size has its own process. Prints JSON.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(measured(int(sys.argv[1]))))
         return
-    found = [min((one(size) for _ in range(3)), key=lambda told: told["us_per_event"]) for size in SIZES]
+    found = [
+        min((one(size) for _ in range(3)), key=lambda told: told["us_per_event"]) for size in SIZES
+    ]
     ratio = found[-1]["us_per_event"] / found[0]["us_per_event"]
     print(json.dumps({"sizes": found, "per_event_ratio": round(ratio, 3)}))
 
 
 def one(trials: int) -> dict[str, Any]:
     """A process that measures one size."""
-    out = subprocess.run([sys.executable, __file__, str(trials)], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, __file__, str(trials)], check=True, capture_output=True, text=True
+    ).stdout
     told: dict[str, Any] = json.loads(out)
     return told
 
@@ -65,7 +71,9 @@ def measured(trials: int) -> dict[str, Any]:
         "us_per_event": round(took_s / outcome.events * 1e6, 2),
         "times_the_floor": round(took_s / floor_s, 1),
         "max_rss_mb": round(
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10), 1
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            / (2**20 if sys.platform == "darwin" else 2**10),
+            1,
         ),
         "within_limits": outcome.within_deadline and outcome.within_budget,
     }

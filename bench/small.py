@@ -1,4 +1,6 @@
-"""What must be quick: `seerd --help`, `seerd plan`, placement, simulated events. CPU seconds against a floor in the same run; prints JSON."""
+"""What must be quick: `seerd --help`, `seerd plan`, placement, simulated events. CPU seconds
+against a floor in the same run; prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def cpu_s(*command: str) -> float:
 
 
 def placement_ms(trials: int) -> dict[str, float]:
-    """A boundary at which half of the trials end and a tenth of the others get twice the GPUs, on as many eight-GPU instances."""
+    """A boundary at which half of the trials end and a tenth of the others get twice the GPUs, on
+    as many eight-GPU instances.
+    """
     rng = random.Random(0)
     nodes = [PackingNode(f"n{i:04d}", 8) for i in range(trials)]
     before = [Demand(f"t{i:04d}", rng.choice([1, 2, 4])) for i in range(trials)]

@@ -1,6 +1,8 @@
-"""From the decision to start a trial to its first training step, against bare `torchrun` of the same script: prints JSON.
+"""From the decision to start a trial to its first training step, against bare `torchrun` of the
+same script: prints JSON.
 
-Both are measured in turn on the same machine: the ratio is the figure, the seconds depend on the machine. Also where the time of a start goes.
+Both are measured in turn on the same machine: the ratio is the figure, the seconds depend on the
+machine. Also where the time of a start goes.
 """
 
 from __future__ import annotations
@@ -70,7 +72,11 @@ def tuned(folder: Path, gpus: int) -> float:
     if not out.exists():
         sys.exit(done.stderr)
     with Journal.open(next(home.iterdir()) / "journal.db", read_only=True) as journal:
-        decided = next(e.event.at for e in journal.entries() if any(isinstance(c, StartTrial) for c in e.commands))
+        decided = next(
+            e.event.at
+            for e in journal.entries()
+            if any(isinstance(c, StartTrial) for c in e.commands)
+        )
         return float(out.read_text().split()[0]) - journal.origin - decided
 
 
@@ -78,8 +84,20 @@ def bare(folder: Path, gpus: int) -> float:
     """Seconds from starting torchrun to the first step."""
     out = folder / "bare"
     out.unlink(missing_ok=True)
-    env = {**os.environ, "BENCH_OUT": str(out), "OMP_NUM_THREADS": "1", "SEERD_SPEC": str(folder / "spec.toml")}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)]
+    env = {
+        **os.environ,
+        "BENCH_OUT": str(out),
+        "OMP_NUM_THREADS": "1",
+        "SEERD_SPEC": str(folder / "spec.toml"),
+    }
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(gpus),
+    ]
     began = time.time()
     subprocess.run([*launcher, str(folder / "train.py")], env=env, capture_output=True, check=True)
     return float(out.read_text().split()[0]) - began
@@ -103,15 +121,26 @@ def main() -> None:
         for gpus in (1, 2):
             pairs = [(tuned(folder, gpus), bare(folder, gpus)) for _ in range(ROUNDS)]
             ours, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
-            rows[gpus] = {"seerd_s": round(ours, 3), "torchrun_s": round(floor, 3), "ratio": round(ours / floor, 3)}
+            rows[gpus] = {
+                "seerd_s": round(ours, 3),
+                "torchrun_s": round(floor, 3),
+                "ratio": round(ours / floor, 3),
+            }
     parts = {
         "python": took("-c", "pass"),
         "import torch (each worker)": took("-c", "import torch, torch.distributed"),
-        "import torch.distributed.run (torchrun itself)": took("-c", "import torch.distributed.run"),
+        "import torch.distributed.run (torchrun itself)": took(
+            "-c", "import torch.distributed.run"
+        ),
     }
     print(
         json.dumps(
-            {"gpus": rows, "parts_s": {part: round(s, 3) for part, s in parts.items()}, "rounds": ROUNDS}, indent=1
+            {
+                "gpus": rows,
+                "parts_s": {part: round(s, 3) for part, s in parts.items()},
+                "rounds": ROUNDS,
+            },
+            indent=1,
         )
     )
 

@@ -1,12 +1,15 @@
-"""How many configurations SHA and ASHA train to the end when trials straggle and drop out (Li et al., MLSys '20, appendix A.1); prints JSON.
+"""How many configurations SHA and ASHA train to the end when trials straggle and drop out (Li et
+al., MLSys '20, appendix A.1); prints JSON.
 
-A unit of time is 60 s. A job takes as long as the resource of its rung, times (1 + |z|) with z ~ N(0, sd) drawn for each job, and is dropped
-with probability p in each unit; a configuration whose job is dropped is out. 25 workers, eta 4, r 1, R 256, n 256; SHA begins another
-bracket when no job is left in those that there are.
+A unit of time is 60 s. A job takes as long as the resource of its rung, times (1 + |z|) with z ~
+N(0, sd) drawn for each job, and is dropped with probability p in each unit; a configuration whose
+job is dropped is out. 25 workers, eta 4, r 1, R 256, n 256; SHA begins another bracket when no job
+is left in those that there are.
 
-The paper's ordering is that ASHA trains more to the end, and has its first one earlier, the more so the more trials straggle and drop.
-`asha_finishes_more` says where it holds here. Where dropping decides, it need not: SHA lets the next best take the place of a dropped job,
-while ASHA's rungs, and with them who may go on, become smaller.
+The paper's ordering is that ASHA trains more to the end, and has its first one earlier, the more so
+the more trials straggle and drop. `asha_finishes_more` says where it holds here. Where dropping
+decides, it need not: SHA lets the next best take the place of a dropped job, while ASHA's rungs,
+and with them who may go on, become smaller.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ REPEATS = 5
 
 @dataclass
 class Cohort:
-    """One bracket of SHA: whoever has yet to run in the present rung, is running, or has come to it."""
+    """One bracket of SHA: whoever has yet to run in the present rung, is running, or has come to
+    it.
+    """
 
     rung: int
     waiting: deque[str]
@@ -52,7 +57,8 @@ class Cohort:
 
 
 class Synchronous:
-    """SHA as section 3.1 of the paper runs it in parallel: a rung ends when all its jobs have ended, dropped ones too.
+    """SHA as section 3.1 of the paper runs it in parallel: a rung ends when all its jobs have
+    ended, dropped ones too.
 
     As many go on as Algorithm 1 says, however many were dropped: the next best take their places.
     """
@@ -73,9 +79,13 @@ class Synchronous:
             self._settle(cohort, view)
         self._cohorts = [cohort for cohort in self._cohorts if cohort.waiting or cohort.running]
         for _ in range(WORKERS - sum(len(cohort.running) for cohort in self._cohorts)):
-            cohort = next((cohort for cohort in self._cohorts if cohort.waiting), None) or self._begin(new)
+            cohort = next(
+                (cohort for cohort in self._cohorts if cohort.waiting), None
+            ) or self._begin(new)
             cohort.running.add(cohort.waiting.popleft())
-        return Plan(tuple(self._allocations()), tuple(new), ask_at_s=self._problem.limits.deadline_s)
+        return Plan(
+            tuple(self._allocations()), tuple(new), ask_at_s=self._problem.limits.deadline_s
+        )
 
     def _begin(self, new: list[NewTrial]) -> Cohort:
         names = [f"t{self._drawn + i:06}" for i in range(1, N + 1)]
@@ -120,13 +130,17 @@ METHODS: dict[str, Callable[[Problem], Policy]] = {
 }
 
 
-def study(method: str, sd: float, drop: float, seed: int, limit_units: int = LIMIT_UNITS) -> tuple[int, float]:
+def study(
+    method: str, sd: float, drop: float, seed: int, limit_units: int = LIMIT_UNITS
+) -> tuple[int, float]:
     """How many were trained to R, and after how many units the first one was; infinite if none."""
     rng = random.Random(f"{sd}/{drop}/{seed}")
     made = problem(WORKERS, limit_units * UNIT_S, eta=ETA, min_reports=1, max_reports=R, seed=seed)
 
     def unit_s(trial: str, until: int, gpus: int) -> float:
-        """A job costs its rung's whole resource, though the trial trains only what it has not yet."""
+        """A job costs its rung's whole resource, though the trial trains only what it has not
+        yet.
+        """
         whole = until / (until - world.trials[trial].reports)
         return UNIT_S * whole * (1 + abs(rng.gauss(0.0, sd)))
 
@@ -153,10 +167,16 @@ def main() -> None:
                 found = [study(method, sd, drop, seed) for seed in range(REPEATS)]
                 row[f"{method}_trained_to_R"] = round(mean(n for n, _ in found), 1)
                 first = mean(at for _, at in found)
-                row[f"{method}_first_after_units"] = round(first, 1) if math.isfinite(first) else None
+                row[f"{method}_first_after_units"] = (
+                    round(first, 1) if math.isfinite(first) else None
+                )
             row["asha_finishes_more"] = row["asha_trained_to_R"] > row["sha_trained_to_R"]
             rows.append(row)
-    print(json.dumps({"workers": WORKERS, "units": LIMIT_UNITS, "repeats": REPEATS, "rows": rows}, indent=2))
+    print(
+        json.dumps(
+            {"workers": WORKERS, "units": LIMIT_UNITS, "repeats": REPEATS, "rows": rows}, indent=2
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Everything that seerd tells a person went wrong. One small hierarchy; each class has the exit code of the command that ends with it.
+"""Everything that seerd tells a person went wrong. One small hierarchy; each class has the exit
+code of the command that ends with it.
 
-The one rule: the text says what happened, to what, what seerd did about it and what the person can do.
+The one rule: the text says what happened, to what, what seerd did about it and what the person can
+do.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ class ImpossibleEventError(JournalError):
     def __init__(self, seq: int, event: Any, error: Exception) -> None:
         self.seq = seq
         super().__init__(
-            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) cannot have happened in this run: {type(error).__name__}: {error}.\n"
-            f"The run was made by another version of seerd, or its journal was changed; the {seq - 1} events before it can be replayed."
+            f"event {seq} ({type(event).__name__} at {event.at:.3f}s) cannot have happened in "
+            f"this run: {type(error).__name__}: {error}.\n"
+            "The run was made by another version of seerd, or its journal was changed; the "
+            f"{seq - 1} events before it can be replayed."
         )
 
 
 class PolicyError(SeerdError):
-    """A policy has given no plan: it took too long, it has raised something, or its process has ended."""
+    """A policy has given no plan: it took too long, it has raised something, or its process has
+    ended.
+    """
 
 
 class ProviderError(SeerdError):
@@ -42,11 +48,13 @@ class ProviderError(SeerdError):
 
 
 class LaunchError(ProviderError):
-    """A launch has come to nothing. `retry`: asking again later may help. `since`, `until`: when what it had brought ran (wall clock, seconds
-    since 1970); None if nothing ever did.
+    """A launch has come to nothing. `retry`: asking again later may help. `since`, `until`: when
+    what it had brought ran (wall clock, seconds since 1970); None if nothing ever did.
     """
 
-    def __init__(self, why: str, *, retry: bool, since: float | None = None, until: float | None = None) -> None:
+    def __init__(
+        self, why: str, *, retry: bool, since: float | None = None, until: float | None = None
+    ) -> None:
         super().__init__(why)
         self.retry = retry
         self.since = since
@@ -60,19 +68,25 @@ class AbandonedError(SeerdError):
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"{run} was left as it is. What it still rents switches itself off when its agents' leases end, within about two minutes, or at the "
-            f"run's hard end; `seerd resume {run}` waits for the end in order, `seerd sweep` shows what is left"
+            f"{run} was left as it is. What it still rents switches itself off when its "
+            "agents' leases end, within about two minutes, or at the "
+            f"run's hard end; `seerd resume {run}` waits for the end in order, `seerd sweep` "
+            "shows what is left"
         )
 
 
 class CloudError(ProviderError):
-    """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong image. Nothing was started."""
+    """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong
+    image. Nothing was started.
+    """
 
     exit_code = 5
 
 
 class ImageError(SeerdError):
-    """No image was made; the instance for it has been given back, or the text says that it was not."""
+    """No image was made; the instance for it has been given back, or the text says that it was
+    not.
+    """
 
 
 class InterruptedBuildError(ImageError):
@@ -82,7 +96,9 @@ class InterruptedBuildError(ImageError):
 
 
 class StoreError(SeerdError):
-    """A checkpoint could not be read or written. `damaged`: it is not there, or not as it was confirmed; asking again would not help."""
+    """A checkpoint could not be read or written. `damaged`: it is not there, or not as it was
+    confirmed; asking again would not help.
+    """
 
     def __init__(self, why: str, *, damaged: bool = False) -> None:
         super().__init__(why)
@@ -99,13 +115,15 @@ class BusyError(UsageError):
     """Another process runs this run."""
 
     def __init__(self, run: str, owner: int | None) -> None:
-        super().__init__(f"{run} is being run by process {owner}; follow it with: seerd watch {run}")
+        super().__init__(
+            f"{run} is being run by process {owner}; follow it with: seerd watch {run}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant. `option`: what has said so on the command
-    line, if not the file.
+    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant.
+    `option`: what has said so on the command line, if not the file.
     """
 
     path: str
@@ -116,7 +134,9 @@ class Problem:
     option: str = ""
 
     def __str__(self) -> str:
-        where = self.option or (self.path if self.line is None else f"line {self.line}: {self.path}")
+        where = self.option or (
+            self.path if self.line is None else f"line {self.line}: {self.path}"
+        )
         hint = f" (did you mean {self.hint}?)" if self.hint else ""
         found = f"found {self.found}, " if self.found else ""
         return f"{where}: {found}{self.allowed}{hint}"
@@ -129,21 +149,28 @@ class SpecError(UsageError):
         self.problems = tuple(problems)
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         where = "the command line" if all(problem.option for problem in problems) else file
-        super().__init__(f"{where} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        super().__init__(
+            f"{where} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems)
+        )
 
 
 class LimitsError(SeerdError):
-    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds; `advice` replaces them where they do not help."""
+    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds;
+    `advice` replaces them where they do not help.
+    """
 
     exit_code = 3
 
-    def __init__(self, reason: str, min_deadline_s: float, min_budget_gpu_s: float, advice: str = "") -> None:
+    def __init__(
+        self, reason: str, min_deadline_s: float, min_budget_gpu_s: float, advice: str = ""
+    ) -> None:
         self.reason = reason
         self.min_deadline_s = min_deadline_s
         self.min_budget_gpu_s = min_budget_gpu_s
         smallest = (
             "The smallest limits that allow one trial of one stage are "
-            f"--deadline {format_duration(min_deadline_s)} and --budget {format_gpu_time(min_budget_gpu_s)}."
+            f"--deadline {format_duration(min_deadline_s)} and --budget "
+            f"{format_gpu_time(min_budget_gpu_s)}."
         )
         super().__init__(f"nothing was started: {reason}.\n{advice or smallest}")
 

@@ -1,6 +1,8 @@
-"""Durations, GPU time and money, as people write them and as they read them. Inside, these are floats of seconds, GPU-seconds and USD.
+"""Durations, GPU time and money, as people write them and as they read them. Inside, these are
+floats of seconds, GPU-seconds and USD.
 
-The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units are taken.
+The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units
+are taken.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError("write a duration with its units: 90s, 30m, 1h30m or 2h")
-    return sum(float(part) * unit for part, unit in zip(match.groups(), SECONDS.values(), strict=True) if part)
+    return sum(
+        float(part) * unit
+        for part, unit in zip(match.groups(), SECONDS.values(), strict=True)
+        if part
+    )
 
 
 def parse_gpu_time(text: str) -> float:
@@ -57,7 +63,9 @@ def format_gpu_time(gpu_seconds: float) -> str:
 
 
 def format_money(usd: float) -> str:
-    """As `parse_money` reads it: whole cents, rounded up, since nobody should be charged more than they were told."""
+    """As `parse_money` reads it: whole cents, rounded up, since nobody should be charged more than
+    they were told.
+    """
     return f"${math.ceil(round(usd * 100, 6)) / 100:.2f}"
 
 

@@ -1,4 +1,5 @@
-"""A run whose events a test makes by hand; the policy is asked for real, and answers before anything else.
+"""A run whose events a test makes by hand; the policy is asked for real, and answers before
+anything else.
 
 The one rule: what is returned is all that was decided, of the event and of the answers after it.
 """
@@ -41,7 +42,9 @@ def answer(state: State) -> PolicyAnswered:
     plan = state.plan
     asking = Asking(state.facts.problem, plan.memory, Order(plan.order))
     found = asking.ask(View(state.now, state.facts.mode, state.trials))
-    return PolicyAnswered(at=state.now, question=plan.question or "", plan=found.plan, memory=found.memory)
+    return PolicyAnswered(
+        at=state.now, question=plan.question or "", plan=found.plan, memory=found.memory
+    )
 
 
 def reconciled_again(state: State) -> list[AnyDecision]:

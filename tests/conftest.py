@@ -19,11 +19,14 @@ MakeFacts = Callable[..., RunFacts]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite` accepts what the scenarios print now; review the difference before you commit it."""
+    """`--rewrite` accepts what the scenarios print now; review the difference before you commit
+    it.
+    """
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="rewrite the transcripts in tests/scenarios and the worked example in docs/simulate.md",
+        help="rewrite the transcripts in tests/scenarios and the worked example in "
+        "docs/simulate.md",
     )
 
 
@@ -76,7 +79,9 @@ def small_facts(
     usd_per_gpu_h: float = 0.0,
     cost_usd: float | None = None,
 ) -> RunFacts:
-    """SEER with eta 2: six trials (4 on 1 GPU, 2 on 2 GPUs) for 20 s, then three (2 on 1, 1 on 2) for 40 s, unless the limits are changed."""
+    """SEER with eta 2: six trials (4 on 1 GPU, 2 on 2 GPUs) for 20 s, then three (2 on 1, 1 on 2)
+    for 40 s, unless the limits are changed.
+    """
     limits = Limits(deadline_s, budget_gpu_s, max_gpus, cost_usd)
     space = Space((Parameter("lr", low=0.1, high=0.9),))
     params = PolicyParams(eta=2, nu=2, p_max=2, t_min_s=t_min_s, seed=seed)

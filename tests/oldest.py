@@ -1,4 +1,6 @@
-"""The oldest Python that the agent and the training side claim to run on, where this machine has it."""
+"""The oldest Python that the agent and the training side claim to run on, where this machine has
+it.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ def recorded(state: State) -> dict[str, object]:
     instances = fleet.instances.items()
     return found | {
         "trials": [(name, replace(trial, target=None)) for name, trial in trials],
-        "fleet": replace(fleet, instances=[(name, replace(one, claims={})) for name, one in instances]),  # type: ignore[arg-type]
+        "fleet": replace(
+            fleet, instances=[(name, replace(one, claims={})) for name, one in instances]
+        ),  # type: ignore[arg-type]
         "plan": replace(state.plan, order=list(state.plan.order)),  # type: ignore[arg-type]
         "under_way": list(state.under_way.items()),
     }

@@ -1,7 +1,8 @@
 """S3 for tests: moto's server, and in front of it what moto leaves out, and what goes wrong.
 
-The one rule: what S3 refuses is refused here: presigned URLs with a wrong signature, method, or past their time, and bodies
-that are not those of their `Content-MD5`. Faults are set from outside; nothing of ours knows of them.
+The one rule: what S3 refuses is refused here: presigned URLs with a wrong signature, method, or
+past their time, and bodies that are not those of their `Content-MD5`. Faults are set from outside;
+nothing of ours knows of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Request:
 
 @dataclass
 class Fault:
-    """What is done to requests that are so, `times` times: `act` gets the handler and the request; whether it has answered."""
+    """What is done to requests that are so, `times` times: `act` gets the handler and the request;
+    whether it has answered.
+    """
 
     where: Callable[[Request], bool]
     act: Callable[[Any, Request], bool]
@@ -65,7 +68,11 @@ class Front:
     def fail(self, where: str, act: Callable[[Any, Request], bool], times: int = 1) -> None:
         """Do this to agents' requests `METHOD suffix-of-path`."""
         method, _, suffix = where.partition(" ")
-        self.faults.append(Fault(lambda r: r.presigned and r.method == method and r.path.endswith(suffix), act, times))
+        self.faults.append(
+            Fault(
+                lambda r: r.presigned and r.method == method and r.path.endswith(suffix), act, times
+            )
+        )
 
     def fault_for(self, request: Request) -> Fault | None:
         with self.lock:
@@ -78,7 +85,9 @@ class Front:
 
     def agents(self, method: str, suffix: str = "") -> list[Request]:
         """What agents asked for."""
-        return [r for r in self.seen if r.presigned and r.method == method and r.path.endswith(suffix)]
+        return [
+            r for r in self.seen if r.presigned and r.method == method and r.path.endswith(suffix)
+        ]
 
 
 def refuse(status: int, code: str = "Refused", text: str = "") -> Callable[[Any, Request], bool]:
@@ -138,7 +147,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def serve(self) -> None:
         parts = urlsplit(self.path)
-        request = Request(self.command, parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), self._body())
+        request = Request(
+            self.command,
+            parts.path,
+            dict(parse_qsl(parts.query, keep_blank_values=True)),
+            self._body(),
+        )
         self.change, self.cut = None, False
         fault = self.front.fault_for(request)
         if fault is not None and fault.act(self, request):
@@ -146,7 +160,9 @@ class Handler(BaseHTTPRequestHandler):
         if request.presigned and (why := self._why_not(request)):
             self.refuse(403, *why)
         elif not self._arrived(request):
-            self.refuse(400, "BadDigest", "The Content-MD5 you specified did not match what we received.")
+            self.refuse(
+                400, "BadDigest", "The Content-MD5 you specified did not match what we received."
+            )
         else:
             self._forward(request)
 
@@ -185,10 +201,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _why_not(self, request: Request) -> tuple[str, str] | None:
         query = dict(request.query)
-        signed = datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        signed = (
+            datetime.strptime(query["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        )
         if time.time() + self.front.ahead_s > signed + int(query["X-Amz-Expires"]):
             return "AccessDenied", "Request has expired"
-        if signature(request.method, request.path, query, self.headers["Host"]) != query["X-Amz-Signature"]:
+        if (
+            signature(request.method, request.path, query, self.headers["Host"])
+            != query["X-Amz-Signature"]
+        ):
             return "SignatureDoesNotMatch", ""
         return None
 
@@ -197,9 +218,12 @@ class Handler(BaseHTTPRequestHandler):
         headers = {
             name: value
             for name, value in self.headers.items()
-            if name.lower() not in ("host", "transfer-encoding", "content-length", "content-md5", "connection")
+            if name.lower()
+            not in ("host", "transfer-encoding", "content-length", "content-md5", "connection")
         }
-        backend.request(request.method, self.path, request.body, {**headers, "Host": self.headers["Host"]})
+        backend.request(
+            request.method, self.path, request.body, {**headers, "Host": self.headers["Host"]}
+        )
         answer = backend.getresponse()
         body = answer.read()
         body = self.change(body) if self.change is not None else body
@@ -211,7 +235,11 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                 self.send_header(name, value)
-        length = headers.get("Content-Length", str(len(body))) if self.command == "HEAD" else str(len(body))
+        length = (
+            headers.get("Content-Length", str(len(body)))
+            if self.command == "HEAD"
+            else str(len(body))
+        )
         self.send_header("Content-Length", length)
         self.end_headers()
         if self.command != "HEAD":
@@ -221,13 +249,25 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def signature(method: str, path: str, query: dict[str, str], host: str) -> str:
-    """Of a presigned URL with SigV4 (docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html); only the host may be signed."""
+    """Of a presigned URL with SigV4
+    (docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html); only the host may be
+    signed.
+    """
     rest = {name: value for name, value in query.items() if name != "X-Amz-Signature"}
-    listed = "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(rest.items()))
+    listed = "&".join(
+        f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(rest.items())
+    )
     canonical = "\n".join([method, path, listed, f"host:{host}\n", "host", "UNSIGNED-PAYLOAD"])
     day, region, service, end = query["X-Amz-Credential"].split("/")[1:]
     scope = f"{day}/{region}/{service}/{end}"
-    text = "\n".join(["AWS4-HMAC-SHA256", query["X-Amz-Date"], scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    text = "\n".join(
+        [
+            "AWS4-HMAC-SHA256",
+            query["X-Amz-Date"],
+            scope,
+            hashlib.sha256(canonical.encode()).hexdigest(),
+        ]
+    )
     key = f"AWS4{SECRET}".encode()
     for part in (day, region, service, end):
         key = hmac.digest(key, part.encode(), "sha256")

@@ -1,6 +1,8 @@
-"""What the import linter cannot express: what the pure parts and the parts that travel may use of the outside world.
+"""What the import linter cannot express: what the pure parts and the parts that travel may use of
+the outside world.
 
-Read from the syntax trees, so nothing is imported. Each rule is also tried on a line that breaks it.
+Read from the syntax trees, so nothing is imported. Each rule is also tried on a line that breaks
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
-TRAINING_SIDE = [ROOT / "seerd" / "__init__.py", *sorted((ROOT / "seerd" / "training").glob("*.py"))]
+TRAINING_SIDE = [
+    ROOT / "seerd" / "__init__.py",
+    *sorted((ROOT / "seerd" / "training").glob("*.py")),
+]
 
 
 def named(path: Path) -> str:
@@ -30,9 +35,15 @@ TRIED_ON_MACOS = [
     for path in sorted((ROOT / "tests").rglob("test_*.py"))
     if named(path).startswith(FASTEST) and path != Path(__file__)
 ]
-ADAPTERS = [p for name in ("providers", "stores") for p in sorted((ROOT / "seerd" / "shell" / name).rglob("*.py"))]
+ADAPTERS = [
+    p
+    for name in ("providers", "stores")
+    for p in sorted((ROOT / "seerd" / "shell" / name).rglob("*.py"))
+]
 BENCHMARKS = sorted((ROOT / "bench").rglob("*.py"))
-EVERYTHING = [p for name in ("seerd", "agent", "planner") for p in sorted((ROOT / name).rglob("*.py"))]
+EVERYTHING = [
+    p for name in ("seerd", "agent", "planner") for p in sorted((ROOT / name).rglob("*.py"))
+]
 
 PURE_STDLIB = frozenset(
     {
@@ -58,12 +69,16 @@ PURE_STDLIB = frozenset(
         "typing",
     }
 )
-"""Modules that know no clock, no file, no network, no process. `random` is looked at more closely."""
+"""Modules that know no clock, no file, no network, no process. `random` is looked at more
+closely.
+"""
 
 PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy"})
 
 MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"}}
-"""The planner's one model that is somebody else's: seeded, kept in memory, imported only when the policy is made."""
+"""The planner's one model that is somebody else's: seeded, kept in memory, imported only when the
+policy is made.
+"""
 
 
 NOT_ON_MACOS = frozenset(
@@ -146,12 +161,18 @@ def foreign(tree: ast.AST, ours: tuple[str, ...]) -> list[str]:
 
 
 def impure(tree: ast.AST) -> list[str]:
-    """Uses of the shared random generator, files and terminals: what needs no import, or one that is allowed. A clock needs one that is not."""
+    """Uses of the shared random generator, files and terminals: what needs no import, or one that
+    is allowed. A clock needs one that is not.
+    """
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "random":
             found += [f"random.{alias.name}" for alias in node.names if alias.name != "Random"]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "random"
+        ):
             found += [f"random.{node.attr}"] if node.attr != "Random" else []
         elif (
             isinstance(node, ast.Call)
@@ -185,8 +206,14 @@ def linux_only(tree: ast.Module) -> Iterator[str]:
 
 
 def beyond_stdlib(names: Iterator[str], ours: str) -> list[str]:
-    """Imports that a bare Python does not have; `ours` is the package that the file itself belongs to."""
-    return [n for n in names if n.split(".")[0] not in sys.stdlib_module_names and not (n + ".").startswith(ours + ".")]
+    """Imports that a bare Python does not have; `ours` is the package that the file itself belongs
+    to.
+    """
+    return [
+        n
+        for n in names
+        if n.split(".")[0] not in sys.stdlib_module_names and not (n + ".").startswith(ours + ".")
+    ]
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -201,7 +228,9 @@ def test_the_core_imports_only_the_planner_and_what_is_pure(path: Path) -> None:
 @pytest.mark.parametrize("path", PLANNER, ids=named)
 def test_the_planner_imports_only_what_is_pure(path: Path) -> None:
     allowed = MODELLED.get(path.name, set())
-    assert [name for name in foreign(tree_of(path), ("seerd.planner",)) if name not in allowed] == []
+    assert [
+        name for name in foreign(tree_of(path), ("seerd.planner",)) if name not in allowed
+    ] == []
     assert "optuna" not in imports_on_load(tree_of(path))
 
 
@@ -226,14 +255,18 @@ def test_the_agent_uses_only_the_standard_library(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TRAINING_SIDE, ids=named)
-def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_when_asked(path: Path) -> None:
+def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_when_asked(
+    path: Path,
+) -> None:
     tree = tree_of(path)
     assert beyond_stdlib(imports_on_load(tree), "seerd") == []
     assert {n.split(".")[0] for n in beyond_stdlib(imports(tree), "seerd")} <= {"torch", "numpy"}
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=named)
-def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_are_made_of(path: Path) -> None:
+def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_are_made_of(
+    path: Path,
+) -> None:
     beneath = ("seerd.shell.aws", "seerd.shell.ssh")
     allowed = (
         "seerd.errors",
@@ -277,13 +310,17 @@ def test_nobody_asks_for_the_kind_of_a_cluster_by_its_name(path: Path) -> None:
 def test_every_planted_violation_is_found() -> None:
     assert asks_for_the_provider(ast.parse('if spec.cluster.provider == "ec2": pass'))
     assert foreign(ast.parse("def f():\n    import time"), ("seerd.planner",)) == ["time"]
-    assert foreign(ast.parse("from seerd.shell import journal"), ("seerd.core", "seerd.planner")) == ["seerd.shell"]
+    assert foreign(
+        ast.parse("from seerd.shell import journal"), ("seerd.core", "seerd.planner")
+    ) == ["seerd.shell"]
     assert foreign(ast.parse("from . import x"), ("seerd.planner",)) == ["."]
     assert impure(ast.parse("import random\nrandom.random()")) == ["random.random"]
     assert impure(ast.parse("from random import shuffle")) == ["random.shuffle"]
     assert foreign(ast.parse("from datetime import datetime"), ("seerd.planner",)) == ["datetime"]
     assert impure(ast.parse("open('x')")) == ["open()"]
-    assert beyond_stdlib(imports(ast.parse("import seerd.agent.host, seerd.agents, torch")), "seerd.agent") == [
+    assert beyond_stdlib(
+        imports(ast.parse("import seerd.agent.host, seerd.agents, torch")), "seerd.agent"
+    ) == [
         "seerd.agents",
         "torch",
     ]

@@ -1,4 +1,6 @@
-"""`seerd` as people use it: real processes, a real agent, a real journal; the trainer is a small script without torch, so runs are short."""
+"""`seerd` as people use it: real processes, a real agent, a real journal; the trainer is a small
+script without torch, so runs are short.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,18 @@ class Seerd:
         self.spec.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "trainer.py", self.spec.parent)
 
-    def write_spec(self, *, env: str = "", t_min: str = "6s", deadline: str = "24s", budget: str = "128gpu-s") -> None:
+    def write_spec(
+        self, *, env: str = "", t_min: str = "6s", deadline: str = "24s", budget: str = "128gpu-s"
+    ) -> None:
         self.spec.write_text(SPEC.format(env=env, t_min=t_min, deadline=deadline, budget=budget))
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
         environment = {**os.environ, "SEERD_HOME": str(self.home), "COLUMNS": "100", **self.more}
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=self.folder)
+        return subprocess.Popen(
+            command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=self.folder
+        )
 
     def __call__(self, *args: str, code: int = 0) -> str:
         process = self.start(*args)
@@ -76,7 +82,9 @@ class Seerd:
         mine = []
         for process in psutil.process_iter():
             try:
-                if str(self.folder) in " ".join(process.cmdline()) + str(process.environ().get("SEERD_DIR", "")):
+                if str(self.folder) in " ".join(process.cmdline()) + str(
+                    process.environ().get("SEERD_DIR", "")
+                ):
                     mine.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
@@ -86,7 +94,9 @@ class Seerd:
         return next(path for path in self.home.iterdir())
 
     def wait_for(self, reports: int) -> None:
-        """Until the trials of the only run have made so many reports in all. `seerd show` would be late on a busy machine."""
+        """Until the trials of the only run have made so many reports in all. `seerd show` would be
+        late on a busy machine.
+        """
         end = time.monotonic() + 60
         while self.reports() < reports:
             assert time.monotonic() < end, "the run does not get going"
@@ -97,9 +107,13 @@ class Seerd:
         journals = list(self.home.glob("*/journal.db"))
         if not journals:
             return 0
-        with contextlib.closing(sqlite3.connect(f"file:{journals[0]}?mode=ro", uri=True)) as journal:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{journals[0]}?mode=ro", uri=True)
+        ) as journal:
             try:
-                rows = journal.execute("SELECT count(*) FROM events WHERE instr(event, ?)", (b'"trial-reported"',))
+                rows = journal.execute(
+                    "SELECT count(*) FROM events WHERE instr(event, ?)", (b'"trial-reported"',)
+                )
             except sqlite3.OperationalError as error:
                 assert "no such table" in str(error) or "locked" in str(error), error
                 return 0
@@ -144,9 +158,13 @@ def test_a_run_from_start_to_result(seerd: Seerd) -> None:
     assert_model(seerd, told)
     shown = seerd.json("show", "last")
     assert sum(t["phase"] == "eliminated" for t in shown["all_trials"]) == 3
-    assert any(t["attempts"] == 1 and t["phase"] == "waiting" for t in shown["all_trials"]), "one trial kept its GPUs"
+    assert any(t["attempts"] == 1 and t["phase"] == "waiting" for t in shown["all_trials"]), (
+        "one trial kept its GPUs"
+    )
     ledger = seerd.json("ledger", "last")
-    assert ledger["spent_gpu_min"] == pytest.approx(sum(c["gpu_min"] for c in ledger["charges"]), abs=0.01)
+    assert ledger["spent_gpu_min"] == pytest.approx(
+        sum(c["gpu_min"] for c in ledger["charges"]), abs=0.01
+    )
     assert [row["run"] for row in seerd.json("list")["runs"]] == [told["run"]]
     copied = seerd.json("best", "last", "--to", str(seerd.folder / "model"))
     assert Path(copied["checkpoint"]).parent == seerd.folder / "model"
@@ -158,12 +176,18 @@ def test_a_run_from_start_to_result(seerd: Seerd) -> None:
 
 
 def assert_told(seerd: Seerd, result: dict) -> None:
-    """The run's story: every trial that is out was compared with others, the model is the chosen one, the stages cost what the run did."""
+    """The run's story: every trial that is out was compared with others, the model is the chosen
+    one, the stages cost what the run did.
+    """
     timeline = seerd.json("replay", "last")
     assert timeline["same"]
     assert [chapter["stage"] for chapter in timeline["chapters"]][-2:] == [2, None]
-    assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(result["gpu_min"], abs=0.001)
-    explanations = [explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]]
+    assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(
+        result["gpu_min"], abs=0.001
+    )
+    explanations = [
+        explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]
+    ]
     out = [
         explanation
         for explanation in explanations
@@ -172,7 +196,10 @@ def assert_told(seerd: Seerd, result: dict) -> None:
     assert len(out) == 3
     assert all(explanation["place"] > explanation["best"] for explanation in out)
     (chosen,) = (explanation for explanation in explanations if explanation["kind"] == "chosen")
-    assert (chosen["trial"], chosen["metric"]) == (result["best"]["trial"], result["best"]["metric"])
+    assert (chosen["trial"], chosen["metric"]) == (
+        result["best"]["trial"],
+        result["best"]["metric"],
+    )
     assert seerd.json("replay", "last", "--trial", result["best"]["trial"])["handed_back"]
     assert "decided last" in seerd("replay", "last", "--at", "@10")
 
@@ -191,7 +218,8 @@ def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:
     assert told["status"] == "done"
     assert_model(seerd, told)
     assert any(
-        reports and f"training from {reports}\n" in seerd("logs", "last", name) for name, reports in before.items()
+        reports and f"training from {reports}\n" in seerd("logs", "last", name)
+        for name, reports in before.items()
     )
     assert told["elapsed_s"] <= told["deadline_s"]
 
@@ -220,8 +248,8 @@ def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, s
     configs = {t["trial"]: t["config"] for t in seerd.json("show", "last")["all_trials"]}
     time.sleep(0.5)
     told = seerd.json("resume", "last")
-    # Trials that should have ended while nobody was there have held their GPUs for longer than was planned; on a busy machine the run is
-    # taken up only when its deadline is near.
+    # Trials that should have ended while nobody was there have held their GPUs for longer than was
+    # planned; on a busy machine the run is taken up only when its deadline is near.
     assert told["status"] in ("done", "budget", "deadline")
     assert_model(seerd, told)
     shown = seerd.json("show", "last")
@@ -285,7 +313,14 @@ def test_a_run_that_was_too_short_for_any_report_says_so(seerd: Seerd) -> None:
 
 def test_failing_setup_is_told(seerd: Seerd) -> None:
     seerd.write_spec()
-    out = seerd("run", str(seerd.spec), "--plain", "--set", "train.setup=['echo missing wheel; exit 7']", code=4)
+    out = seerd(
+        "run",
+        str(seerd.spec),
+        "--plain",
+        "--set",
+        "train.setup=['echo missing wheel; exit 7']",
+        code=4,
+    )
     assert "missing wheel" in out
     assert "exit status 7" in out
 
@@ -303,7 +338,16 @@ def test_mistakes_are_told_all_at_once_and_never_as_a_traceback(seerd: Seerd) ->
 
 def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seerd) -> None:
     seerd.write_spec()
-    told = seerd.json("run", str(seerd.spec), "--deadline", "18s", "--budget", "60gpu-s", "--set", "policy.t_min=5s")
+    told = seerd.json(
+        "run",
+        str(seerd.spec),
+        "--deadline",
+        "18s",
+        "--budget",
+        "60gpu-s",
+        "--set",
+        "policy.t_min=5s",
+    )
     began = seerd.run_folder()
     copy = began.with_name("quick-dead")
     shutil.copytree(began, copy, ignore=shutil.ignore_patterns("*.sock"))
@@ -320,8 +364,12 @@ def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seer
 
 def test_what_this_version_cannot_run_is_refused_and_not_run_otherwise(seerd: Seerd) -> None:
     seerd.write_spec()
-    assert "add store = " in seerd("run", str(seerd.spec), "--set", "cluster={ provider = 'ec2' }", code=2)
-    assert "not in s3://" in seerd("run", str(seerd.spec), "--set", "cluster.store='s3://b/p'", code=2)
+    assert "add store = " in seerd(
+        "run", str(seerd.spec), "--set", "cluster={ provider = 'ec2' }", code=2
+    )
+    assert "not in s3://" in seerd(
+        "run", str(seerd.spec), "--set", "cluster.store='s3://b/p'", code=2
+    )
     assert not seerd.home.exists()
 
 
@@ -350,10 +398,15 @@ def test_plan_gives_the_paper_s_example(seerd: Seerd) -> None:
 def test_help_is_instant() -> None:
     began = psutil.Process().cpu_times()
     subprocess.run(
-        [sys.executable, "-c", "from seerd import cli; cli.main()", "--help"], check=True, capture_output=True
+        [sys.executable, "-c", "from seerd import cli; cli.main()", "--help"],
+        check=True,
+        capture_output=True,
     )
     ended = psutil.Process().cpu_times()
-    assert ended.children_user + ended.children_system - began.children_user - began.children_system < 0.5
+    assert (
+        ended.children_user + ended.children_system - began.children_user - began.children_system
+        < 0.5
+    )
 
 
 def test_a_profile_measures_each_number_of_gpus_and_is_kept(seerd: Seerd) -> None:
@@ -363,7 +416,9 @@ def test_a_profile_measures_each_number_of_gpus_and_is_kept(seerd: Seerd) -> Non
     measured = {point["gpus"]: point for point in told["points"] if point["measured"]}
     assert set(measured) == {1, 2}
     for point in measured.values():
-        assert 0.1 <= point["report_s"] < 0.2, "the trainer takes a tenth of a second on any number of slots"
+        assert 0.1 <= point["report_s"] < 0.2, (
+            "the trainer takes a tenth of a second on any number of slots"
+        )
         assert point["samples"] >= 1
     assert [point["gpus"] for point in told["points"]] == [1, 2, 4, 8, 16, 32, 64]
     assert 0 <= told["fit_error"] < 0.5
@@ -402,5 +457,7 @@ def test_a_profile_that_cannot_be_is_refused_before_anything_is_started(seerd: S
     seerd.write_spec()
     assert "cannot be read" in seerd("profile", "missing.toml", code=2)
     assert "--deadline" in seerd("profile", str(seerd.spec), "--deadline", "12s", code=3)
-    assert "this version has: seer" in seerd("profile", str(seerd.spec), "--set", "policy.name=profile", code=2)
+    assert "this version has: seer" in seerd(
+        "profile", str(seerd.spec), "--set", "policy.name=profile", code=2
+    )
     assert not seerd.home.exists()

@@ -1,4 +1,6 @@
-"""The documents say what is so: transition pictures, files that are named, commands that are shown."""
+"""The documents say what is so: transition pictures, files that are named, commands that are
+shown.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ def keys(value: Any) -> Iterator[str]:
     """Of all objects in it."""
     if isinstance(value, dict):
         yield from value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from keys(inner)
 
 
@@ -182,7 +186,9 @@ def test_what_is_assumed_of_a_cloud_and_of_this_machine_is_told_as_it_is() -> No
         assert here is None or f"on this machine {here.p50_s:g} s and {here.p95_s:g} s" in line
 
 
-def test_the_worked_example_prints_what_it_shows(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_worked_example_prints_what_it_shows(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """`pytest tests/test_docs.py --rewrite` puts what it prints now into the page."""
     path = ROOT / "docs" / "simulate.md"
     page = path.read_text()
@@ -191,7 +197,19 @@ def test_the_worked_example_prints_what_it_shows(tmp_path: Path, request: pytest
     words = example[2].split()
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert set(options) == {"--policies", "--deadline"}, "the others are as they are without you"
-    asked = Asked(None, options["--policies"], options["--deadline"], None, None, 5, None, None, None, False, Faults())
+    asked = Asked(
+        None,
+        options["--policies"],
+        options["--deadline"],
+        None,
+        None,
+        5,
+        None,
+        None,
+        None,
+        False,
+        Faults(),
+    )
     made = make(asked, load_spec(ROOT / example[1]), tmp_path, Machine(0, 8))
     found = [row_json(row) for row in rows(made.study, lambda: None)]
     with io.StringIO() as file:
@@ -216,7 +234,13 @@ def test_the_plan_in_the_readme_is_what_plan_prints(tmp_path: Path) -> None:
     assert example
     (tmp_path / "spec.toml").write_text(spec[1])
     (tmp_path / "train.py").touch()
-    asked = ["plan", str(tmp_path / "spec.toml"), *shlex.split(example[2]), "--home", str(tmp_path / "home")]
+    asked = [
+        "plan",
+        str(tmp_path / "spec.toml"),
+        *shlex.split(example[2]),
+        "--home",
+        str(tmp_path / "home"),
+    ]
     printed = lines_of(CliRunner().invoke(cli.app, asked, env={"COLUMNS": "100"}).output)
     for line in lines_of(example[3]):
         assert line == "..." or line in printed
@@ -232,7 +256,9 @@ def test_example_curves_can_be_simulated_and_their_origin_is_told() -> None:
         assert row in (folder / "README.md").read_text()
 
 
-def test_the_snippet_that_records_curves_records_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snippet_that_records_curves_records_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a run whose second trial reports NaN for ever: what is recorded is what was replayed."""
     replayed = curves([0.1, 0.2, 0.3], [float("nan")] * 3, [0.3, 0.2, 0.1], seconds=20.0)
     setting = Setting(replayed, limits(), IDEAL, profile())

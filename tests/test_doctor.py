@@ -1,4 +1,6 @@
-"""What doctor says of a spec: on the rig with one thing wrong at a time, on real sshds, and on this machine."""
+"""What doctor says of a spec: on the rig with one thing wrong at a time, on real sshds, and on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,15 @@ class Patient:
         (folder / "train.py").chmod(0o755)
 
     def write(self, cluster: dict[str, Any]) -> None:
-        lines = [f"{key} = {json.dumps(value)}" for key, value in cluster.items() if value is not None]
+        lines = [
+            f"{key} = {json.dumps(value)}" for key, value in cluster.items() if value is not None
+        ]
         self.spec.write_text(SPEC.format(cluster="\n".join(lines)))
 
     def examine(self, **sets: str) -> list[Finding]:
-        return doctor.examine(self.spec, [(key.replace("__", "."), value) for key, value in sets.items()], self.home)
+        return doctor.examine(
+            self.spec, [(key.replace("__", "."), value) for key, value in sets.items()], self.home
+        )
 
 
 class OnRig(Patient):
@@ -124,7 +130,19 @@ def test_a_spec_that_can_be_run_has_no_problem_and_nothing_is_started(ill: OnRig
     assert exit_code(findings) == 0
     checks = {finding.check for finding in findings if finding.level == "ok"}
     assert checks >= {
-        *("seerd", "home", "spec", "region", "clock", "credentials", "types", "price", "quota", "image", "subnets"),
+        *(
+            "seerd",
+            "home",
+            "spec",
+            "region",
+            "clock",
+            "credentials",
+            "types",
+            "price",
+            "quota",
+            "image",
+            "subnets",
+        ),
         *("zones", "SSH", "launch", "permissions", "instances", "store"),
     }
     assert "instances of 4 GPUs" in of(findings, "plan").found
@@ -167,7 +185,9 @@ def test_an_image_by_its_parameter_and_spot(ill: OnRig) -> None:
         ("s3:AbortMultipartUpload", "s3:AbortMultipartUpload", "problem"),
     ],
 )
-def test_a_missing_permission_is_named_as_iam_has_it(ill: OnRig, action: str, named: str, level: str) -> None:
+def test_a_missing_permission_is_named_as_iam_has_it(
+    ill: OnRig, action: str, named: str, level: str
+) -> None:
     ill.rig.deny(action)
     findings = ill.see()
     found = [finding for finding in findings if finding.missing]
@@ -179,7 +199,10 @@ def test_a_missing_permission_is_named_as_iam_has_it(ill: OnRig, action: str, na
 
 
 def test_a_launch_that_may_not_tag_is_told_from_one_that_may_not_be(ill: OnRig) -> None:
-    why = "You are not authorized to perform: ec2:CreateTags on resource: arn:aws:ec2:us-east-1:123456789012:volume/*"
+    why = (
+        "You are not authorized to perform: ec2:CreateTags on resource: "
+        "arn:aws:ec2:us-east-1:123456789012:volume/*"
+    )
     ill.rig.fail("ec2:RunInstances", "UnauthorizedOperation", times=None, message=why)
     assert of(ill.see(), "launch").missing == ("ec2:CreateTags",)
 
@@ -203,13 +226,18 @@ def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> N
 def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
     sizes = ill.see(instance_type=["g4dn.xlarge", "p3.8xlarge"])
     assert "the same number of GPUs" in of(sizes, "types").found
-    assert "m5.large has no GPU" in of(ill.see(instance_type=["m5.large"], price="$1"), "types").found
+    assert (
+        "m5.large has no GPU" in of(ill.see(instance_type=["m5.large"], price="$1"), "types").found
+    )
 
 
 def test_an_image_of_another_architecture(ill: OnRig) -> None:
     ec2 = guest.client(ill.rig, "ec2")
     arm = next(
-        i["ImageId"] for i in ec2.describe_images(Filters=[{"Name": "architecture", "Values": ["arm64"]}])["Images"]
+        i["ImageId"]
+        for i in ec2.describe_images(Filters=[{"Name": "architecture", "Values": ["arm64"]}])[
+            "Images"
+        ]
     )
     found = of(ill.see(image=arm), "image")
     assert (found.level, "does not run on g4dn.12xlarge" in found.found) == ("problem", True)
@@ -222,7 +250,11 @@ def test_a_quota_below_the_plans_peak(ill: OnRig) -> None:
     assert quota.level == "problem"
     assert "request-service-quota-increase" in quota.found
     assert exit_code(findings) == 5
-    either = [finding for finding in ill.see(instance_type=["g4dn.12xlarge", "p3.8xlarge"]) if finding.check == "quota"]
+    either = [
+        finding
+        for finding in ill.see(instance_type=["g4dn.12xlarge", "p3.8xlarge"])
+        if finding.check == "quota"
+    ]
     assert [finding.level for finding in either] == ["warning", "ok"]
 
 
@@ -231,7 +263,10 @@ def test_a_group_that_lets_nobody_in(ill: OnRig) -> None:
     closed = ec2.create_security_group(GroupName="closed", Description="nobody")["GroupId"]
     found = of(ill.see(security_groups=[closed]), "SSH")
     assert found.level == "problem"
-    assert f"authorize-security-group-ingress --group-id {closed} --protocol tcp --port 22" in found.todo
+    assert (
+        f"authorize-security-group-ingress --group-id {closed} --protocol tcp --port 22"
+        in found.todo
+    )
     public = of(ill.see(address="public"), "SSH")
     assert public.level == "warning"
     assert "checkip.amazonaws.com" in public.todo
@@ -246,7 +281,9 @@ def test_trials_larger_than_an_instance_need_a_group_that_is_open_inside(ill: On
     assert of(findings, "among instances").level == "problem"
 
 
-def test_no_credentials_stop_the_questions_to_aws_and_nothing_else(ill: OnRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_stop_the_questions_to_aws_and_nothing_else(
+    ill: OnRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -274,7 +311,10 @@ class _LateSts(http.server.BaseHTTPRequestHandler):
     """STS, with a clock that is ten minutes ahead of ours."""
 
     def do_POST(self) -> None:
-        body = b"<ErrorResponse><Error><Code>RequestExpired</Code><Message>Request has expired.</Message></Error></ErrorResponse>"
+        body = (
+            b"<ErrorResponse><Error><Code>RequestExpired</Code><Message>Request has "
+            b"expired.</Message></Error></ErrorResponse>"
+        )
         self.send_response_only(403)
         self.send_header("Date", formatdate(time.time() + 600.0, usegmt=True))
         self.send_header("Content-Length", str(len(body)))
@@ -309,7 +349,14 @@ def test_a_clock_that_is_off_is_told_though_aws_refuses(
 
 @pytest.mark.parametrize(
     ("ahead_s", "level"),
-    [(0.4, "ok"), (-59.0, "ok"), (61.0, "warning"), (-239.0, "warning"), (241.0, "problem"), (-900.0, "problem")],
+    [
+        (0.4, "ok"),
+        (-59.0, "ok"),
+        (61.0, "warning"),
+        (-239.0, "warning"),
+        (241.0, "problem"),
+        (-900.0, "problem"),
+    ],
 )
 def test_how_wrong_a_clock_may_be(ahead_s: float, level: str) -> None:
     (found,) = clock(ahead_s)
@@ -323,7 +370,14 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
     def seerd(*args: str, code: int) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "from seerd import cli; cli.main()", "doctor", str(ill.spec), *args],
+            [
+                sys.executable,
+                "-c",
+                "from seerd import cli; cli.main()",
+                "doctor",
+                str(ill.spec),
+                *args,
+            ],
             env={**os.environ, "SEERD_HOME": str(ill.home.path)},
             cwd=ROOT,
             check=False,
@@ -336,7 +390,10 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
     text = seerd(code=5)
     assert "problem  permissions: not permitted: ec2:TerminateInstances" in text
-    assert f"missing permissions: ec2:TerminateInstances\nthe whole policy: seerd doctor {ill.spec} --policy" in text
+    assert (
+        "missing permissions: ec2:TerminateInstances\nthe whole policy: seerd doctor "
+        f"{ill.spec} --policy" in text
+    )
     told = json.loads(seerd("--json", code=5))
     assert (told["problems"], told["missing"]) == (1, ["ec2:TerminateInstances"])
     assert {"check", "level", "found", "todo", "missing"} == set(told["checks"][0])
@@ -362,13 +419,17 @@ def test_the_policy_permits_every_call_that_a_run_and_doctor_make(ill: OnRig) ->
 # ---------------------------------------------------------------- pure parts
 
 
-NEEDS = Needs("eu-west-1", "42", "ami-1", ("subnet-1",), ("sg-1",), "mine", False, ("b", "p/q"), (("d", "x"),))
+NEEDS = Needs(
+    "eu-west-1", "42", "ami-1", ("subnet-1",), ("sg-1",), "mine", False, ("b", "p/q"), (("d", "x"),)
+)
 
 
 def test_what_the_policy_restricts() -> None:
     by_sid = {statement["Sid"]: statement for statement in policy(NEEDS)["Statement"]}
     assert by_sid["EndInstances"]["Condition"] == {"StringLike": {"aws:ResourceTag/seerd:run": "*"}}
-    assert by_sid["LaunchWhatIsTagged"]["Condition"] == {"StringLike": {"aws:RequestTag/seerd:run": "*"}}
+    assert by_sid["LaunchWhatIsTagged"]["Condition"] == {
+        "StringLike": {"aws:RequestTag/seerd:run": "*"}
+    }
     assert by_sid["LaunchFrom"]["Resource"] == [
         "arn:aws:ec2:eu-west-1::image/ami-1",
         "arn:aws:ec2:eu-west-1:42:subnet/subnet-1",
@@ -380,14 +441,25 @@ def test_what_the_policy_restricts() -> None:
     for statement in by_sid.values():
         changing = [a for a in statement["Action"] if not fnmatch.fnmatch(a, "*:[DGL][ei][st]*")]
         assert not changing or statement["Resource"] != "*"
-    regions = {"cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov", "us-east-1": "aws", "*": "aws"}
+    regions = {
+        "cn-north-1": "aws-cn",
+        "us-gov-west-1": "aws-us-gov",
+        "us-east-1": "aws",
+        "*": "aws",
+    }
     assert {region: partition(region) for region in regions} == regions
 
 
 def test_the_permission_that_a_refusal_names() -> None:
-    text = "You are not authorized. User: arn:aws:iam::1:user/me is not authorized to perform: ec2:CreateTags on resource: x"
+    text = (
+        "You are not authorized. User: arn:aws:iam::1:user/me is not authorized to "
+        "perform: ec2:CreateTags on resource: x"
+    )
     assert denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
-    assert denied_action("You are not authorized to perform this operation.", "ec2:RunInstances") == "ec2:RunInstances"
+    assert (
+        denied_action("You are not authorized to perform this operation.", "ec2:RunInstances")
+        == "ec2:RunInstances"
+    )
 
 
 def group(*rules: Rule) -> list[SecurityGroup]:
@@ -441,29 +513,38 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[S
     with sshds(3) as servers:
         (ssh / "id_ed25519").write_bytes(servers[0].user_key.read_bytes())
         (ssh / "id_ed25519").chmod(0o600)
-        (ssh / "known_hosts").write_text("".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers[:2]))
+        (ssh / "known_hosts").write_text(
+            "".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers[:2])
+        )
         yield servers
 
 
-def test_hosts_are_asked_and_each_has_its_line(patient: Patient, machines: list[Sshd], tmp_path: Path) -> None:
+def test_hosts_are_asked_and_each_has_its_line(
+    patient: Patient, machines: list[Sshd], tmp_path: Path
+) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     machines[1].stop()
     rows = [
-        f'{{ address = "127.0.0.1", user = "{getpass.getuser()}", port = {server.port}, slots = 2 }}'
+        f'{{ address = "127.0.0.1", user = "{getpass.getuser()}", port = {server.port}, slots '
+        "= 2 }"
         for server in machines
     ]
     patient.write({"provider": "hosts", "store": str(shared)})
     patient.spec.write_text(patient.spec.read_text() + f"hosts = [{', '.join(rows)}]\n")
     findings = patient.examine()
-    first, second, third = (of(findings, f"host {getpass.getuser()}@127.0.0.1:{s.port}") for s in machines)
+    first, second, third = (
+        of(findings, f"host {getpass.getuser()}@127.0.0.1:{s.port}") for s in machines
+    )
     assert first.level == "ok", first
     assert "2 CPU slots" in first.found
     assert "connection refused" in second.found
     assert "its host key is not known" in third.found
     assert exit_code(findings) == 5
 
-    wanting = patient.spec.read_text().replace("slots = 2", "gpus = 2").replace(str(shared), "/no/such")
+    wanting = (
+        patient.spec.read_text().replace("slots = 2", "gpus = 2").replace(str(shared), "/no/such")
+    )
     patient.spec.write_text(wanting)
     first = of(patient.examine(), f"host {getpass.getuser()}@127.0.0.1:{machines[0].port}")
     assert first.level == "problem"

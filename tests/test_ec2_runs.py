@@ -1,4 +1,6 @@
-"""`seerd run` on rented instances, as people use it: the real command, real logins, real agents, and the rig as the judge of what was paid."""
+"""`seerd run` on rented instances, as people use it: the real command, real logins, real agents,
+and the rig as the judge of what was paid.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ STORM_S = 6.0
 """The same while EC2 does not answer most questions: one is given up after 5 s."""
 ROUNDING_S = 0.01
 LONG = bool(os.environ.get("SEERD_RIG_LONG"))
-"""Set by `make rig`: the whole lease of 60 s, and eight ranks on two 4-GPU instances, which are more processes than a small machine likes."""
+"""Set by `make rig`: the whole lease of 60 s, and eight ranks on two 4-GPU instances, which are
+more processes than a small machine likes.
+"""
 LEASE_S = 60.0
 SOON_S = 15.0
 """What "within seconds" may mean on a machine that does other things too."""
@@ -37,7 +41,9 @@ def coordinator(rig: Rig, tmp_path: Path) -> Iterator[Coordinator]:
         yield made
 
 
-def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(coordinator: Coordinator) -> None:
+def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
+    coordinator: Coordinator,
+) -> None:
     rig = coordinator.rig
     first, second = list(rig.subnets)[:2]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
@@ -48,7 +54,8 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
         policy=STAGES,
         limits="max_gpus = 12",
         market="spot",
-        env='SEERD_TEST_EPOCHS = "145"',  # done long before the deadline, so that stages can be long enough for a busy machine
+        # done long before the deadline, so that stages can be long enough for a busy machine
+        env='SEERD_TEST_EPOCHS = "145"',
     )
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
@@ -67,15 +74,21 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(co
     assert len(account) == 4
     assert {one.zone for one in account.values()} == {second}
     for trial in coordinator.json("show", "last")["all_trials"]:
-        assert "training from 0" in coordinator.text("logs", "last", trial["trial"]), "the instances are gone"
+        assert "training from 0" in coordinator.text("logs", "last", trial["trial"]), (
+            "the instances are gone"
+        )
     assert_model(coordinator)
     assert_accounted(coordinator)
 
 
-def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinator: Coordinator) -> None:
+def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(
+    coordinator: Coordinator,
+) -> None:
     """It is another version that takes the run up; agents of its protocol go on."""
     rig = coordinator.rig
-    coordinator.write(Job("110s", "60gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "60s"'))
+    coordinator.write(
+        Job("110s", "60gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "60s"')
+    )
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)
     run.kill()
@@ -87,7 +100,9 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinato
     resumed = coordinator.start("resume", "last", "--plain", another_version=True)
     coordinator.says(f"{silent} is lost: {silent} (seerd@")
     told_loss = coordinator.lines().index(f"{silent} is lost")
-    coordinator.until(lambda: "goes on after report" in coordinator.lines()[told_loss:], "gone on elsewhere")
+    coordinator.until(
+        lambda: "goes on after report" in coordinator.lines()[told_loss:], "gone on elsewhere"
+    )
     coordinator.interrupt(resumed)
     coordinator.ends(resumed, 130)
     lines = coordinator.lines()
@@ -98,14 +113,18 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(coordinato
     assert configs == {trial["trial"]: trial["config"] for trial in told["all_trials"]}
     saved = {trial["trial"]: trial["checkpoint_epoch"] or 0 for trial in before["all_trials"]}
     for name, epoch in restarts(lines.partition("resumed;")[2]):
-        assert epoch >= saved[name], f"{name} went on after report {epoch} and had saved up to {saved[name]}"
+        assert epoch >= saved[name], (
+            f"{name} went on after report {epoch} and had saved up to {saved[name]}"
+        )
     account = rig.account()
     assert account[silent].reason == "Client.UserInitiatedShutdown"
     assert len({one.token for one in account.values()}) == len(account)
     assert_accounted(coordinator, UNSEEN_S)
 
 
-def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(coordinator: Coordinator) -> None:
+def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
+    coordinator: Coordinator,
+) -> None:
     job = Job(
         "5m" if LONG else "90s",
         "200gpu-min" if LONG else "20gpu-min",
@@ -122,16 +141,22 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(coord
     coordinator.says("t0001 trains", "goes on after report")
     coordinator.rig.lose(coordinator.live()[1].id)
     (other,) = coordinator.live()
-    coordinator.until(lambda: not search.in_processes(other, ["two_nodes.py"]), "ended on the other node", SOON_S)
+    coordinator.until(
+        lambda: not search.in_processes(other, ["two_nodes.py"]), "ended on the other node", SOON_S
+    )
     coordinator.says("goes on after report", times=2)
     coordinator.ends(run, 0, 90)
     assert f"rank 1 of {8 if LONG else 2} has had enough" in coordinator.text("show", "last")
     assert_accounted(coordinator)
 
 
-def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(coordinator: Coordinator) -> None:
+def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(
+    coordinator: Coordinator,
+) -> None:
     rig = coordinator.rig
-    coordinator.write(Job("5m" if LONG else "40s", "200gpu-min" if LONG else "12gpu-min", limits="max_gpus = 8"))
+    coordinator.write(
+        Job("5m" if LONG else "40s", "200gpu-min" if LONG else "12gpu-min", limits="max_gpus = 8")
+    )
     began = time.time()
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)
@@ -156,7 +181,9 @@ def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(co
     assert_accounted(coordinator, UNSEEN_S)
 
 
-def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(coordinator: Coordinator) -> None:
+def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(
+    coordinator: Coordinator,
+) -> None:
     rig = coordinator.rig
     rig.set_boot(boot_s=2.0)
     rig.throttle("ec2:*", rate=0.3)
@@ -181,7 +208,9 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(coordin
     assert_accounted(coordinator, STORM_S)
 
 
-def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(coordinator: Coordinator) -> None:
+def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(
+    coordinator: Coordinator,
+) -> None:
     rig = coordinator.rig
     for zone in rig.subnets:
         rig.set_capacity(FOUR_GPUS, zone, 0)
@@ -199,7 +228,9 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(c
     assert rig.account() == {}
 
 
-def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_deaf(coordinator: Coordinator) -> None:
+def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_deaf(
+    coordinator: Coordinator,
+) -> None:
     rig = coordinator.rig
     rig.set_boot(boot_s=30.0)
     coordinator.write(Job("60s", "20gpu-min", limits="max_gpus = 8", env='SEERD_TEST_DEAF = "1"'))
@@ -225,17 +256,25 @@ def _ran_s(one: RigInstance) -> float:
 
 
 def assert_accounted(coordinator: Coordinator, within_s: float = WITHIN_S) -> None:
-    """Every instance of the rig is in the ledger, for as long as it ran and at most so much more; none is left."""
+    """Every instance of the rig is in the ledger, for as long as it ran and at most so much more;
+    none is left.
+    """
     told = coordinator.json("ledger", "last")
     assert told["spent_gpu_min"] <= told["budget_gpu_min"]
     account = {
         name: one for name, one in coordinator.rig.account().items() if one.since is not None
     }  # others cost nothing
     charges = {charge["instance"]: charge for charge in told["charges"]}
-    # Of those that were never ready, the ledger has the launch's name in the place of the instance's.
-    nameless = sorted((c for c in told["charges"] if c["instance"] not in account), key=lambda c: c["until_s"])
-    unready = sorted((one for one in account.values() if one.id not in charges), key=lambda one: one.until or 0.0)
-    # One that was called off in the moment in which it began to run may be taken for one that never did.
+    # Of those that were never ready, the ledger has the launch's name in the place of the
+    # instance's.
+    nameless = sorted(
+        (c for c in told["charges"] if c["instance"] not in account), key=lambda c: c["until_s"]
+    )
+    unready = sorted(
+        (one for one in account.values() if one.id not in charges), key=lambda one: one.until or 0.0
+    )
+    # One that was called off in the moment in which it began to run may be taken for one that never
+    # did.
     for unseen in sorted(unready, key=_ran_s)[: max(0, len(unready) - len(nameless))]:
         assert _ran_s(unseen) <= within_s
         unready.remove(unseen)
@@ -252,7 +291,9 @@ def assert_accounted(coordinator: Coordinator, within_s: float = WITHIN_S) -> No
 
 
 def assert_model(coordinator: Coordinator, *, same: bool = True) -> dict[str, Any]:
-    """A model in hand, within deadline and budget, and a journal that says why; `same`: this version decided all of it."""
+    """A model in hand, within deadline and budget, and a journal that says why; `same`: this
+    version decided all of it.
+    """
     told: dict[str, Any] = coordinator.json("show", "last")
     assert told["best"] is not None
     assert Path(told["best"]["checkpoint"]).is_file()
@@ -263,7 +304,9 @@ def assert_model(coordinator: Coordinator, *, same: bool = True) -> dict[str, An
 
 
 def assert_no_secrets(coordinator: Coordinator) -> None:
-    """No instance has the person's credentials or a key that opens another instance, and no URL is written down anywhere."""
+    """No instance has the person's credentials or a key that opens another instance, and no URL is
+    written down anywhere.
+    """
     rig, run = coordinator.rig, coordinator.run_folder
     account = [rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"], "X-Amz-Signature"]
     keys = {path: path.read_text().splitlines()[4] for path in (run / "keys").iterdir()}
@@ -280,7 +323,9 @@ def assert_no_secrets(coordinator: Coordinator) -> None:
         assert any(text.startswith("seerd-agent\n") for text in search.processes(instance))
         assert search.in_processes(instance, [*account, *keys.values()]) == []
     assert len(shown) == 3, "each has its own host key, and no other"
-    written = {path for path, _ in search.in_files([run, coordinator.log], [*account, *keys.values()])}
+    written = {
+        path for path, _ in search.in_files([run, coordinator.log], [*account, *keys.values()])
+    }
     assert all(Path(path).parent == run / "keys" for path in written)
     assert (run / "keys").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}

@@ -1,4 +1,6 @@
-"""`--minimize`: the plan that costs least by the deadline, or ends first within the cost, and the run that carries it out."""
+"""`--minimize`: the plan that costs least by the deadline, or ends first within the cost, and the
+run that carries it out.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def profile() -> Profile:
 
 
 def planned(spec: Spec, minimize: Minimize, **limits: float | None) -> Planned:
-    return elastic_plan(replace(spec, limits=replace(spec.limits, **limits)), P3_8XLARGE, profile(), minimize)  # type: ignore[arg-type]
+    return elastic_plan(
+        replace(spec, limits=replace(spec.limits, **limits)), P3_8XLARGE, profile(), minimize
+    )  # type: ignore[arg-type]
 
 
 def test_more_time_costs_less(spec: Spec) -> None:
@@ -81,8 +85,12 @@ def test_stages_have_the_trials_of_sha_and_the_gpus_of_the_plan(spec: Spec) -> N
         assert stage.gpus <= gpus
 
 
-@pytest.mark.parametrize(("minimize", "limits"), [("cost", {"deadline_s": 1500.0}), ("time", {"cost_usd": 12.0})])
-def test_a_run_takes_what_was_forecast(spec: Spec, minimize: Minimize, limits: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("minimize", "limits"), [("cost", {"deadline_s": 1500.0}), ("time", {"cost_usd": 12.0})]
+)
+def test_a_run_takes_what_was_forecast(
+    spec: Spec, minimize: Minimize, limits: dict[str, float]
+) -> None:
     made = planned(spec, minimize, **limits)
     curves = synthetic(spec.space, "max", profile().job.report.p50_s)
     setting = Setting(curves, made.problem.limits, P3_8XLARGE, profile())
@@ -93,7 +101,8 @@ def test_a_run_takes_what_was_forecast(spec: Spec, minimize: Minimize, limits: d
         assert outcome.within_deadline
         assert outcome.within_budget
         assert 0.8 * made.forecast.time_s.p50 <= outcome.elapsed_s <= 1.1 * made.forecast.time_s.p95
-        # The core gives instances back as soon as nobody needs them, the forecast when the stage ends.
+        # The core gives instances back as soon as nobody needs them, the forecast when the stage
+        # ends.
         assert 0.5 * made.forecast.gpu_s.p50 <= outcome.gpu_s <= 1.1 * made.forecast.gpu_s.p95
 
 
@@ -125,6 +134,8 @@ def test_limits_that_no_plan_keeps_say_which_it_would(spec: Spec) -> None:
 
 def test_only_sha_is_planned_by_stages(spec: Spec) -> None:
     with pytest.raises(UsageError, match="--policy sha"):
-        elastic_plan(replace(spec, policy=replace(spec.policy, name="seer")), P3_8XLARGE, profile(), "cost")
+        elastic_plan(
+            replace(spec, policy=replace(spec.policy, name="seer")), P3_8XLARGE, profile(), "cost"
+        )
     with pytest.raises(UsageError, match="--cost"):
         planned(spec, "time")

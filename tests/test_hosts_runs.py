@@ -1,4 +1,6 @@
-"""`seerd run` on machines that people have: a real SSH server that the user knows, and one that is down."""
+"""`seerd run` on machines that people have: a real SSH server that the user knows, and one that is
+down.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +62,25 @@ def spec(folder: Path, server: Sshd) -> Path:
     return path
 
 
-ANOTHER_VERSION = {"PYTHONPATH": f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}", "SEERD_SPEAKS": "99"}
+ANOTHER_VERSION = {
+    "PYTHONPATH": f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}",
+    "SEERD_SPEAKS": "99",
+}
 
 
 def seerd(folder: Path, *args: object, **more: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "HOME": str(folder), "SEERD_HOME": str(folder / "runs"), "PYTHONPATH": str(ROOT), **more}
+    env = {
+        **os.environ,
+        "HOME": str(folder),
+        "SEERD_HOME": str(folder / "runs"),
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
     env.pop("SSH_AUTH_SOCK", None)
     command = [sys.executable, "-c", "from seerd import cli; cli.main()", *map(str, args)]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> dict:
@@ -88,7 +101,16 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(
     tmp_path: Path, server: Sshd, version: dict[str, str]
 ) -> None:
     """Taken up by another version, its agents are replaced, and no trial is lost."""
-    run = seerd(tmp_path, "run", spec(tmp_path, server), "--deadline", "40s", "--budget", "4gpu-min", "--json")
+    run = seerd(
+        tmp_path,
+        "run",
+        spec(tmp_path, server),
+        "--deadline",
+        "40s",
+        "--budget",
+        "4gpu-min",
+        "--json",
+    )
     until(lambda: agents(server.home) and reports(tmp_path) > 6, 60)
     run.send_signal(signal.SIGKILL)
     run.communicate()
@@ -118,7 +140,11 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
 ) -> None:
     path = spec(tmp_path, server)
     path.write_text(
-        "".join(line for line in path.read_text().splitlines(True) if "slots" not in line or f"{server.port}" in line)
+        "".join(
+            line
+            for line in path.read_text().splitlines(True)
+            if "slots" not in line or f"{server.port}" in line
+        )
     )
     run = seerd(tmp_path, "run", path, "--deadline", "30s", "--budget", "4gpu-min", "--json")
     until(lambda: saved(server) > 4, 60)
@@ -132,7 +158,9 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
     assert told["status"] in (("interrupted",) if stopped else ("done", "deadline"))
 
 
-def test_machines_that_let_nobody_in_end_a_run_before_it_begins(tmp_path: Path, server: Sshd) -> None:
+def test_machines_that_let_nobody_in_end_a_run_before_it_begins(
+    tmp_path: Path, server: Sshd
+) -> None:
     path = spec(tmp_path, server)
     (tmp_path / ".ssh" / "known_hosts").write_text("")
     run = seerd(tmp_path, "run", path, "--deadline", "40s", "--budget", "4gpu-min", "--json")

@@ -1,4 +1,6 @@
-"""`seerd image build` as a person runs it, against the rig: what is in the image, what is not, and that nothing else is left."""
+"""`seerd image build` as a person runs it, against the rig: what is in the image, what is not, and
+that nothing else is left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         folder.mkdir()
         (folder / "train.py").write_text("pass\n")
         (folder / "train.py").chmod(0o755)
-        (folder / "requirements.txt").write_text("# what the rig's interpreter has anyway\nmsgspec\n")
+        (folder / "requirements.txt").write_text(
+            "# what the rig's interpreter has anyway\nmsgspec\n"
+        )
         keys = {
             "provider": "ec2",
             "region": "us-east-1",
@@ -54,24 +58,41 @@ def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         lines += ["[space]", "lr = { low = 0.1, high = 0.9 }", "[cluster]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
         (folder / "spec.toml").write_text("\n".join(lines) + "\n")
-        return [sys.executable, str(CLI), "image", "build", str(folder / "spec.toml"), "--home", str(tmp_path / "home")]
+        return [
+            sys.executable,
+            str(CLI),
+            "image",
+            "build",
+            str(folder / "spec.toml"),
+            "--home",
+            str(tmp_path / "home"),
+        ]
 
     return make
 
 
 def environment(rig: Rig) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return own | rig.env | {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    return (
+        own | rig.env | {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    )
 
 
 def build(rig: Rig, command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=environment(rig), capture_output=True, text=True, timeout=BUILD_S, check=False)
+    return subprocess.run(
+        command, env=environment(rig), capture_output=True, text=True, timeout=BUILD_S, check=False
+    )
 
 
 def begin(rig: Rig, command: list[str], until_line: str) -> subprocess.Popen[str]:
     """Builds in the background until it has said this."""
     process = subprocess.Popen(
-        command, env=environment(rig), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment(rig),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     said = []
@@ -85,9 +106,18 @@ def begin(rig: Rig, command: list[str], until_line: str) -> subprocess.Popen[str
 def ours(rig: Rig) -> list[str]:
     """Images and snapshots that a build has made, and volumes that are there."""
     ec2, mine = client(rig, "ec2"), [{"Name": "tag-key", "Values": ["seerd:run"]}]
-    images = [image["ImageId"] for image in ec2.describe_images(Owners=["self"], Filters=mine)["Images"]]
-    snapshots = [one["SnapshotId"] for one in ec2.describe_snapshots(OwnerIds=["self"], Filters=mine)["Snapshots"]]
-    return images + snapshots + [one["VolumeId"] for one in ec2.describe_volumes(Filters=mine)["Volumes"]]
+    images = [
+        image["ImageId"] for image in ec2.describe_images(Owners=["self"], Filters=mine)["Images"]
+    ]
+    snapshots = [
+        one["SnapshotId"]
+        for one in ec2.describe_snapshots(OwnerIds=["self"], Filters=mine)["Snapshots"]
+    ]
+    return (
+        images
+        + snapshots
+        + [one["VolumeId"] for one in ec2.describe_volumes(Filters=mine)["Volumes"]]
+    )
 
 
 def assert_nothing_left(rig: Rig) -> None:
@@ -96,7 +126,9 @@ def assert_nothing_left(rig: Rig) -> None:
 
 
 async def booted(rig: Rig, image: str) -> Path:
-    """The root of an instance of this image, once its own user data has run and it was logged in to."""
+    """The root of an instance of this image, once its own user data has run and it was logged in
+    to.
+    """
     keys = Keys()
     (instance,) = launch(rig, ImageId=image, UserData=keys.script, InstanceType="g4dn.12xlarge")
     there = await asyncio.to_thread(
@@ -113,7 +145,8 @@ def test_the_image_has_what_was_installed_and_boots_and_nothing_else_is_left(
     client(rig, "s3").put_object(Bucket=rig.bucket, Key="corpus/a/b.txt", Body=b"data")
     command = project(
         'python = "gpu-python"',
-        f'setup = ["mkdir -p /opt/tools && cp requirements.txt /opt/tools/", "test $WANDB_API_KEY = {SECRET}"]',
+        'setup = ["mkdir -p /opt/tools && cp requirements.txt /opt/tools/", "test '
+        f'$WANDB_API_KEY = {SECRET}"]',
         f'env = {{ WANDB_API_KEY = "{SECRET}" }}',
         f'data = [{{ from = "s3://{rig.bucket}/corpus", to = "data" }}]',
     )
@@ -149,7 +182,9 @@ def test_the_image_has_what_was_installed_and_boots_and_nothing_else_is_left(
     assert_clean(root)
     layer = Path(next(iter(rig.account().values())).folder).parent / built["image"]
     assert (layer / "opt/tools").is_dir()
-    assert SECRET.encode() not in b"".join(path.read_bytes() for path in layer.rglob("*") if path.is_file())
+    assert SECRET.encode() not in b"".join(
+        path.read_bytes() for path in layer.rglob("*") if path.is_file()
+    )
 
 
 def assert_clean(root: Path) -> None:
@@ -159,15 +194,21 @@ def assert_clean(root: Path) -> None:
     assert not (root / "etc/sudoers.d/seerd").exists()
     assert (root / "etc/machine-id").read_text() == ""
     assert list((root / "var/tmp").iterdir()) == []
-    assert list(root.glob("home/*/.ssh/authorized_keys")) == [root / "home/ubuntu/.ssh/authorized_keys"]
-    logs = "".join(path.read_text(errors="replace") for path in (root / "var/log").rglob("*") if path.is_file())
+    assert list(root.glob("home/*/.ssh/authorized_keys")) == [
+        root / "home/ubuntu/.ssh/authorized_keys"
+    ]
+    logs = "".join(
+        path.read_text(errors="replace") for path in (root / "var/log").rglob("*") if path.is_file()
+    )
     assert "seerd" not in logs
     user_data = (root / "var/lib/cloud/instance/user-data.txt").read_text()
     assert "seerd" not in user_data
     assert (root / "etc/ssh/ssh_host_ed25519_key").read_text() in user_data.replace("KEY\n", "", 1)
 
 
-def test_a_setup_command_that_fails_is_told_with_its_last_lines(rig: Rig, project: Callable[..., list[str]]) -> None:
+def test_a_setup_command_that_fails_is_told_with_its_last_lines(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
     ended = build(rig, project('launcher = "command"', 'setup = ["echo no such wheel; exit 3"]'))
     assert ended.returncode == 1
     assert "setup command 'echo no such wheel; exit 3' ended with exit status 3" in ended.stderr
@@ -187,8 +228,12 @@ def test_a_check_that_fails_makes_no_image(rig: Rig, project: Callable[..., list
     assert rig.calls.get("ec2:CreateImage") is None
 
 
-def test_ctrl_c_while_it_is_being_installed_leaves_nothing(rig: Rig, project: Callable[..., list[str]]) -> None:
-    process = begin(rig, project('launcher = "command"', 'setup = ["sleep 600"]'), "setup: sleep 600")
+def test_ctrl_c_while_it_is_being_installed_leaves_nothing(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
+    process = begin(
+        rig, project('launcher = "command"', 'setup = ["sleep 600"]'), "setup: sleep 600"
+    )
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
     told, wrong = process.communicate(timeout=60)
@@ -199,7 +244,9 @@ def test_ctrl_c_while_it_is_being_installed_leaves_nothing(rig: Rig, project: Ca
     assert_nothing_left(rig)
 
 
-def test_ctrl_c_while_the_instance_boots_leaves_nothing(rig: Rig, project: Callable[..., list[str]]) -> None:
+def test_ctrl_c_while_the_instance_boots_leaves_nothing(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
     rig.set_boot(boot_s=60.0)
     process = begin(rig, project('launcher = "command"'), "asking for one g4dn.12xlarge")
     until(rig.instances)
@@ -210,7 +257,9 @@ def test_ctrl_c_while_the_instance_boots_leaves_nothing(rig: Rig, project: Calla
     assert_nothing_left(rig)
 
 
-def test_ctrl_c_while_the_image_is_pending_leaves_no_image(rig: Rig, project: Callable[..., list[str]]) -> None:
+def test_ctrl_c_while_the_image_is_pending_leaves_no_image(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
     rig.set_imaging(600.0)
     process = begin(rig, project('launcher = "command"'), "is pending; snapshot")
     process.send_signal(signal.SIGINT)
@@ -223,7 +272,9 @@ def test_ctrl_c_while_the_image_is_pending_leaves_no_image(rig: Rig, project: Ca
 def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
     rig: Rig, project: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = begin(rig, project('launcher = "command"', 'setup = ["sleep 600"]'), "setup: sleep 600")
+    process = begin(
+        rig, project('launcher = "command"', 'setup = ["sleep 600"]'), "setup: sleep 600"
+    )
     process.kill()
     process.communicate()
     (left,) = rig.instances()
@@ -232,7 +283,9 @@ def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
     assert 6600 < ends_in_s <= 7200
     for name, value in environment(rig).items():
         monkeypatch.setenv(name, value)
-    row = client(rig, "ec2").describe_instances(InstanceIds=[left.id])["Reservations"][0]["Instances"][0]
+    row = client(rig, "ec2").describe_instances(InstanceIds=[left.id])["Reservations"][0][
+        "Instances"
+    ][0]
     tags = {tag["Key"]: tag["Value"] for tag in row["Tags"]}
     assert tags["seerd:run"].startswith("image-digits-")
 
@@ -248,7 +301,9 @@ def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
     assert_nothing_left(rig)
 
 
-def test_an_answer_that_is_lost_makes_no_second_image(rig: Rig, project: Callable[..., list[str]]) -> None:
+def test_an_answer_that_is_lost_makes_no_second_image(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
     rig.lose_reply("CreateImage")
     ended = build(rig, [*project('launcher = "command"'), "--json"])
     assert ended.returncode == 0, ended.stderr
@@ -269,7 +324,9 @@ def test_what_the_cloud_refuses_has_its_own_exit_code(
     assert_nothing_left(rig)
 
 
-def test_what_cannot_be_is_refused_before_anything_starts(rig: Rig, project: Callable[..., list[str]]) -> None:
+def test_what_cannot_be_is_refused_before_anything_starts(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
     command = project('launcher = "command"')
     taken: Any = client(rig, "ec2").describe_images(ImageIds=[rig.image])["Images"][0]["Name"]
     for more, why in (

@@ -27,7 +27,9 @@ def metric(config, epoch):
 
 
 def world(facts: RunFacts, until_s: float) -> World:
-    made = World(facts, Behaviour(metric=metric, crashes=lambda trial, attempt, epoch: trial == "t0002"))
+    made = World(
+        facts, Behaviour(metric=metric, crashes=lambda trial, attempt, epoch: trial == "t0002")
+    )
     made.begin()
     while made.now < until_s and not made.state.finished:
         made.turn()
@@ -36,7 +38,9 @@ def world(facts: RunFacts, until_s: float) -> World:
 
 def drawn(state: State, now_s: float, size: tuple[int, int], recent: list[str]) -> list[str]:
     out = io.StringIO()
-    console = Console(file=out, width=size[0], height=size[1], color_system=None, legacy_windows=False)
+    console = Console(
+        file=out, width=size[0], height=size[1], color_system=None, legacy_windows=False
+    )
     console.print(view(state, now_s, recent, size))
     return out.getvalue().splitlines()
 
@@ -45,7 +49,9 @@ def drawn(state: State, now_s: float, size: tuple[int, int], recent: list[str]) 
 @pytest.mark.parametrize("until_s", [0.1, 1.0, 15.0, 25.0, 70.0])
 def test_it_fits_the_screen(facts: MakeFacts, size: tuple[int, int], until_s: float) -> None:
     made = world(facts(), until_s)
-    recent = [line for event, _ in made.journal if (line := line_of(event, made.state)) is not None][-12:]
+    recent = [
+        line for event, _ in made.journal if (line := line_of(event, made.state)) is not None
+    ][-12:]
     lines = drawn(made.state, made.now, size, recent)
     assert len(lines) <= size[1]
     assert all(len(line.rstrip()) <= size[0] for line in lines)
@@ -54,16 +60,30 @@ def test_it_fits_the_screen(facts: MakeFacts, size: tuple[int, int], until_s: fl
 def test_it_says_what_matters(facts: MakeFacts) -> None:
     made = world(facts(), 25.0)
     text = "\n".join(drawn(made.state, made.now, (100, 30), []))
-    for part in ("deadline", "budget", "2 of 2", "running", "out", "failed", "best", "lr=", "m2.0:"):
+    for part in (
+        "deadline",
+        "budget",
+        "2 of 2",
+        "running",
+        "out",
+        "failed",
+        "best",
+        "lr=",
+        "m2.0:",
+    ):
         assert part in text, part
 
 
 def test_a_frame_of_a_large_run_is_cheap() -> None:
     problem = Problem(
-        Limits(600, 200_000, 600), Space((Parameter("lr", low=0.1, high=1),)), PolicyParams(eta=4, t_min_s=60)
+        Limits(600, 200_000, 600),
+        Space((Parameter("lr", low=0.1, high=1),)),
+        PolicyParams(eta=4, t_min_s=60),
     )
     cluster = ClusterFacts(billing="held", gpus_per_instance=600, max_instances=1)
-    facts = RunFacts(run="large", name="large", metric="accuracy", mode="max", problem=problem, cluster=cluster)
+    facts = RunFacts(
+        run="large", name="large", metric="accuracy", mode="max", problem=problem, cluster=cluster
+    )
     made = World(facts, Behaviour(metric=metric, unit_s=lambda config, epoch, gpus: 20.0))
     made.begin()
     while made.now < 30:
@@ -88,7 +108,13 @@ def test_the_summary_tells_the_end(facts: MakeFacts) -> None:
 
 @pytest.mark.parametrize(
     ("values", "width", "line"),
-    [([0.0, 1.0], 2, "▁█"), ([1.0, 1.0], 4, "▁▁"), ([0.0, None, 1.0], 3, "▁ █"), ([], 5, ""), ([None], 3, " ")],
+    [
+        ([0.0, 1.0], 2, "▁█"),
+        ([1.0, 1.0], 4, "▁▁"),
+        ([0.0, None, 1.0], 3, "▁ █"),
+        ([], 5, ""),
+        ([None], 3, " "),
+    ],
 )
 def test_sparklines(values: list[float | None], width: int, line: str) -> None:
     assert sparkline(values, width) == line

@@ -1,7 +1,7 @@
 """A run outlives the version that made it: another version reads it alike, and takes it to its end.
 
-What another version does otherwise is altered here one thing at a time on simulated runs of every policy; all at once on real ones in
-`test_other_versions_for_real`.
+What another version does otherwise is altered here one thing at a time on simulated runs of every
+policy; all at once on real ones in `test_other_versions_for_real`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def promotion(patch: pytest.MonkeyPatch) -> Rules:
 
 
 def placement(patch: pytest.MonkeyPatch) -> Rules:
-    patch.setattr(aiming, "place", lambda demands, now, nodes, pack=False: place(demands, {}, nodes))
+    patch.setattr(
+        aiming, "place", lambda demands, now, nodes, pack=False: place(demands, {}, nodes)
+    )
     return RULES
 
 
@@ -84,7 +86,14 @@ def made(facts: MakeFacts, policy: str) -> World:
     params = replace(before.problem.params, name=policy, trials=6, max_reports=16)
     problem = replace(before.problem, params=params)
     return World(
-        RunFacts(run="small", name="small", metric="accuracy", mode="max", problem=problem, cluster=before.cluster),
+        RunFacts(
+            run="small",
+            name="small",
+            metric="accuracy",
+            mode="max",
+            problem=problem,
+            cluster=before.cluster,
+        ),
         Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 2.0 / gpus),
     )
 
@@ -131,7 +140,9 @@ def altered(alter: Alter) -> Iterator[Rules]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("make", [finished, interrupted, killed])
-def test_every_other_version_reads_what_this_one_wrote(facts: MakeFacts, policy: str, make: Any) -> None:
+def test_every_other_version_reads_what_this_one_wrote(
+    facts: MakeFacts, policy: str, make: Any
+) -> None:
     world = make(facts, policy)
     told = said(world.read())
     for alter in ALTERATIONS:
@@ -151,10 +162,14 @@ def test_another_version_takes_it_to_its_end(facts: MakeFacts, policy: str, alte
         world.state.rules = rules
         state = world.run_on()
     resumed = next(decided for event, decided in world.journal if isinstance(event, RunResumed))
-    assert not [one for one in resumed if isinstance(one, StopTrial | StartTrial | Terminate)], "nothing is moved"
+    assert not [one for one in resumed if isinstance(one, StopTrial | StartTrial | Terminate)], (
+        "nothing is moved"
+    )
     assert running.keys() <= state.trials.keys()
     assert state.now <= 60.0
     assert world.fleet.held_gpu_s <= budget_gpu_s(state)
     assert state.result.published is not None
     for trial in state.trials.values():
-        assert all(one.reports < other.reports for one, other in pairwise(trial.history)), "nothing is trained twice"
+        assert all(one.reports < other.reports for one, other in pairwise(trial.history)), (
+            "nothing is trained twice"
+        )

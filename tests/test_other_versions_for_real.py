@@ -1,12 +1,13 @@
-"""Real runs outlive the version that made them: `tests/another_version` decides otherwise in every way that
-`test_other_versions` alters one at a time, and speaks another version of the agents' protocol.
+"""Real runs outlive the version that made them: `tests/another_version` decides otherwise in every
+way that `test_other_versions` alters one at a time, and speaks another version of the agents'
+protocol.
 
 A run of every policy is killed (kill -9) under this version and taken to its end by the other. What
 Ctrl-C leaves is the daemon's doing and the same for policies that share an engine: so one run of
 each engine is first interrupted under the other version, and crosses from one to the other in both
-directions. A run's folder is kept as it is each time it is interrupted, killed or finished, and both
-versions read them all. The runs go on side by side, since most of their time is trials that sleep;
-they end when their trials do, long before any limit.
+directions. A run's folder is kept as it is each time it is interrupted, killed or finished, and
+both versions read them all. The runs go on side by side, since most of their time is trials that
+sleep; they end when their trials do, long before any limit.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ def keep(command: Seerd, kept: Path) -> None:
 def assert_taken_to_its_end(command: Seerd) -> None:
     told = command.json("show", "last")
     assert told["status"] in ("done", "budget")
-    assert json.loads(Path(told["best"]["checkpoint"]).read_text())["epoch"] == told["best"]["epoch"]
+    assert (
+        json.loads(Path(told["best"]["checkpoint"]).read_text())["epoch"] == told["best"]["epoch"]
+    )
     assert told["elapsed_s"] <= told["deadline_s"]
     assert told["gpu_min"] <= told["budget_gpu_min"]
     assert_trained_once(told)
@@ -158,7 +161,9 @@ def assert_trained_once(told: dict[str, Any]) -> None:
 
 
 def assert_read_alike(kept: Path) -> None:
-    """To the byte, but for forecasts: what giving everything back would take by that version's rules."""
+    """To the byte, but for forecasts: what giving everything back would take by that version's
+    rules.
+    """
     names = sorted(path.name for path in kept.iterdir())
     with ThreadPoolExecutor(2) as beside:
         mine, others = beside.map(partial(readings, kept, names), ({}, OTHERWISE))
@@ -179,7 +184,9 @@ def readings(kept: Path, names: Iterable[str], version: dict[str, str]) -> dict[
     out.mkdir()
     lines = "".join(f"{out / what} {command}\n" for what, command in commands.items())
     environment = {**os.environ, "SEERD_HOME": str(kept), **version}
-    subprocess.run([sys.executable, "-c", READER], input=lines, env=environment, text=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", READER], input=lines, env=environment, text=True, check=True
+    )
     return {what: (out / what).read_bytes() for what in commands}
 
 
@@ -194,7 +201,9 @@ def dropped(told: Any) -> Any:
 
 
 def test_what_an_agent_of_an_older_version_had_kept_is_told(seerd: Seerd) -> None:
-    """It trains on when its daemon has been killed; who takes up the run speaks another version of the protocol."""
+    """It trains on when its daemon has been killed; who takes up the run speaks another version of
+    the protocol.
+    """
     seerd.write_spec(deadline="30s", budget="120gpu-s")
     seerd.more = OF_FORMAT_1
     run = seerd.start("run", str(seerd.spec), "--plain")
@@ -208,11 +217,19 @@ def test_what_an_agent_of_an_older_version_had_kept_is_told(seerd: Seerd) -> Non
     told = seerd.json("resume", "last")
     seerd.more = {}
     assert_model(seerd, told)
-    assert [path.name for path in agent.parent.iterdir()] == [agent.name], "it was replaced where it was"
+    assert [path.name for path in agent.parent.iterdir()] == [agent.name], (
+        "it was replaced where it was"
+    )
     shown = seerd.json("show", "last")
     assert_trained_once(shown)
-    assert sum(trial["reports"] for trial in shown["all_trials"]) == kept_reports(agent) == seerd.reports()
-    assert "something else would be decided now than then" in " ".join(seerd("replay", "last").split())
+    assert (
+        sum(trial["reports"] for trial in shown["all_trials"])
+        == kept_reports(agent)
+        == seerd.reports()
+    )
+    assert "something else would be decided now than then" in " ".join(
+        seerd("replay", "last").split()
+    )
 
 
 def kept_reports(agent: Path) -> int:

@@ -1,4 +1,6 @@
-"""What people read when there is no terminal: one line for each event that matters, in words, and nothing that a terminal would obey."""
+"""What people read when there is no terminal: one line for each event that matters, in words, and
+nothing that a terminal would obey.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def slow(facts: RunFacts, **behaviour: object) -> World:
-    return World(facts, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, **behaviour))  # type: ignore[arg-type]
+    return World(
+        facts, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, **behaviour)
+    )  # type: ignore[arg-type]
 
 
 def said(world: World) -> list[str]:
@@ -75,7 +79,12 @@ def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
     assert sum("stage 1 of 2" in line for line in said(slow(facts()))) == 1
     rented = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0)
     lines = said(
-        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+        World(
+            rented,
+            Behaviour(
+                metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)
+            ),
+        )
     )
     assert sum("is ready" in line for line in lines) == 2
     assert sum("stage 1 of 2" in line for line in lines) == 1
@@ -85,14 +94,22 @@ def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
 def test_with_several_instances_a_trial_says_which_is_its_own(facts: MakeFacts) -> None:
     rented = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0)
     lines = said(
-        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+        World(
+            rented,
+            Behaviour(
+                metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)
+            ),
+        )
     )
     assert any("t0001 trains on m2.0 GPU 0-1" in line for line in lines)
     assert any("has been given back" in line for line in lines)
 
 
 def test_best_is_said_only_of_a_report_that_no_other_equals(facts: MakeFacts) -> None:
-    up_and_down = World(facts(), Behaviour(metric=lambda config, epoch: [0.5, 0.9, 0.7, 0.9, 0.95][min(epoch, 5) - 1]))
+    up_and_down = World(
+        facts(),
+        Behaviour(metric=lambda config, epoch: [0.5, 0.9, 0.7, 0.9, 0.95][min(epoch, 5) - 1]),
+    )
     best = [line for line in said(up_and_down) if line.endswith("(best)")]
     assert all(mark in line for line, mark in zip(best, ("0.5", "0.9", "0.95"), strict=True))
 
@@ -110,7 +127,9 @@ def test_nan_is_said_in_words(facts: MakeFacts) -> None:
 
 
 def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFacts) -> None:
-    lines = said(slow(facts(), crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 2))
+    lines = said(
+        slow(facts(), crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 2)
+    )
     crashes = [line[10:] for line in lines if "exit status" in line]
     assert crashes == [
         "t0001 ended with exit status 1 and will be restarted: last line",
@@ -125,12 +144,24 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
     world.begin()
     while world.now < 11.0:
         world.turn()
-    last = max(event.fact for event, _ in world.journal if isinstance(event, TrialStarted | TrialReported))
+    last = max(
+        event.fact for event, _ in world.journal if isinstance(event, TrialStarted | TrialReported)
+    )
     event = TrialExited(
-        at=11.5, instance="m2.0", fact=last + 100, happened=11.5, trial="t0003", attempt=1, cause="crashed", code=-9
+        at=11.5,
+        instance="m2.0",
+        fact=last + 100,
+        happened=11.5,
+        trial="t0003",
+        attempt=1,
+        cause="crashed",
+        code=-9,
     )
     handle(world.state, event)
-    assert line_of(event, world.state) == "   11.5s  t0003 was killed by signal 9 (usually out of memory)"
+    assert (
+        line_of(event, world.state)
+        == "   11.5s  t0003 was killed by signal 9 (usually out of memory)"
+    )
 
 
 def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -> None:
@@ -139,7 +170,14 @@ def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -
     while not any(isinstance(event, TrialStarted) for event, _ in world.journal):
         world.turn()
     event = TrialExited(
-        at=1.0, instance="m2.0", fact=99, happened=1.0, trial="t0001", attempt=1, cause="finished", code=0
+        at=1.0,
+        instance="m2.0",
+        fact=99,
+        happened=1.0,
+        trial="t0001",
+        attempt=1,
+        cause="finished",
+        code=0,
     )
     handle(world.state, event)
     line = line_of(event, world.state)
@@ -152,13 +190,18 @@ def test_a_lost_instance_and_a_daemon_that_was_killed(facts: MakeFacts) -> None:
     lost = slow(facts())
     lost.at(12.0, lambda: lost.lose("m2.0"))
     lines = said(lost)
-    assert "   12.0s  m2.0 is lost: power failure; its trials go on from their last checkpoints elsewhere" in lines
+    assert (
+        "   12.0s  m2.0 is lost: power failure; its trials go on from their last checkpoints "
+        "elsewhere" in lines
+    )
     assert any("t0001 goes on after report 1" in line for line in lines)
     killed = World(facts(), Behaviour(metric=curve), kill_after=frozenset({30}))
     assert any("resumed; instances that are still there: m2.0" in line for line in said(killed))
 
 
-@pytest.mark.parametrize(("hard", "line"), [(False, "stopping: trials save and exit"), (True, "stopping at once")])
+@pytest.mark.parametrize(
+    ("hard", "line"), [(False, "stopping: trials save and exit"), (True, "stopping at once")]
+)
 def test_interruptions(facts: MakeFacts, hard: bool, line: str) -> None:
     world = slow(facts())
     world.at(11.0, lambda: world.interrupt(hard=hard))
@@ -169,10 +212,20 @@ def test_interruptions(facts: MakeFacts, hard: bool, line: str) -> None:
 
 def test_a_budget_that_ends_a_run_is_named(facts: MakeFacts) -> None:
     rented = facts(
-        billing="rented", deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0, usd_per_gpu_h=3.06, cost_usd=1.0
+        billing="rented",
+        deadline_s=300.0,
+        budget_gpu_s=1600.0,
+        t_min_s=75.0,
+        usd_per_gpu_h=3.06,
+        cost_usd=1.0,
     )
     lines = said(
-        World(rented, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 10.0 / gpus, boot=exactly(20.0)))
+        World(
+            rented,
+            Behaviour(
+                metric=curve, unit_s=lambda config, epoch, gpus: 10.0 / gpus, boot=exactly(20.0)
+            ),
+        )
     )
     assert any("the budget is used up: trials save and exit" in line for line in lines)
 
@@ -182,8 +235,14 @@ def test_refusals_have_their_reason(facts: MakeFacts) -> None:
     refused = LaunchRefused(at=1.0, command="1.0", why="no capacity")
     assert line_of(refused, state) == "    1.0s  no instance: no capacity"
     unreadable = PublishFailed(at=2.0, command="9.0", why="checksum")
-    assert line_of(unreadable, state) == "    2.0s  a checkpoint cannot be used, trying the next best: checksum"
-    assert line_of(ModelPublished(at=3.0, command="9.0", path="best"), state) == "    3.0s  the best model is in best"
+    assert (
+        line_of(unreadable, state)
+        == "    2.0s  a checkpoint cannot be used, trying the next best: checksum"
+    )
+    assert (
+        line_of(ModelPublished(at=3.0, command="9.0", path="best"), state)
+        == "    3.0s  the best model is in best"
+    )
 
 
 def test_nobody_is_told_of_checkpoints_processes_and_timers(facts: MakeFacts) -> None:

@@ -41,7 +41,9 @@ def problem(
 ) -> Problem:
     t_min_s = float(params.pop("t_min", 1.0)) * 60  # type: ignore[arg-type]
     limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus, cost_usd)
-    return Problem(limits, LR, PolicyParams(t_min_s=t_min_s, **params), gpus_per_instance=per_instance)  # type: ignore[arg-type]
+    return Problem(
+        limits, LR, PolicyParams(t_min_s=t_min_s, **params), gpus_per_instance=per_instance
+    )  # type: ignore[arg-type]
 
 
 @st.composite
@@ -83,8 +85,15 @@ def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do
         if limits.max_gpus is not None and limits.max_gpus // size * size < made.params.p_min:
             return
         least = error.min_deadline_s, error.min_budget_gpu_s
-        assert least[0] > limits.deadline_s or least[1] > limits.budget_gpu_s or limits.cost_usd is not None
-        for enough in (least, (max(limits.deadline_s, least[0]), max(limits.budget_gpu_s, least[1]))):
+        assert (
+            least[0] > limits.deadline_s
+            or least[1] > limits.budget_gpu_s
+            or limits.cost_usd is not None
+        )
+        for enough in (
+            least,
+            (max(limits.deadline_s, least[0]), max(limits.budget_gpu_s, least[1])),
+        ):
             plan_for(replace(made, limits=Limits(*enough, limits.max_gpus)), cluster, profile)
         return
     assert planned.forecast.gpu_s.p95 <= limits.budget_gpu_s * (1 + 1e-9)
@@ -96,7 +105,9 @@ def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do
 
 @given(cases(["seer", "random", "grid", "e-grid", "e-hyperband", "sha"]))
 @settings(max_examples=40, deadline=None)
-def test_ideal_is_the_published_plan_to_the_letter(case: tuple[Problem, ClusterFacts, Profile]) -> None:
+def test_ideal_is_the_published_plan_to_the_letter(
+    case: tuple[Problem, ClusterFacts, Profile],
+) -> None:
     made, cluster, profile = case
     published = outline_of(made)
     if isinstance(published, Impossible):
@@ -119,7 +130,11 @@ def test_ideal_is_the_published_plan_to_the_letter(case: tuple[Problem, ClusterF
     ],
 )
 def test_ideal_gives_the_check_vectors_of_the_papers_page(
-    minutes: float, gpu_minutes: float, params: dict[str, float], first: float, brackets: list[tuple[int, int]]
+    minutes: float,
+    gpu_minutes: float,
+    params: dict[str, float],
+    first: float,
+    brackets: list[tuple[int, int]],
 ) -> None:
     made = problem(minutes, gpu_minutes, **params)
     outline = plan_for(made, rented(4), assumed(rented=True), ideal=True).outline
@@ -129,9 +144,13 @@ def test_ideal_gives_the_check_vectors_of_the_papers_page(
 
 
 def test_the_bill_of_the_published_plan_is_what_the_margin_is_about() -> None:
-    """The 42 GPU-min of the published plan for 15 min and 60 GPU-min are billed as more than 60 on instances of four GPUs."""
+    """The 42 GPU-min of the published plan for 15 min and 60 GPU-min are billed as more than 60 on
+    instances of four GPUs.
+    """
     made, cluster, profile = problem(15, 60, per_instance=4), rented(4), assumed(rented=True)
-    published, with_margin = (plan_for(made, cluster, profile, ideal=ideal) for ideal in (True, False))
+    published, with_margin = (
+        plan_for(made, cluster, profile, ideal=ideal) for ideal in (True, False)
+    )
     assert published.forecast.gpu_s.p95 > 60 * 60 >= with_margin.forecast.gpu_s.p95
     assert with_margin.outline.trials < published.outline.trials
     assert with_margin.outline.adjusted
@@ -140,41 +159,62 @@ def test_the_bill_of_the_published_plan_is_what_the_margin_is_about() -> None:
 class TestWarnings:
     MEASURED = Profile(JobProfile(Latency(100.0, 110.0), start=Latency(8.0, 12.0)), EC2, "measured")
 
-    def warned(self, made: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> str:
+    def warned(
+        self, made: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
+    ) -> str:
         return "\n".join(plan_for(made, cluster, profile, ideal=ideal).warnings)
 
     def test_booting_that_takes_much_of_the_budget(self) -> None:
         few = self.warned(problem(12, 200, per_instance=4), rented(4), assumed(rented=True))
         assert "of the budget: a longer deadline or a faster image would help" in few
-        assert "booting" not in self.warned(problem(240, 4000, per_instance=4), rented(4), assumed(rented=True))
+        assert "booting" not in self.warned(
+            problem(240, 4000, per_instance=4), rented(4), assumed(rented=True)
+        )
         assert "booting" not in self.warned(problem(12, 50), PER_TRIAL, assumed(rented=False))
 
     def test_too_few_gpus_for_the_budget(self) -> None:
         sentence = "there may be only 8 GPUs at one moment"
-        assert sentence in self.warned(problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False))
-        assert sentence not in self.warned(problem(30, 20, max_gpus=8), PER_TRIAL, assumed(rented=False))
-        assert sentence not in self.warned(problem(30, 480), ClusterFacts("held", 8), assumed(rented=False))
+        assert sentence in self.warned(
+            problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False)
+        )
+        assert sentence not in self.warned(
+            problem(30, 20, max_gpus=8), PER_TRIAL, assumed(rented=False)
+        )
+        assert sentence not in self.warned(
+            problem(30, 480), ClusterFacts("held", 8), assumed(rented=False)
+        )
 
     def test_too_few_gpus_to_eliminate_anybody(self) -> None:
-        advice = "it compares only 2 and eliminates none; with so few GPUs `--policy hyperband` tries more"
+        advice = (
+            "it compares only 2 and eliminates none; with so few GPUs `--policy "
+            "hyperband` tries more"
+        )
         few = problem(30, 60, max_gpus=2)
         assert advice in self.warned(few, PER_TRIAL, assumed(rented=False))
         other = replace(few, params=replace(few.params, name="hyperband"))
         assert "eliminates none" not in self.warned(other, PER_TRIAL, assumed(rented=False))
-        assert "eliminates none" not in self.warned(problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False))
+        assert "eliminates none" not in self.warned(
+            problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False)
+        )
 
     def test_nothing_was_measured(self) -> None:
         sentence = "nothing was measured for this script yet"
         assert sentence in self.warned(problem(30, 480), rented(8), Profile(JOB, EC2, "assumed"))
-        assert sentence not in self.warned(problem(30, 480), rented(8), Profile(JOB, EC2, "measured"))
+        assert sentence not in self.warned(
+            problem(30, 480), rented(8), Profile(JOB, EC2, "measured")
+        )
 
     def test_a_first_stage_without_a_report(self) -> None:
         """A report comes after 108 s; the first round of the published plan lasts 86 s."""
         published = self.warned(problem(30, 480), rented(8), self.MEASURED, ideal=True)
         assert "the first stage lasts 86s, and the first report comes after about 108s" in published
         assert "raise policy.t_min" in published
-        assert "first report" not in self.warned(problem(30, 480, t_min=3), rented(8), self.MEASURED)
-        assert "first report" not in self.warned(problem(30, 480), rented(8), replace(self.MEASURED, source="assumed"))
+        assert "first report" not in self.warned(
+            problem(30, 480, t_min=3), rented(8), self.MEASURED
+        )
+        assert "first report" not in self.warned(
+            problem(30, 480), rented(8), replace(self.MEASURED, source="assumed")
+        )
 
     def test_nothing_to_warn_of(self) -> None:
         quick = Profile(JobProfile(Latency(10.0, 11.0)), CloudProfile(), "measured")
@@ -198,7 +238,9 @@ def test_the_others_are_planned_with_the_same_limits() -> None:
     for name, planned in compared.items():
         assert not isinstance(planned, Impossible)
         assert planned.problem.limits == made.limits
-        alone = plan_for(replace(made, params=replace(made.params, name=name)), rented(4), assumed(rented=True))
+        alone = plan_for(
+            replace(made, params=replace(made.params, name=name)), rented(4), assumed(rented=True)
+        )
         assert planned.outline == alone.outline
 
 

@@ -1,4 +1,6 @@
-"""Profiles as they are kept: found again for the same script on the same kind of machine, and for nothing else."""
+"""Profiles as they are kept: found again for the same script on the same kind of machine, and for
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def write_spec(folder: Path, cluster: str = "gpus = 4", script: str = "print()\n
     (folder / "train.py").write_text(script)
     path = folder / "spec.toml"
     path.write_text(
-        'metric = { name = "a", mode = "max" }\n[train]\nscript = "train.py"\n[space]\nlr = [1, 2]\n'
+        'metric = { name = "a", mode = "max" }\n[train]\nscript = "train.py"\n[space]\nlr = '
+        "[1, 2]\n"
         f"[cluster]\n{cluster}\n"
     )
     return load_spec(path)
@@ -107,7 +110,9 @@ def test_the_kind_of_machine_is_told_as_people_know_it(tmp_path: Path) -> None:
 
 def test_the_second_choice_of_instances_may_have_the_profile(tmp_path: Path) -> None:
     spec = write_spec(tmp_path, 'provider = "ec2"\ninstance_type = ["p3.8xlarge", "p3.16xlarge"]')
-    keep(tmp_path, kept_of(target_of(spec, "p3.16xlarge"), found(), "r", "2026-11-21T10:00:00+00:00"))
+    keep(
+        tmp_path, kept_of(target_of(spec, "p3.16xlarge"), found(), "r", "2026-11-21T10:00:00+00:00")
+    )
     assert known(tmp_path, spec, CPU) is not None
 
 
@@ -131,7 +136,9 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_doubts_are_told() -> None:
     def notes(report_s: dict[int, list[float]], rough: set[int] | None = None) -> str:
         target = Target(key="k", script="s", args=(), provider="local", instance_type="t")
-        return " ".join(kept_of(target, Measured(report_s=report_s, rough=rough or set()), "r", "now").notes)
+        return " ".join(
+            kept_of(target, Measured(report_s=report_s, rough=rough or set()), "r", "now").notes
+        )
 
     assert "only 2 GPUs measured" in notes({2: [1.0]})
     assert "made nothing faster" in notes({1: [1.0], 2: [1.5]})
@@ -155,7 +162,9 @@ class Tape:
 
     def event(self, kind: type, at: float, *commands: object, **fields: object) -> None:
         common = (
-            {} if kind is InstanceReady else {"instance": "i", "fact": 1, "happened": at, "trial": "t", "attempt": 1}
+            {}
+            if kind is InstanceReady
+            else {"instance": "i", "fact": 1, "happened": at, "trial": "t", "attempt": 1}
         )
         self.entries.append((kind(at=at, **common, **fields), list(commands)))
 
@@ -163,14 +172,23 @@ class Tape:
         self.event(TrialReported, at, *commands, reports=epoch, metric=0.0, unit_s=0.0)
 
     def saved(self, at: float, epoch: int, size: int = 10) -> None:
-        fields = {"name": "n", "reports": epoch, "metric": 0.0, "sha256": "", "size": size, "save_s": 0.25}
+        fields = {
+            "name": "n",
+            "reports": epoch,
+            "metric": 0.0,
+            "sha256": "",
+            "size": size,
+            "save_s": 0.25,
+        }
         self.event(TrialCheckpointed, at, **fields)
 
 
 def tape() -> Tape:
     made = Tape()
     launch = Launch(id="1.0", gpus=2)
-    start = StartTrial(id="2.0", trial="t", attempt=1, instance="i", gpus=(0, 1), config={}, seed=1, checkpoints=())
+    start = StartTrial(
+        id="2.0", trial="t", attempt=1, instance="i", gpus=(0, 1), config={}, seed=1, checkpoints=()
+    )
     made.event(TrialStarted, 0.0, launch, pid=1)
     made.event(InstanceReady, 30.0, start, command="1.0", instance="i", gpus=2, running_since=20.0)
     made.event(TrialTraining, 35.0, reports=0)
@@ -208,7 +226,9 @@ def test_rough_reports_are_better_than_none() -> None:
 @pytest.mark.parametrize(("checkpoint", "expected"), [(True, [1.5]), (False, [])])
 def test_a_kill_says_nothing_of_saving(checkpoint: bool, expected: list[float]) -> None:
     made = tape()
-    stop = StopTrial(id="9.0", trial="t", attempt=1, instance="i", checkpoint=checkpoint, grace_s=4.0)
+    stop = StopTrial(
+        id="9.0", trial="t", attempt=1, instance="i", checkpoint=checkpoint, grace_s=4.0
+    )
     made.report(45.0, 1, stop)
     made.event(TrialExited, 46.5, cause="asked", code=0)
     assert measured(made.entries).stop_s == expected

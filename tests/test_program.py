@@ -1,4 +1,6 @@
-"""Programs that a trial is: found where trials will look for them, or told before anything is started."""
+"""Programs that a trial is: found where trials will look for them, or told before anything is
+started.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("script", ["./train", "train", "bin/tool", "sh", "/bin/sh", "../outside", "/opt/there"])
+@pytest.mark.parametrize(
+    "script", ["./train", "train", "bin/tool", "sh", "/bin/sh", "../outside", "/opt/there"]
+)
 @pytest.mark.parametrize("here", [True, False])
 def test_what_is_there_and_what_may_be_there(source: Path, script: str, here: bool) -> None:
     wrong = why_not(script, source, SEARCH, here=here)
@@ -44,7 +48,9 @@ def test_what_is_not_there(source: Path, here: bool) -> None:
     assert ("no such program here" in told) == here, "other machines may have it"
 
 
-def test_folders_of_the_path_are_those_of_trials(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_the_path_are_those_of_trials(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They run in the source folder, wherever seerd was started."""
     monkeypatch.chdir(source.parent)
     (source.parent / "plain").write_text("")

@@ -18,7 +18,16 @@ import pytest
 
 from seerd import cli
 
-FEW = ("--deadline", "15m", "--budget", "120gpu-min", "--seeds", "2", "--policies", "seer,asha,random")
+FEW = (
+    "--deadline",
+    "15m",
+    "--budget",
+    "120gpu-min",
+    "--seeds",
+    "2",
+    "--policies",
+    "seer,asha,random",
+)
 LONG = ("--deadline", "1h", "--budget", "960gpu-min", "--seeds", "400", "--policies", "asha")
 SPEC = """
 metric = { name = "accuracy", mode = "max" }
@@ -47,7 +56,13 @@ def spec(tmp_path: Path) -> Path:
 
 def start(*args: object, before: str = "", **more: object) -> subprocess.Popen[bytes]:
     """A real process, its two outputs apart."""
-    command = [sys.executable, "-c", f"{before}\nfrom seerd import cli; cli.main()", "simulate", *map(str, args)]
+    command = [
+        sys.executable,
+        "-c",
+        f"{before}\nfrom seerd import cli; cli.main()",
+        "simulate",
+        *map(str, args),
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
     return subprocess.Popen(command, cwd=Path(cli.__file__).parent, **pipes)  # type: ignore[call-overload,no-any-return]
 
@@ -68,7 +83,9 @@ class Inside:
         self._monkeypatch = monkeypatch
 
     def __call__(self, *args: object, code: int = 0) -> str:
-        """What it prints on stdout or, if there is nothing to show, on stderr; nothing on the other."""
+        """What it prints on stdout or, if there is nothing to show, on stderr; nothing on the
+        other.
+        """
         self._monkeypatch.setattr(sys, "argv", ["seerd", "simulate", *map(str, args)])
         self._monkeypatch.setenv("COLUMNS", "80")
         before = signal.getsignal(signal.SIGINT)
@@ -98,14 +115,31 @@ class TestSameSeedsSameAnswer:
         worst = ("--stragglers", "0.5", "--drops", "0.05", "--spot", "15m")
         answers = {
             simulate(
-                "--curves", curves, *FEW, *worst, "--json", before=before, env={**os.environ, "PYTHONHASHSEED": seed}
+                "--curves",
+                curves,
+                *FEW,
+                *worst,
+                "--json",
+                before=before,
+                env={**os.environ, "PYTHONHASHSEED": seed},
             )
             for before, seed in (("", "1"), (one, "2"))
         }
         assert len(answers) == 1
 
     def test_made_up_curves_are_the_same_ones_too(self, spec: Path, inside: Inside) -> None:
-        args = (spec, "--deadline", "20m", "--budget", "40gpu-min", "--policies", "random", "--seeds", "3", "--json")
+        args = (
+            spec,
+            "--deadline",
+            "20m",
+            "--budget",
+            "40gpu-min",
+            "--policies",
+            "random",
+            "--seeds",
+            "3",
+            "--json",
+        )
         assert inside(*args).encode() == simulate(*args)
 
 
@@ -117,8 +151,12 @@ class TestOutput:
         assert [row["policy"] for row in told] == ["seer", "asha", "random"]
         assert all(len(row["best"]) == 2 and row["violations"] == 0 for row in told)
 
-    def test_text_fits_80_columns_with_every_policy_and_names_the_curves(self, curves: Path, inside: Inside) -> None:
-        lines = inside("--curves", curves, "--deadline", "1h10m", "--budget", "200gpu-min", "--seeds", "1")
+    def test_text_fits_80_columns_with_every_policy_and_names_the_curves(
+        self, curves: Path, inside: Inside
+    ) -> None:
+        lines = inside(
+            "--curves", curves, "--deadline", "1h10m", "--budget", "200gpu-min", "--seeds", "1"
+        )
         assert max(len(line) for line in lines.splitlines()) <= 80
         assert "…" not in lines, "no column is cut"
         assert "curves of curves.npz" in lines
@@ -130,10 +168,19 @@ class TestOutput:
         assert "made-up curves" in lines
 
     def test_every_pair_of_limits_has_its_table(self, curves: Path, inside: Inside) -> None:
-        limits = ("--deadline", "10m, 20m,10m", "--budget", "1gpu-min,120gpu-min", "--policies", "sha,random,sha")
+        limits = (
+            "--deadline",
+            "10m, 20m,10m",
+            "--budget",
+            "1gpu-min,120gpu-min",
+            "--policies",
+            "sha,random,sha",
+        )
         lines = inside("--curves", curves, *limits, "--seeds", "1").splitlines()
         heads = [line for line in lines if line.startswith("deadline")]
-        assert heads == [f"deadline {t}, budget {b} GPU-min" for t in ("10m", "20m") for b in (1, 120)]
+        assert heads == [
+            f"deadline {t}, budget {b} GPU-min" for t in ("10m", "20m") for b in (1, 120)
+        ]
         assert sum("not run" in line for line in lines) == 4
         assert sum(line.startswith("sha: ") for line in lines) == 2, "and why"
         assert max(len(line) for line in lines) <= 80
@@ -155,7 +202,9 @@ class TestOutput:
         out, _ = process.communicate()
         assert process.returncode == 0
         assert b"simulating" in everything(terminal)
-        assert out == simulate("--curves", curves, *FEW, "--json"), "which also checks that stderr is empty without one"
+        assert out == simulate("--curves", curves, *FEW, "--json"), (
+            "which also checks that stderr is empty without one"
+        )
 
 
 def everything(terminal: int) -> bytes:
@@ -178,7 +227,9 @@ def until(terminal: int, text: bytes) -> None:
 class TestTheEndOfALongStudy:
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
     def test_no_process_is_left(self, curves: Path, how: signal.Signals) -> None:
-        """Ctrl-C reaches the workers as well, as it does in a terminal; a kill does not, and they end all the same."""
+        """Ctrl-C reaches the workers as well, as it does in a terminal; a kill does not, and they
+        end all the same.
+        """
         terminal, stderr = pty.openpty()
         process = start("--curves", curves, *LONG, stderr=stderr, start_new_session=True)
         os.close(stderr)
@@ -198,7 +249,10 @@ class TestTheEndOfALongStudy:
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("--policies", "seeer"), "there is no 'seeer' \\(did you mean seer\\?\\); there are seer, random"),
+    (
+        ("--policies", "seeer"),
+        "there is no 'seeer' \\(did you mean seer\\?\\); there are seer, random",
+    ),
     (("--policies", "hyperbnad,seer"), "did you mean hyperband\\?"),
     (("--policies", ""), "--policies: there is no ''"),
     (("--deadline", "30"), "--deadline: write a duration with its units"),
@@ -221,7 +275,10 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--seeds", "0"), "--seeds"),
     (("--max-gpus", "0"), "--max-gpus"),
     (("--set", "policy.eta=2"), "--set changes keys of a spec: give a SPEC as well"),
-    (("--plot", "plot.txt"), r"--plot plot.txt: its name says the format: .png, .svg, .pdf, ..., not .txt"),
+    (
+        ("--plot", "plot.txt"),
+        r"--plot plot.txt: its name says the format: .png, .svg, .pdf, ..., not .txt",
+    ),
     (("--plot", "plot"), "not nothing"),
     (("--plot", "/nowhere/plot.png"), "there is no folder /nowhere"),
 ]
@@ -248,7 +305,10 @@ class TestWhatASpecSays:
     def test_its_limits_and_policy_count_unless_the_command_line_says_otherwise(
         self, spec: Path, curves: Path, inside: Inside
     ) -> None:
-        limits = '[limits]\ndeadline = "10m"\nbudget = "36gpu-min"\n[policy]\ntrials = 3\n[cluster]\ngpus = 4\n'
+        limits = (
+            '[limits]\ndeadline = "10m"\nbudget = "36gpu-min"\n[policy]\ntrials = '
+            "3\n[cluster]\ngpus = 4\n"
+        )
         spec.write_text(SPEC + limits)
         args = (spec, "--curves", curves, "--policies", "random", "--seeds", "1")
         (row,) = inside.json(*args)
@@ -259,13 +319,25 @@ class TestWhatASpecSays:
     def test_a_machine_has_no_more_gpus_than_it_has(self, spec: Path, inside: Inside) -> None:
         """Its cores, where the spec does not say how many slots."""
         (row,) = inside.json(
-            spec, "--deadline", "10m", "--budget", "100000gpu-min", "--policies", "random", "--seeds", "1"
+            spec,
+            "--deadline",
+            "10m",
+            "--budget",
+            "100000gpu-min",
+            "--policies",
+            "random",
+            "--seeds",
+            "1",
         )
         assert row["without_model"] == 0
         assert 0 < row["gpu_min"] <= (os.cpu_count() or 1) * 10
 
-    def test_money_alone_bounds_rented_instances(self, spec: Path, curves: Path, inside: Inside) -> None:
-        spec.write_text(SPEC + '[limits]\ndeadline = "20m"\ncost = "$8"\n[cluster]\nprovider = "ec2"\n')
+    def test_money_alone_bounds_rented_instances(
+        self, spec: Path, curves: Path, inside: Inside
+    ) -> None:
+        spec.write_text(
+            SPEC + '[limits]\ndeadline = "20m"\ncost = "$8"\n[cluster]\nprovider = "ec2"\n'
+        )
         (row,) = inside.json(spec, "--curves", curves, "--policies", "sha", "--seeds", "1")
         assert row["budget_gpu_min"] == pytest.approx(8 / 3.06 * 60)
         assert 0 < row["gpu_min"] <= row["budget_gpu_min"]

@@ -1,4 +1,6 @@
-"""spec.toml: everything that the reference lists is read; every mistake is told, with its place and what may have been meant."""
+"""spec.toml: everything that the reference lists is read; every mistake is told, with its place and
+what may have been meant.
+"""
 
 from __future__ import annotations
 
@@ -58,21 +60,39 @@ def problems(folder: Path, text: str, *overrides: tuple[str, ...]) -> dict[str, 
 
 def test_a_whole_spec(folder: Path) -> None:
     spec = load(folder, GOOD)
-    assert (spec.name, spec.metric.name, spec.metric.mode) == ("cifar10-resnet18", "accuracy", "max")
-    assert (spec.train.script, spec.train.args, spec.train.launcher) == ("train.py", ("--fast",), "torchrun")
+    assert (spec.name, spec.metric.name, spec.metric.mode) == (
+        "cifar10-resnet18",
+        "accuracy",
+        "max",
+    )
+    assert (spec.train.script, spec.train.args, spec.train.launcher) == (
+        "train.py",
+        ("--fast",),
+        "torchrun",
+    )
     assert spec.space.parameters == (
         Parameter("lr", low=1e-4, high=1.0, log=True),
         Parameter("momentum", choices=(0.9, 0.95)),
         Parameter("layers", low=2, high=8, step=2, integer=True),
         Parameter("optimizer", choices=("sgd", "adam")),
     )
-    assert (spec.limits.deadline_s, spec.limits.budget_gpu_s, spec.limits.cost_usd, spec.limits.max_gpus) == (
+    assert (
+        spec.limits.deadline_s,
+        spec.limits.budget_gpu_s,
+        spec.limits.cost_usd,
+        spec.limits.max_gpus,
+    ) == (
         1800,
         28800,
         40,
         64,
     )
-    assert (spec.policy.name, spec.policy.eta, spec.policy.nu, spec.policy.t_min_s) == ("seer", 4, 2, 60)
+    assert (spec.policy.name, spec.policy.eta, spec.policy.nu, spec.policy.t_min_s) == (
+        "seer",
+        4,
+        2,
+        60,
+    )
     assert spec.cluster.gpus == 4
 
 
@@ -98,7 +118,9 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         .replace("train.py", "trian.py")
     )
     text = (
-        text.replace("log = true", "log = 1").replace("gpus = 4", 'gpus = 4\nregion = "x"').replace('"max"', '"best"')
+        text.replace("log = true", "log = 1")
+        .replace("gpus = 4", 'gpus = 4\nregion = "x"')
+        .replace('"max"', '"best"')
     )
     found = problems(folder, text)
     assert set(found) == {
@@ -150,11 +172,18 @@ def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -
     assert "--deadline: found '30x'" in told
     assert "--set policy.foo: is not a key" in told
     assert "line " not in told.replace("command line", "")
-    both = problems(folder, GOOD.replace("eta = 4", "eta = 1"), ("limits.deadline", "30x"), ("space.lr.low", "5"))
+    both = problems(
+        folder,
+        GOOD.replace("eta = 4", "eta = 1"),
+        ("limits.deadline", "30x"),
+        ("space.lr.low", "5"),
+    )
     assert both["policy.eta"].startswith("line ")
     assert both["limits.deadline"].startswith("--set limits.deadline: ")
     assert both["space.lr"].startswith("--set space.lr.low: ")
-    assert problems(folder, GOOD, ("policy", '{name = "nope"}'))["policy.name"].startswith("--set policy: ")
+    assert problems(folder, GOOD, ("policy", '{name = "nope"}'))["policy.name"].startswith(
+        "--set policy: "
+    )
     assert problems(folder, GOOD, ("nope.a.b", "3"))["nope"].startswith("--set nope.a.b: ")
 
 
@@ -207,7 +236,9 @@ toml_values = st.recursive(
         st.text(max_size=8),
         st.sampled_from(["30m", "8gpu-h", "$4", "max", "local"]),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 KEYS = [line.split(" =")[0] for line in GOOD.splitlines() if "=" in line]
@@ -215,7 +246,9 @@ SECTIONS = {"name": "", "metric": "", **dict.fromkeys(tomllib.loads(GOOD), "")}
 
 
 @given(
-    st.sampled_from(["", "train", "space", "policy", "limits", "cluster"]), st.sampled_from([*KEYS, "x"]), toml_values
+    st.sampled_from(["", "train", "space", "policy", "limits", "cluster"]),
+    st.sampled_from([*KEYS, "x"]),
+    toml_values,
 )
 @settings(max_examples=300, deadline=None)
 def test_any_value_anywhere_is_either_good_or_told(
@@ -241,14 +274,20 @@ def _toml(value: object) -> str:
         return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
     return (
         '"'
-        + "".join(f"\\U{ord(c):08x}" if not c.isalnum() else c for c in str(value) if not 0xD800 <= ord(c) < 0xE000)
+        + "".join(
+            f"\\U{ord(c):08x}" if not c.isalnum() else c
+            for c in str(value)
+            if not 0xD800 <= ord(c) < 0xE000
+        )
         + '"'
     )
 
 
 @given(st.text(max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_any_text_is_either_good_or_told(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text_is_either_good_or_told(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     path = tmp_path_factory.mktemp("text") / "spec.toml"
     path.write_text(text.encode("utf-8", "replace").decode(), newline="")
     with pytest.raises(SpecError):

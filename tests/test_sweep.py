@@ -35,7 +35,16 @@ def at(moment: float) -> str:
 
 
 def left(*, hard_end: str = at(NOW + 600), age_s: float = 1000.0) -> Left:
-    return Left("instance", "i-0123456789abcdef0", "digits-1", "digits", hard_end, "running", "g4dn.xlarge", age_s)
+    return Left(
+        "instance",
+        "i-0123456789abcdef0",
+        "digits-1",
+        "digits",
+        hard_end,
+        "running",
+        "g4dn.xlarge",
+        age_s,
+    )
 
 
 LIVING, SILENT, JUST_NOW, OVER = (
@@ -64,7 +73,9 @@ LIVING, SILENT, JUST_NOW, OVER = (
         (OVER, at(NOW + 600), None, True, "its run is over"),
     ],
 )
-def test_what_is_dead(known: Known | None, hard_end: str, older_than_s: float | None, dead: bool, why: str) -> None:
+def test_what_is_dead(
+    known: Known | None, hard_end: str, older_than_s: float | None, dead: bool, why: str
+) -> None:
     verdict = decide(left(hard_end=hard_end), known, NOW, older_than_s)
     assert (verdict.dead, why in verdict.why) == (dead, True), verdict
 
@@ -78,7 +89,12 @@ def test_what_is_dead(known: Known | None, hard_end: str, older_than_s: float | 
     older_than_s=st.none() | st.floats(0, 1e7),
 )
 def test_what_a_process_runs_is_kept_until_its_hard_end(
-    process: int | None, over: bool, quiet_s: float, ends_in_s: int, age_s: float, older_than_s: float | None
+    process: int | None,
+    over: bool,
+    quiet_s: float,
+    ends_in_s: int,
+    age_s: float,
+    older_than_s: float | None,
 ) -> None:
     one = left(hard_end=at(NOW + ends_in_s), age_s=age_s)
     verdict = decide(one, Known(process, over, quiet_s), NOW, older_than_s)
@@ -92,7 +108,12 @@ def test_what_a_process_runs_is_kept_until_its_hard_end(
 
 def launch(rig: Rig, run: str, hard_end: float, owner: str = ME) -> str:
     """An instance as a run has them."""
-    tags = {"seerd:run": run, "seerd:name": "digits", "seerd:owner": owner, "seerd:hard-end": at(hard_end)}
+    tags = {
+        "seerd:run": run,
+        "seerd:name": "digits",
+        "seerd:owner": owner,
+        "seerd:hard-end": at(hard_end),
+    }
     pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
     (name,) = guest.launch(rig, TagSpecifications=[{"ResourceType": "instance", "Tags": pairs}])
     return name
@@ -147,7 +168,9 @@ def test_a_sweep_ends_the_dead_and_keeps_the_living(rig: Rig, home: Home) -> Non
     hour = time.time() + 3600.0
     overdue = launch(rig, "elsewhere-1", time.time() - 5.0)
     elsewhere = launch(rig, "elsewhere-2", hour)
-    foreign = launch(rig, "elsewhere-3", time.time() - 5.0, owner="arn:aws:iam::123456789012:user/somebody-else")
+    foreign = launch(
+        rig, "elsewhere-3", time.time() - 5.0, owner="arn:aws:iam::123456789012:user/somebody-else"
+    )
     killed, finished, fresh = (launch(rig, run, hour) for run in ("killed", "finished", "fresh"))
     silence(record(home, "killed", events=3), 400.0)
     record(home, "finished")
@@ -179,7 +202,9 @@ def test_disks_that_nothing_takes_along_are_deleted_by_age(rig: Rig, home: Home)
     pairs = [{"Key": "seerd:run", "Value": "elsewhere"}, {"Key": "seerd:owner", "Value": ME}]
     ec2 = guest.client(rig, "ec2")
     volume = ec2.create_volume(
-        AvailabilityZone="us-east-1a", Size=10, TagSpecifications=[{"ResourceType": "volume", "Tags": pairs}]
+        AvailabilityZone="us-east-1a",
+        Size=10,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": pairs}],
     )["VolumeId"]
     assert f"volume {volume} (10 GB, available)" in seerd(rig, home, "sweep")
     rig.deny("ec2:DeleteVolume")
@@ -191,8 +216,12 @@ def test_disks_that_nothing_takes_along_are_deleted_by_age(rig: Rig, home: Home)
 
 def test_what_aws_refuses_is_told_with_status_5(rig: Rig, home: Home) -> None:
     rig.deny("ec2:DescribeInstances")
-    assert "DescribeInstances: your credentials do not permit it" in seerd(rig, home, "sweep", code=5)
-    assert "--older-than 2: write a duration" in seerd(rig, home, "sweep", "--older-than", "2", code=2)
+    assert "DescribeInstances: your credentials do not permit it" in seerd(
+        rig, home, "sweep", code=5
+    )
+    assert "--older-than 2: write a duration" in seerd(
+        rig, home, "sweep", "--older-than", "2", code=2
+    )
 
 
 def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None:
@@ -217,10 +246,21 @@ def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None
 
 
 def left_of(instance: str) -> Left:
-    return Left("instance", instance, "killed", "digits", at(time.time() + 3600.0), "running", "p3.8xlarge", 60.0)
+    return Left(
+        "instance",
+        instance,
+        "killed",
+        "digits",
+        at(time.time() + 3600.0),
+        "running",
+        "p3.8xlarge",
+        60.0,
+    )
 
 
-def test_a_new_run_ends_what_dead_ones_have_left(rig: Rig, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_run_ends_what_dead_ones_have_left(
+    rig: Rig, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in rig.env.items():
         monkeypatch.setenv(name, value)
     silence(record(home, "killed", events=3), 400.0)

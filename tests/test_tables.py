@@ -1,4 +1,6 @@
-"""Tables for people are whole wherever they are printed: what a pipe or a narrow terminal would cut cannot be copied."""
+"""Tables for people are whole wherever they are printed: what a pipe or a narrow terminal would cut
+cannot be copied.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_have_their_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
     best = {"metric": 0.987654}
-    row = {"run": RUN, "status": "interrupted", "trials": 64, "best": best, "elapsed_s": 5400.0, "gpu_min": 479.99}
+    row = {
+        "run": RUN,
+        "status": "interrupted",
+        "trials": 64,
+        "best": best,
+        "elapsed_s": 5400.0,
+        "gpu_min": 479.99,
+    }
     tell([row], runs_table, json=False)
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["run", "status", "trials", "best", "time", "GPU", "time"]
@@ -41,17 +50,38 @@ def test_charges_have_whole_instances(capsys: pytest.CaptureFixture[str]) -> Non
         "since_s": 1.0,
         "until_s": 601.5,
     }
-    sums = {"spent_gpu_min": 80.0, "budget_gpu_min": 480.0, "spent_usd": 73.41, "committed_gpu_min": 80.0}
-    tell({"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}, ledger_table, json=False)
+    sums = {
+        "spent_gpu_min": 80.0,
+        "budget_gpu_min": 480.0,
+        "spent_usd": 73.41,
+        "committed_gpu_min": 80.0,
+    }
+    tell(
+        {"charges": [{**charge, "gpu_min": 80.07, "usd": 73.41}], **sums}, ledger_table, json=False
+    )
     line = capsys.readouterr().out.splitlines()[1]
-    assert line.split() == ["instance", "i-0123456789abcdef0", "8", "1.0s", "601.5s", "80.07", "73.41"]
+    assert line.split() == [
+        "instance",
+        "i-0123456789abcdef0",
+        "8",
+        "1.0s",
+        "601.5s",
+        "80.07",
+        "73.41",
+    ]
 
 
 def test_plans_have_whole_figures(capsys: pytest.CaptureFixture[str]) -> None:
     space = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
-    problem = Problem(Limits(1800.0, 28800.0), space, PolicyParams(), JOB.scaling, gpus_per_instance=4)
+    problem = Problem(
+        Limits(1800.0, 28800.0), space, PolicyParams(), JOB.scaling, gpus_per_instance=4
+    )
     cluster, profile = ClusterFacts("rented", 4, usd_per_gpu_h=3.06), assumed(rented=True)
-    tell(plan_json(plan_for(problem, cluster, profile), others(problem, cluster, profile)), plan_view, json=False)
+    tell(
+        plan_json(plan_for(problem, cluster, profile), others(problem, cluster, profile)),
+        plan_view,
+        json=False,
+    )
     out = capsys.readouterr().out
     assert "e-hyperband" in out
     assert "\u2026" not in out, "nothing is cut"

@@ -42,6 +42,8 @@ def test_nothing_is_told_of_tests_that_were_not_chosen() -> None:
     assert "not run here" not in told
 
 
-@pytest.mark.parametrize("place", [*FASTEST, *SLOWER, *(place for need in NEEDS for place in need.places)], ids=str)
+@pytest.mark.parametrize(
+    "place", [*FASTEST, *SLOWER, *(place for need in NEEDS for place in need.places)], ids=str
+)
 def test_the_table_names_what_there_is(place: str) -> None:
     assert (ROOT / place.partition("::")[0]).exists()

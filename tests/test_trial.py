@@ -1,4 +1,6 @@
-"""The training side with real torch processes: what is restored, what stays the same on any number of GPUs, who leaves when."""
+"""The training side with real torch processes: what is restored, what stays the same on any number
+of GPUs, who leaves when.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ class Bench:
         self.attempts = 0
 
     def run(
-        self, gpus: int, *, steps: int = 24, unit: int = 2, code: int = 0, every_s: float = 0.0, **env: str
+        self,
+        gpus: int,
+        *,
+        steps: int = 24,
+        unit: int = 2,
+        code: int = 0,
+        every_s: float = 0.0,
+        **env: str,
     ) -> list[dict]:
         """One attempt; the lines that it wrote for the agent."""
         process, out = self.start(gpus, steps=steps, unit=unit, every_s=every_s, **env)
@@ -67,15 +76,26 @@ class Bench:
             "seed": 7,
             "checkpoint_every_s": every_s,
         }
-        (attempt / "trial.json").write_text(json.dumps({**about, "checkpoints": str(self.checkpoints)}))
-        environment = {**os.environ, "SEERD_DIR": str(attempt), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        (attempt / "trial.json").write_text(
+            json.dumps({**about, "checkpoints": str(self.checkpoints)})
+        )
+        environment = {
+            **os.environ,
+            "SEERD_DIR": str(attempt),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
         environment |= {
             "TEST_OUT": str(self.folder / "steps.jsonl"),
             "TEST_STEPS": str(steps),
             "TEST_UNIT": str(unit),
             **env,
         }
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"] if gpus > 1 else []
+        launcher = (
+            ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+            if gpus > 1
+            else []
+        )
         command = [sys.executable, *launcher, str(REGRESSION)]
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -86,7 +106,9 @@ class Bench:
         return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
     def steps(self) -> list[dict]:
-        """Every global step, in the order in which they were trained; of steps trained twice the last."""
+        """Every global step, in the order in which they were trained; of steps trained twice the
+        last.
+        """
         rows = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
         return list({row["step"]: row for row in rows}.values())
 
@@ -110,10 +132,14 @@ def test_killed_and_resumed_on_other_gpus_it_follows_the_undisturbed_run(
     assert again[0]["epoch"] >= 1
     found = bench.steps()
     assert [row["samples"] for row in found] == [row["samples"] for row in undisturbed]
-    assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in undisturbed], rel=1e-4)
+    assert [row["loss"] for row in found] == pytest.approx(
+        [row["loss"] for row in undisturbed], rel=1e-4
+    )
 
 
-def test_with_loader_workers_that_fetch_ahead_no_sample_is_lost(tmp_path: Path, undisturbed: list[dict]) -> None:
+def test_with_loader_workers_that_fetch_ahead_no_sample_is_lost(
+    tmp_path: Path, undisturbed: list[dict]
+) -> None:
     bench = Bench(tmp_path)
     bench.run(1, code=1, TEST_DIE_AT="9", TEST_WORKERS="2")
     bench.run(1, TEST_WORKERS="2")
@@ -179,7 +205,9 @@ def twice_saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.checkpoints
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "pickle", "pickle with its checksum", "no manifest"]
+)
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
     tmp_path: Path, twice_saved: Path, damage: str
 ) -> None:
@@ -198,7 +226,10 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
         newest.write_bytes(pickle.dumps(Evil(tmp_path / "evil")))
     elif damage == "pickle with its checksum":
         torch.save({"epoch": 9, "evil": Evil(tmp_path / "evil")}, newest)
-        there = {"sha256": hashlib.sha256(newest.read_bytes()).hexdigest(), "size": newest.stat().st_size}
+        there = {
+            "sha256": hashlib.sha256(newest.read_bytes()).hexdigest(),
+            "size": newest.stat().st_size,
+        }
         manifest = newest.with_suffix(".json")
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | there))
     else:
@@ -225,17 +256,34 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", named)
     checkpoints.write(None, tmp_path, "1", {"epoch": 1, "metrics": {}})
-    assert done == [("flushed", ".1.pt"), ("named", "1.pt"), ("flushed", ".1.json"), ("named", "1.json")]
+    assert done == [
+        ("flushed", ".1.pt"),
+        ("named", "1.pt"),
+        ("flushed", ".1.json"),
+        ("named", "1.json"),
+    ]
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
-    (tmp_path / "spec.toml").write_text("[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n")
-    script = "import seerd\nt = seerd.trial()\nprint(t.config)\nfor _ in range(2):\n    assert t.running()\n    t.report(accuracy=0.5)\n"
+    (tmp_path / "spec.toml").write_text(
+        "[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n"
+    )
+    script = (
+        "import seerd\nt = seerd.trial()\nprint(t.config)\nfor _ in range(2):\n    "
+        "assert t.running()\n    t.report(accuracy=0.5)\n"
+    )
     (tmp_path / "train.py").write_text(script)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEERD")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SEERD")
+    }
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "'lr': 0.01" in done.stdout
     assert "'layers': 3" in done.stdout
@@ -243,7 +291,9 @@ def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 64), st.integers(1, 64))
-def test_the_global_batch_is_the_same_on_any_number_of_gpus(world: int, share: int, per_gpu: int) -> None:
+def test_the_global_batch_is_the_same_on_any_number_of_gpus(
+    world: int, share: int, per_gpu: int
+) -> None:
     batch = split(share * world, per_gpu, world, ())
     assert batch.micro * batch.accumulate * world == share * world
     assert batch.micro <= per_gpu
@@ -268,7 +318,10 @@ def test_ranks_together_read_what_one_alone_would(samples: int, share: int, pass
             readers.append(list(sampler))
         per_rank = 4 * share // world
         steps = len(readers[0]) // per_rank
-        return [sorted(i for r in readers for i in r[s * per_rank : (s + 1) * per_rank]) for s in range(steps)]
+        return [
+            sorted(i for r in readers for i in r[s * per_rank : (s + 1) * per_rank])
+            for s in range(steps)
+        ]
 
     assert drawn(1) == drawn(2) == drawn(4)
 
@@ -281,5 +334,7 @@ def test_reporting_something_else_than_the_metric_is_told(tmp_path: Path) -> Non
     script = tmp_path / "wrong.py"
     script.write_text("import seerd\nt = seerd.trial()\nt.running()\nt.report(acc=1)\n")
     environment = {**os.environ, "SEERD_DIR": str(tmp_path / "1"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
+    )
     assert "the spec's metric is 'accuracy', and trial.report() was given acc" in done.stderr

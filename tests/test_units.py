@@ -1,4 +1,6 @@
-"""Units: what people write is understood, what is told can be read back, a bare number is refused with the units it takes."""
+"""Units: what people write is understood, what is told can be read back, a bare number is refused
+with the units it takes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,23 @@ from seerd import units
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2h", 7200), ("1.5h", 5400), ("1m30s", 90), ("0.5s", 0.5)],
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("2h", 7200),
+        ("1.5h", 5400),
+        ("1m30s", 90),
+        ("0.5s", 0.5),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert units.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
-    ("text", "gpu_seconds"), [("480gpu-min", 28800), ("8gpu-h", 28800), ("90gpu-s", 90), ("1.5 gpu-h", 5400)]
+    ("text", "gpu_seconds"),
+    [("480gpu-min", 28800), ("8gpu-h", 28800), ("90gpu-s", 90), ("1.5 gpu-h", 5400)],
 )
 def test_gpu_time(text: str, gpu_seconds: float) -> None:
     assert units.parse_gpu_time(text) == gpu_seconds
@@ -40,7 +51,9 @@ def test_what_is_no_duration(text: str) -> None:
 
 @given(st.integers(0, 10**9))
 def test_durations_are_told_as_they_are_read(millis: int) -> None:
-    assert units.parse_duration(units.format_duration(millis / 1000)) == pytest.approx(millis / 1000, abs=1e-6)
+    assert units.parse_duration(units.format_duration(millis / 1000)) == pytest.approx(
+        millis / 1000, abs=1e-6
+    )
 
 
 @given(st.integers(0, 10**9))

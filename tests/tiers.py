@@ -217,4 +217,7 @@ def told(not_here: Iterable[pytest.Item]) -> list[str]:
         need = next(need for need in NEEDS if need.is_of(item) and need.name in lacking())
         why = f"they {need.why}: {lacking()[need.name]}"
         reasons[item.nodeid.partition("::")[0], why] += 1
-    return [f"{file}: {count} test{'s' if count > 1 else ''}, {why}" for (file, why), count in sorted(reasons.items())]
+    return [
+        f"{file}: {count} test{'s' if count > 1 else ''}, {why}"
+        for (file, why), count in sorted(reasons.items())
+    ]

@@ -36,7 +36,9 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 
 RUN = f"digits-{os.getpid()}"
-"""An agent ends whatever on its machine carries the name of its run, so tests that run side by side have names of their own."""
+"""An agent ends whatever on its machine carries the name of its run, so tests that run side by side
+have names of their own.
+"""
 PATIENCE_S = 120.0
 
 
@@ -120,8 +122,8 @@ class Client:
 class Rig:
     """A folder for an agent, a source folder, a store, and the agents that were started here.
 
-    options, env   of the agents, beyond what they must have; `inside`: the command that they are started with;
-                   `python`: what runs them
+    options, env   of the agents, beyond what they must have; `inside`: the command that they are
+                   started with; `python`: what runs them
     """
 
     bundle: Path
@@ -135,7 +137,9 @@ class Rig:
     inside: tuple[str, ...] = ()
     python: str = sys.executable
 
-    def launch(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
+    def launch(
+        self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10
+    ) -> subprocess.Popen[bytes]:
         """Start an agent; returns when it takes connections."""
         process = self.spawn(gpus, lease_s, grace_s)
         while not self._answers():
@@ -143,7 +147,9 @@ class Rig:
             time.sleep(0.005)
         return process
 
-    def spawn(self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10) -> subprocess.Popen[bytes]:
+    def spawn(
+        self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10
+    ) -> subprocess.Popen[bytes]:
         """Start an agent."""
         command = [*self.inside, self.python, "-I", str(self.bundle)]
         command += [
@@ -160,7 +166,9 @@ class Rig:
             str(grace_s),
         ]
         with self.errors.open("ab") as err:
-            self.processes.append(subprocess.Popen(command, stderr=err, env={**os.environ, **self.env}))
+            self.processes.append(
+                subprocess.Popen(command, stderr=err, env={**os.environ, **self.env})
+            )
         return self.processes[-1]
 
     def lose_agent(self) -> None:

@@ -1,7 +1,8 @@
-"""A person's coordinator beside a rig: a project, a home, and the real `seerd` in processes of its own. Shared by tests and benchmarks.
+"""A person's coordinator beside a rig: a project, a home, and the real `seerd` in processes of its
+own. Shared by tests and benchmarks.
 
-The one rule: everything goes through the command line, the files that seerd leaves, and the rig; nothing of seerd is called but to write down
-a profile, as `seerd profile` would have kept it.
+The one rule: everything goes through the command line, the files that seerd leaves, and the rig;
+nothing of seerd is called but to write down a profile, as `seerd profile` would have kept it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ MEASURED = Measured(
     boot_s=[3.0, 4.0, 5.0],
     release_s=[0.5, 1.0, 1.5],
 )
-"""Of trainer.py on the rig: without it, plans would set aside the minute and a half that an instance of EC2 takes to boot."""
+"""Of trainer.py on the rig: without it, plans would set aside the minute and a half that an
+instance of EC2 takes to boot.
+"""
 
 SPEC = """
 name = "job"
@@ -87,7 +90,9 @@ class Job:
 
 
 class Coordinator:
-    """Runs `seerd` against a rig, in a folder of its own. As a context manager it kills what is left of its processes."""
+    """Runs `seerd` against a rig, in a folder of its own. As a context manager it kills what is
+    left of its processes.
+    """
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self.rig = rig
@@ -140,12 +145,18 @@ class Coordinator:
         )
         loaded = load_spec(self.spec, [])
         (kind,) = of(loaded).machine_types(Machine(0, 2))
-        kept = profiles.kept_of(profiles.target_of(loaded, kind), MEASURED, "profile-1", "2026-11-20T12:00:00Z")
+        kept = profiles.kept_of(
+            profiles.target_of(loaded, kind), MEASURED, "profile-1", "2026-11-20T12:00:00Z"
+        )
         profiles.keep(self.home, kept)
 
     def start(self, *args: str, another_version: bool = False) -> subprocess.Popen[str]:
         """A command whose plain lines, and complaints, are appended to `log`."""
-        path = f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}" if another_version else str(ROOT)
+        path = (
+            f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}"
+            if another_version
+            else str(ROOT)
+        )
         with self.log.open("a") as log:
             return self._popen(args, path, stdout=log, stderr=subprocess.STDOUT)
 
@@ -167,17 +178,25 @@ class Coordinator:
 
     def says(self, *texts: str, times: int = 1, within_s: float = PATIENCE_S) -> None:
         """Wait until each of these has been printed so often."""
-        self.until(lambda: all(self.lines().count(text) >= times for text in texts), f"printed {texts}", within_s)
+        self.until(
+            lambda: all(self.lines().count(text) >= times for text in texts),
+            f"printed {texts}",
+            within_s,
+        )
 
     def ends(self, process: subprocess.Popen[str], code: int, within_s: float = PATIENCE_S) -> None:
         """Wait until it ends, and in this way."""
         self.until(lambda: process.poll() is not None, "ended", within_s)
-        assert process.returncode == code, f"exit status {process.returncode}\n{self.lines()[-6000:]}"
+        assert process.returncode == code, (
+            f"exit status {process.returncode}\n{self.lines()[-6000:]}"
+        )
 
     def trained(self, reports: int, within_s: float = PATIENCE_S) -> None:
         """Wait until the trials of the only run have made so many reports in all."""
         self.until(
-            lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports, "trained", within_s
+            lambda: self.lines().count(" report ") - self.lines().count("goes on") >= reports,
+            "trained",
+            within_s,
         )
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
@@ -188,12 +207,16 @@ class Coordinator:
         """Wait for something that somebody else does."""
         end = time.monotonic() + within_s
         while not true():
-            assert time.monotonic() < end, f"not {what} within {within_s:.0f} s\n{self.lines()[-6000:]}"
+            assert time.monotonic() < end, (
+                f"not {what} within {within_s:.0f} s\n{self.lines()[-6000:]}"
+            )
             time.sleep(0.05)
 
     def stored(self) -> list[str]:
         """Names of all objects in the bucket."""
-        bucket = client(self.rig, "s3").get_paginator("list_objects_v2").paginate(Bucket=self.rig.bucket)
+        bucket = (
+            client(self.rig, "s3").get_paginator("list_objects_v2").paginate(Bucket=self.rig.bucket)
+        )
         return [found["Key"] for page in bucket for found in page.get("Contents", [])]
 
     def running(self) -> list[subprocess.Popen[str]]:
@@ -204,9 +227,17 @@ class Coordinator:
         """Instances that are running, in the order in which they were launched."""
         return [one for one in self.rig.instances() if one.pid is not None]
 
-    def _popen(self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any) -> subprocess.Popen[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        environment |= {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", **self.rig.env}
+    def _popen(
+        self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any
+    ) -> subprocess.Popen[str]:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        }
+        environment |= {
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+            **self.rig.env,
+        }
         environment |= {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": path}
         command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
         process = subprocess.Popen(command, env=environment, text=True, cwd=self._folder, **streams)

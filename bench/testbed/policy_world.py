@@ -1,7 +1,8 @@
 """A world for one policy: a clock, GPUs, and trials that report; no core, no processes, no cloud.
 
-It checks what the protocol promises whenever it asks for a plan: never more GPUs than there are, no trial twice, nobody who is out, and that
-asking again with nothing changed gives the same allocations and nothing new.
+It checks what the protocol promises whenever it asks for a plan: never more GPUs than there are, no
+trial twice, nobody who is out, and that asking again with nothing changed gives the same
+allocations and nothing new.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from seerd.planner.memory import Memory
-from seerd.planner.model import Allocation, Impossible, Limits, Mode, Outline, Plan, PolicyParams, Problem, Report, View
+from seerd.planner.model import (
+    Allocation,
+    Impossible,
+    Limits,
+    Mode,
+    Outline,
+    Plan,
+    PolicyParams,
+    Problem,
+    Report,
+    View,
+)
 from seerd.planner.protocol import Policy
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Parameter, Space
@@ -73,7 +85,8 @@ class Asked:
 
 @dataclass
 class World:
-    """Trials report every `unit_s(trial, until, gpus)` seconds after `start_s`; with `leaps` only when a plan asked to be called.
+    """Trials report every `unit_s(trial, until, gpus)` seconds after `start_s`; with `leaps` only
+    when a plan asked to be called.
 
     lives_s   how long a trial trains from a start until it fails
     most      its script ends by itself after so many reports
@@ -165,7 +178,10 @@ class World:
         lasts_s, lives_s = wait_s + unit_s * (epoch - trial.reports), self.lives_s()
         at_s, reports = (lasts_s, epoch) if lasts_s <= lives_s else (lives_s, None)
         self._numbers += 1
-        heapq.heappush(self._events, (self.now_s + at_s, self._numbers, trial.id, self._attempts[trial.id], reports))
+        heapq.heappush(
+            self._events,
+            (self.now_s + at_s, self._numbers, trial.id, self._attempts[trial.id], reports),
+        )
 
     def _next(self) -> bool:
         """One event; whether the policy wants to be asked now."""

@@ -1,4 +1,6 @@
-"""Handwritten digits (scikit-learn's bundled data set), split once and for all: train, validate, test."""
+"""Handwritten digits (scikit-learn's bundled data set), split once and for all: train, validate,
+test.
+"""
 
 import torch
 from sklearn.datasets import load_digits

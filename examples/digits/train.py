@@ -1,4 +1,6 @@
-"""Trains one configuration on handwritten digits. By hand: `python train.py`; tuned: `seerd run spec.toml`."""
+"""Trains one configuration on handwritten digits. By hand: `python train.py`; tuned: `seerd run
+spec.toml`.
+"""
 
 import torch
 from data import digits
@@ -18,7 +20,9 @@ model = build(config["width"], config["dropout"]).to(trial.device)
 if config["optimizer"] == "sgd":
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"])
 else:
-    optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"], betas=(config["momentum"], 0.999))
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=config["lr"], betas=(config["momentum"], 0.999)
+    )
 trial.track(model=model, optimizer=optimizer)
 parallel = DistributedDataParallel(model) if trial.world > 1 else model
 

@@ -286,7 +286,9 @@ class _Build:
             )
 
     async def _data(self) -> None:
-        """By URLs that the instance is given, with the agent's own downloads: it has no credentials."""
+        """By URLs that the instance is given, with the agent's own downloads: it has no
+        credentials.
+        """
         data, region = self.planned.spec.train.data, self.planned.cluster.region
         store = S3Store(data[0].source, self.planned.run, wall() + HARD_END_S, region)
         try:

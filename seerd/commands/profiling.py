@@ -35,7 +35,9 @@ LONGEST_NAME = 64
 
 
 def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
-    """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot use up, unless one was given."""
+    """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot
+    use up, unless one was given.
+    """
     limits = spec.limits
     if not budget_given and isinstance(spec.cluster, LocalCluster):
         budget_gpu_s = (limits.deadline_s or 0.0) * cluster.gpus_per_instance

@@ -80,7 +80,9 @@ class Swept:
 def decide(
     left: Left, known: Known | None, now: float, older_than_s: float | None = None
 ) -> SweepVerdict:
-    """What is to become of this. `known`: None if this home has no such run; `now`: wall clock, seconds since 1970."""
+    """What is to become of this. `known`: None if this home has no such run; `now`: wall clock,
+    seconds since 1970.
+    """
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
         return SweepVerdict(True, f"its hard end, {left.hard_end}, has passed")
@@ -93,7 +95,8 @@ def decide(
     if known is not None and known.quiet_s >= QUIET_S:
         return SweepVerdict(
             True,
-            f"no process runs it, and its journal is silent for {format_duration(round(known.quiet_s))}",
+            "no process runs it, and its journal is silent for "
+            f"{format_duration(round(known.quiet_s))}",
         )
     if older_than_s is not None and left.age_s > older_than_s:
         return SweepVerdict(True, f"it is older than {format_duration(older_than_s)}")
@@ -299,6 +302,8 @@ async def _remove(cloud: Cloud, one: Found) -> Found:
 
 
 def _written_at(folder: RunFolder) -> float:
-    """Find when the journal was last written: SQLite writes beside it first (sqlite.org/wal.html)."""
+    """Find when the journal was last written: SQLite writes beside it first
+    (sqlite.org/wal.html).
+    """
     beside = folder.journal.with_name(f"{folder.journal.name}-wal")
     return max(path.stat().st_mtime for path in (folder.journal, beside) if path.exists())

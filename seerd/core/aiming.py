@@ -24,13 +24,19 @@ def aim_all(state: State) -> None:
     state.agenda.replace = False
     state.agenda.refit = True
     state.agenda.roomy = {}
-    nodes = [PackingNode(i.id, i.gpus) for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+    nodes = [
+        PackingNode(i.id, i.gpus)
+        for i in state.fleet.instances.values()
+        if i.phase is InstancePhase.READY
+    ]
     demands = _demands(state)
     per_instance = state.facts.cluster.per_instance
     placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
     state.aims.sizes = Counter(demand.gpus for demand in demands)
     state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
-    state.aims.waiting = Waiting(demand for demand in demands if demand.trial not in placed.assignments)
+    state.aims.waiting = Waiting(
+        demand for demand in demands if demand.trial not in placed.assignments
+    )
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
         state.agenda.idle[node.id] = None
@@ -63,20 +69,30 @@ def derive(state: State) -> None:
     demands = _demands(state)
     aims.sizes = Counter(demand.gpus for demand in demands)
     aims.needed = instances_needed(aims.sizes, state.facts.cluster)
-    staying = [demand for demand in demands if _stays(state.trials[demand.trial], demand.gpus, state)]
+    staying = [
+        demand for demand in demands if _stays(state.trials[demand.trial], demand.gpus, state)
+    ]
     for demand in staying:
         _aim(state, state.trials[demand.trial], state.trials[demand.trial].held)
     aims.waiting = Waiting(demand for demand in demands if demand.trial not in aims.aimed)
-    there = [i for i in state.fleet.instances.values() if i.phase in (InstancePhase.READY, InstancePhase.LEAVING)]
+    there = [
+        i
+        for i in state.fleet.instances.values()
+        if i.phase in (InstancePhase.READY, InstancePhase.LEAVING)
+    ]
     state.agenda.roomy = {i.id: None for i in there if i.phase is InstancePhase.READY}
-    state.agenda.idle = {i.id: None for i in there}  # not those that are asked for: they will have another id
+    state.agenda.idle = {
+        i.id: None for i in there
+    }  # not those that are asked for: they will have another id
 
 
 def _stays(trial: Trial, gpus: int, state: State) -> bool:
     """Whether it runs, or is about to, as the plan wants it to."""
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
-    there = all(state.fleet.instances[slots.node].phase is InstancePhase.READY for slots in trial.held)
+    there = all(
+        state.fleet.instances[slots.node].phase is InstancePhase.READY for slots in trial.held
+    )
     return there and sum(len(slots.gpus) for slots in trial.held) == gpus
 
 
@@ -138,12 +154,18 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
             _aim(state, state.trials[demand.trial], placed[demand.trial])
 
 
-def _present(state: State, demands: list[Demand], nodes: list[PackingNode]) -> dict[str, Assignment]:
+def _present(
+    state: State, demands: list[Demand], nodes: list[PackingNode]
+) -> dict[str, Assignment]:
     """Where trials are or are already going to be, on the instances that are there."""
     there = {node.id for node in nodes}
     trials = (state.trials[demand.trial] for demand in demands)
     where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
-    return {name: a for name, a in where.items() if a is not None and all(slots.node in there for slots in a)}
+    return {
+        name: a
+        for name, a in where.items()
+        if a is not None and all(slots.node in there for slots in a)
+    }
 
 
 def _aim(state: State, trial: Trial, target: Assignment | None) -> None:

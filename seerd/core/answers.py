@@ -21,7 +21,13 @@ def judge(state: State) -> AnyVerdict:
     """The verdict on the answer that has come."""
     answer = state.plan.answer
     question = state.plan.asked
-    why = answer if isinstance(answer, str) else _mistake(state, answer[0]) if answer is not None else "there is none"
+    why = (
+        answer
+        if isinstance(answer, str)
+        else _mistake(state, answer[0])
+        if answer is not None
+        else "there is none"
+    )
     if why is None and isinstance(answer, tuple):
         return Adopted(question=question, dropped=tuple(_untrue(state, answer[0])))
     return Declined(
@@ -76,7 +82,9 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
     named = [*change.gone, *(put.trial for put in change.put)]
     moved = sum(put.trial in order for put in placed)
     staying = len(order) - len(change.gone) - moved
-    known = all(name in order for name in change.gone) and all(p.trial in order for p in change.put if p.place == STAYS)
+    known = all(name in order for name in change.gone) and all(
+        p.trial in order for p in change.put if p.place == STAYS
+    )
     rising = all(one.place < other.place for one, other in pairwise(placed))
     fits = all(0 <= put.place - before <= staying for before, put in enumerate(placed))
     if len(set(named)) < len(named) or not (known and rising and fits):
@@ -89,7 +97,10 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
     if put.gpus < 1:
         yield f"it gives {put.trial} {put.gpus} GPUs"
     elif put.gpus > size and put.gpus % size:
-        yield f"it gives {put.trial} {put.gpus} GPUs, and a trial that is larger than an instance takes whole ones of {size}"
+        yield (
+            f"it gives {put.trial} {put.gpus} GPUs, and a trial that is larger than an "
+            f"instance takes whole ones of {size}"
+        )
     if put.until is not None and put.until < 1:
         yield f"it wants to be asked when {put.trial} has made {put.until} reports"
 

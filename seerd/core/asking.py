@@ -53,7 +53,8 @@ def outlined(facts: RunFacts) -> RunFacts:
 
 def lacking(facts: RunFacts) -> Outline | None:
     """The outline of a run of format 1, which did not record it. None if it is recorded, or the
-    policy has none; if that is because the policy fails, it will say so when it is asked for a plan.
+    policy has none; if that is because the policy fails, it will say so when it is asked for a
+    plan.
     """
     if facts.outline is not None:
         return None

@@ -92,7 +92,8 @@ def crash_text(event: TrialExited) -> str:
     """
     rank = [] if event.rank is None else [f"rank {event.rank} on {event.instance}"]
     if event.waited_s is not None:
-        return f"hung ({'; '.join([*rank, f'the others waited {event.waited_s:.0f} s for it, and it did nothing'])})"
+        waited = f"the others waited {event.waited_s:.0f} s for it, and it did nothing"
+        return f"hung ({'; '.join([*rank, waited])})"
     signal = event.signal if event.signal is not None else -min(0, event.code or 0)
     notes = [*rank, *OFTEN.get(signal, [])]
     what = f"was killed by signal {signal}" if signal else f"ended with exit status {event.code}"
@@ -187,4 +188,6 @@ def _guilty(ends: Sequence[End]) -> End | None:
             if end.cause == cause:
                 return end
     crashed = [end for end in ends if end.cause == "crashed" and end.alone]
-    return min(crashed, key=lambda end: math.inf if end.silent is None else end.silent, default=None)
+    return min(
+        crashed, key=lambda end: math.inf if end.silent is None else end.silent, default=None
+    )

@@ -6,7 +6,9 @@ from seerd.core.rules import RULES, Rules
 from seerd.planner.model import ClusterFacts
 
 
-def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
+def grace_within(
+    deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
+) -> float:
     """How long trials may take to save and exit, given the slowest unit of work or save: never more
     than a tenth of the deadline.
     """
@@ -19,7 +21,9 @@ def grace_within(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rul
     return min(wanted, max(least_s, min(rules.grace_max_s, deadline_s / 10)))
 
 
-def closing_s(deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES) -> float:
+def closing_s(
+    deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
+) -> float:
     """What will be set aside at the end of a run whose slowest unit of work or save
     takes so long.
     """

@@ -42,7 +42,18 @@ StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "lost", 
 it was paused; crashed, lost: so had its last attempt.
 """
 StopCause = Literal[
-    "out", "resized", "moved", "displaced", "reached", "paused", "leaving", "node", "hung", "closing", "hard", "unknown"
+    "out",
+    "resized",
+    "moved",
+    "displaced",
+    "reached",
+    "paused",
+    "leaving",
+    "node",
+    "hung",
+    "closing",
+    "hard",
+    "unknown",
 ]
 """out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer
 instances are needed; displaced: its GPUs are for others, it waits; reached: it has made the `until`
@@ -83,7 +94,12 @@ class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask
 
 
 class Launch(
-    Command, frozen=True, kw_only=True, omit_defaults=True, tag="launch", rename={"orphan_timeout_s": "alone_s"}
+    Command,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag="launch",
+    rename={"orphan_timeout_s": "alone_s"},
 ):
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`.
 

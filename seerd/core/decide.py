@@ -29,7 +29,9 @@ def decide(state: State) -> Iterator[AnyVerdict]:
     state.agenda.hold = False
     if state.phase is RunPhase.RUNNING:
         yield from _run_on(state, woken)
-    if state.phase is RunPhase.CLOSING and (state.fleet.holding == 0 or (woken and _too_late(state))):
+    if state.phase is RunPhase.CLOSING and (
+        state.fleet.holding == 0 or (woken and _too_late(state))
+    ):
         yield Releasing()
 
 
@@ -45,7 +47,9 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
         yield _closing(state, *ending)
         state.aims.waiting = Waiting()
         return
-    state.agenda.hold = _plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"
+    state.agenda.hold = (
+        _plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"
+    )
     if not state.agenda.hold:
         _place(state)
 
@@ -77,7 +81,11 @@ def wants_to_ask(state: State) -> bool:
     """Whether the policy must be asked now."""
     plan = state.plan
     running = state.phase is RunPhase.RUNNING and plan.question is None
-    return running and state.agenda.ask is not None and (not plan.failures or state.now >= plan.again_s)
+    return (
+        running
+        and state.agenda.ask is not None
+        and (not plan.failures or state.now >= plan.again_s)
+    )
 
 
 def promises(state: State) -> Iterator[Promised]:
@@ -113,7 +121,11 @@ def _ending(state: State, woken: bool) -> Ending | None:
 
 
 def _hopeless_cause(status: Status) -> CloseCause:
-    causes: dict[Status, CloseCause] = {"done": "last-stage", "deadline": "deadline", "budget": "budget"}
+    causes: dict[Status, CloseCause] = {
+        "done": "last-stage",
+        "deadline": "deadline",
+        "budget": "budget",
+    }
     return causes.get(status, "no-instance")
 
 
@@ -141,7 +153,11 @@ def _wanted_end(state: State) -> Ending | None:
         return "failed", "policy"
     if not state.plan.last.done:
         return None
-    return ("done", "plan") if any(trial.history for trial in state.trials.values()) else ("failed", "no-trial")
+    return (
+        ("done", "plan")
+        if any(trial.history for trial in state.trials.values())
+        else ("failed", "no-trial")
+    )
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
@@ -153,9 +169,15 @@ def _look_ahead(state: State, verdict: AnyVerdict) -> None:
         return
     change, wanted, agenda = answer[0], state.plan.wanted, state.agenda
     agenda.because = "plan"
-    moved = (p for p in change.put if p.place >= 0 or p.trial not in wanted or wanted[p.trial].gpus != p.gpus)
+    moved = (
+        p
+        for p in change.put
+        if p.place >= 0 or p.trial not in wanted or wanted[p.trial].gpus != p.gpus
+    )
     leaves = any(name in wanted for name in (*change.gone, *change.eliminated))
-    agenda.replace = agenda.replace or leaves or any(put.trial not in verdict.dropped for put in moved)
+    agenda.replace = (
+        agenda.replace or leaves or any(put.trial not in verdict.dropped for put in moved)
+    )
     if verdict.dropped:
         agenda.ask = agenda.ask or "untrue"
 

@@ -123,14 +123,21 @@ def _want_one(state: State, name: str, dropped: set[str]) -> None:
         state.plan.wanted.pop(name, None)
         return
     state.plan.wanted[name] = allocation
-    trial.gpus, trial.bracket, trial.until, trial.reached = allocation.gpus, allocation.bracket, allocation.until, None
+    trial.gpus, trial.bracket, trial.until, trial.reached = (
+        allocation.gpus,
+        allocation.bracket,
+        allocation.until,
+        None,
+    )
 
 
 def _declined(state: State, verdict: Declined) -> None:
     plan = state.plan
     plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
     if verdict.failures == 1:
-        state.result.notes.append(f"the policy gave no plan that can be used: {verdict.why}; the last one stands")
+        state.result.notes.append(
+            f"the policy gave no plan that can be used: {verdict.why}; the last one stands"
+        )
 
 
 def _assumed(state: State, verdict: Assumed) -> None:
@@ -148,7 +155,10 @@ def _start(state: State, command: StartTrial) -> None:
         trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
     trial.go(TrialPhase.STARTING)
     trial.attempt = command.attempt
-    trial.held = (Slots(command.instance, command.gpus), *(Slots(node, gpus) for node, gpus in command.beside))
+    trial.held = (
+        Slots(command.instance, command.gpus),
+        *(Slots(node, gpus) for node, gpus in command.beside),
+    )
     trial.start_command = command.id
     trial.stopped = None
     state.fleet.holding += 1
@@ -156,7 +166,9 @@ def _start(state: State, command: StartTrial) -> None:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
     if not state.facts.cluster.per_instance:
         for slots in trial.held:
-            state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))
+            state.ledger.start(
+                Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now)
+            )
     state.under_way[command.id] = command
 
 
@@ -203,8 +215,11 @@ def _launch(state: State, command: Launch) -> None:
     state.fleet.add(Instance(command.id, command.gpus))
     cluster = state.facts.cluster
     if cluster.per_instance:
-        # It may run any moment, and its start is known only when it is ready: until then it counts from now on.
-        state.ledger.start(Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s))
+        # It may run any moment, and its start is known only when it is ready: until then it counts
+        # from now on.
+        state.ledger.start(
+            Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s)
+        )
     state.under_way[command.id] = command
 
 
@@ -218,7 +233,12 @@ def _terminate(state: State, command: Terminate) -> None:
 
 
 def _gone(state: State, verdict: Gone) -> None:
-    lose(state, state.fleet.instances[verdict.instance], verdict.at_s, "it was gone when the run was resumed")
+    lose(
+        state,
+        state.fleet.instances[verdict.instance],
+        verdict.at_s,
+        "it was gone when the run was resumed",
+    )
 
 
 def _since(state: State, verdict: Since) -> None:

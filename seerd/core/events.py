@@ -25,7 +25,9 @@ any more.
 """
 
 IN_JOURNALS = {"reports": "epoch"}
-"""What a field is called where it is written down: journals of older versions are read as they are."""
+"""What a field is called where it is written down: journals of older versions are read as they
+are.
+"""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,7 +220,9 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
     unit_s: float
 
 
-class TrialCheckpointed(AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS):
+class TrialCheckpointed(
+    AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS
+):
     """A checkpoint is confirmed: whole, checksummed, in the store."""
 
     trial: str

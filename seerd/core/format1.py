@@ -29,13 +29,30 @@ from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import AnyEvent, RunResumed, RunStarted, StopAsked, TimerFired
 from seerd.core.hangs import hangs
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import close_at, exhausted_at, lease_s, limit_at, quiet_by, release_s, terminate_s
+from seerd.core.limits import (
+    close_at,
+    exhausted_at,
+    lease_s,
+    limit_at,
+    quiet_by,
+    release_s,
+    terminate_s,
+)
 from seerd.core.plans import Put
 from seerd.core.rules import Rules
 from seerd.core.settle import settle, since_s
 from seerd.core.state import Agenda, State, new_state
 from seerd.core.step import take
-from seerd.core.verdicts import AnyVerdict, Assumed, CloseCause, Closing, Eliminated, Gone, Releasing, Since
+from seerd.core.verdicts import (
+    AnyVerdict,
+    Assumed,
+    CloseCause,
+    Closing,
+    Eliminated,
+    Gone,
+    Releasing,
+    Since,
+)
 
 RULES_1 = Rules(
     kept_checkpoints=2,
@@ -61,7 +78,11 @@ RULES_1 = Rules(
 )
 
 Row = tuple[AnyEvent, Sequence[AnyDecision]]
-CAUSES: dict[Status, CloseCause] = {"deadline": "deadline", "budget": "budget", "interrupted": "person"}
+CAUSES: dict[Status, CloseCause] = {
+    "deadline": "deadline",
+    "budget": "budget",
+    "interrupted": "person",
+}
 
 
 def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
@@ -76,7 +97,9 @@ def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]
     for number, (event, recorded) in enumerate(rows):
         decided: list[AnyDecision] = []
         take(state, event)
-        commands = [one for one in recorded if isinstance(one, Command) and one.id not in state.under_way]
+        commands = [
+            one for one in recorded if isinstance(one, Command) and one.id not in state.under_way
+        ]
         for decision in _decisions(state, event, commands, ends[number]):
             enact(state, decision)
             decided.append(decision)
@@ -115,7 +138,10 @@ def _ends(rows: Sequence[Row]) -> list[_End]:
 def _closed(rows: Sequence[Row], begin: int, end: int) -> int:
     """The row that closed the run which begins and ends with these."""
     last = next((row for row in range(begin, end + 1) if _has(rows[row], Publish, Finish)), end)
-    started = max((row for row in range(begin, last + 1) if _has(rows[row], StartTrial, Launch)), default=begin - 1)
+    started = max(
+        (row for row in range(begin, last + 1) if _has(rows[row], StartTrial, Launch)),
+        default=begin - 1,
+    )
     saving = (row for row in range(last, started, -1) if any(_saves(one) for one in rows[row][1]))
     return next(saving, last)
 
@@ -128,7 +154,9 @@ def _saves(one: AnyDecision) -> bool:
     return isinstance(one, StopTrial) and one.checkpoint
 
 
-def _decisions(state: State, event: AnyEvent, commands: Sequence[AnyCommand], end: _End) -> Iterator[AnyDecision]:
+def _decisions(
+    state: State, event: AnyEvent, commands: Sequence[AnyCommand], end: _End
+) -> Iterator[AnyDecision]:
     if isinstance(event, RunResumed):
         yield from _missing(state)
     yield from settle(state)
@@ -200,4 +228,6 @@ def _closing(state: State, status: Status | None) -> Closing:
 def _assumed(state: State) -> Assumed:
     held = [trial for trial in state.trials.values() if trial.held is not None and not trial.out]
     sizes = ((trial.id, sum(len(slots.gpus) for slots in trial.held or ())) for trial in held)
-    return Assumed(put=tuple(Put(name, gpus, 0, None, place) for place, (name, gpus) in enumerate(sizes)))
+    return Assumed(
+        put=tuple(Put(name, gpus, 0, None, place) for place, (name, gpus) in enumerate(sizes))
+    )

@@ -50,7 +50,9 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
     """
     if len(trial.waits) < len(trial.held or ()):
         return None
-    found = slow_rank({rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share)
+    found = slow_rank(
+        {rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share
+    )
     if found is None or found[0] in trial.slow:
         return None
     rank, waited = found
@@ -59,7 +61,9 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
     return Slow(trial=trial.id, rank=rank, detail=text)
 
 
-def slow_rank(shares: Mapping[int, float], least: float = RULES.slow_share) -> tuple[int, float] | None:
+def slow_rank(
+    shares: Mapping[int, float], least: float = RULES.slow_share
+) -> tuple[int, float] | None:
     """The rank that keeps all others waiting, and for which part of their time more than its own
     they do; None if there is none.
     """

@@ -16,9 +16,16 @@ def incumbent(state: State) -> Incumbent | None:
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
         for checkpoint in trial.checkpoints:
-            if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable:
+            if (
+                checkpoint.metric is None
+                or f"{trial.id}/{checkpoint.name}" in state.result.unreadable
+            ):
                 continue
-            worth = trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.reports
+            worth = (
+                trial.phase is not TrialPhase.FAILED,
+                sign * checkpoint.metric,
+                checkpoint.reports,
+            )
             if best is None or worth > best[0]:
                 best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
     return best[1] if best else None

@@ -26,11 +26,18 @@ def violations(state: State) -> list[str]:
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
     """Every GPU belongs to at most one attempt, and both sides agree on which."""
-    held = [(slots.node, gpu, t.id) for t in state.trials.values() for slots in t.left for gpu in slots.gpus]
+    held = [
+        (slots.node, gpu, t.id)
+        for t in state.trials.values()
+        for slots in t.left
+        for gpu in slots.gpus
+    ]
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
             yield f"GPU {gpu} of {node} is held {times} times"
-    busy = {(i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.busy.items()}
+    busy = {
+        (i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.busy.items()
+    }
     if busy != set(held):
         yield f"instances and trials disagree: {busy ^ set(held)}"
 
@@ -55,9 +62,15 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
 def what_is_held_is_paid(state: State) -> Iterator[str]:
     """The open charges are exactly what costs now."""
     if not state.facts.cluster.per_instance:
-        costs = {trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left}
+        costs = {
+            trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left
+        }
     else:
-        costs = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED or i.phase in THERE}
+        costs = {
+            i.id
+            for i in state.fleet.instances.values()
+            if i.phase is InstancePhase.REQUESTED or i.phase in THERE
+        }
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
@@ -89,7 +102,9 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
     for trial in state.trials.values():
         if any(slots.node in leaving for slots in trial.target or ()):
             yield f"{trial.id} is to go to {leaving & {slots.node for slots in trial.target or ()}}"
-        if trial.phase is not TrialPhase.STOPPING and any(slots.node in leaving for slots in trial.left):
+        if trial.phase is not TrialPhase.STOPPING and any(
+            slots.node in leaving for slots in trial.left
+        ):
             yield f"{trial.id} is {trial.phase} on {leaving & {slots.node for slots in trial.left}}"
 
 
@@ -101,7 +116,10 @@ def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
         if trial.ends and not trial.left:
             yield f"{trial.id} has ended everywhere and still holds {trial.held}"
         if trial.broken and trial.phase is not TrialPhase.STOPPING:
-            yield f"{trial.id} is {trial.phase} on {[slots.node for slots in trial.left]} and has ended on {list(trial.ends)}"
+            yield (
+                f"{trial.id} is {trial.phase} on {[slots.node for slots in trial.left]} and "
+                f"has ended on {list(trial.ends)}"
+            )
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
@@ -130,14 +148,18 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
         return
     best = state.result.published.incumbent
     kept = state.trials[best.trial].checkpoints
-    if best.checkpoint not in kept and not any(one.reports > best.checkpoint.reports for one in kept):
+    if best.checkpoint not in kept and not any(
+        one.reports > best.checkpoint.reports for one in kept
+    ):
         yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
 
 
 def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
     """A model is on its way to its place exactly while a command to bring it there is."""
     result = state.result
-    under_way = [command.trial for command in state.under_way.values() if isinstance(command, Publish)]
+    under_way = [
+        command.trial for command in state.under_way.values() if isinstance(command, Publish)
+    ]
     expected = [] if result.publishing is None else [result.publishing.trial]
     if under_way != expected:
         yield f"{under_way} are under way, {expected} is being published"
@@ -153,7 +175,10 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
             yield f"{name} is wanted and {state.trials[name].status}"
     open_still = plan.wanted or plan.question is not None or plan.answer is not None
     if state.phase is not RunPhase.RUNNING and open_still:
-        yield f"the run is {state.phase}, and {list(plan.wanted)} are wanted, {plan.question} is asked"
+        yield (
+            f"the run is {state.phase}, and {list(plan.wanted)} are wanted, {plan.question} "
+            "is asked"
+        )
 
 
 def time_does_not_go_back(state: State) -> Iterator[str]:
@@ -185,20 +210,36 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
             awaited.add(instance.id)
         elif instance.phase is InstancePhase.RELEASING:
             awaited.add(instance.terminate_command)
-    awaited.update(name for name, command in state.under_way.items() if isinstance(command, Publish))
+    awaited.update(
+        name for name, command in state.under_way.items() if isinstance(command, Publish)
+    )
     if awaited - {None} != state.under_way.keys():
-        yield f"awaited: {awaited - {None} - state.under_way.keys()}, under way: {state.under_way.keys() - awaited}"
+        yield (
+            f"awaited: {awaited - {None} - state.under_way.keys()}, under way: "
+            f"{state.under_way.keys() - awaited}"
+        )
 
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
-    """While the run goes on, whoever has a target is aimed at it, and has been promised its GPUs."""
+    """While the run goes on, whoever has a target is aimed at it, and has been promised its
+    GPUs.
+    """
     if state.phase is not RunPhase.RUNNING:
         return
-    targets = {trial.id: trial.target for trial in state.trials.values() if trial.target is not None}
+    targets = {
+        trial.id: trial.target for trial in state.trials.values() if trial.target is not None
+    }
     if targets.keys() != state.aims.aimed.keys():
         yield f"aimed: {list(state.aims.aimed)}, with a target: {list(targets)}"
-    aims = {(slots.node, gpu, name) for name, target in targets.items() for slots in target for gpu in slots.gpus}
-    claims = {(i.id, gpu, name) for i in state.fleet.instances.values() for gpu, name in i.claims.items()}
+    aims = {
+        (slots.node, gpu, name)
+        for name, target in targets.items()
+        for slots in target
+        for gpu in slots.gpus
+    }
+    claims = {
+        (i.id, gpu, name) for i in state.fleet.instances.values() for gpu, name in i.claims.items()
+    }
     if aims != claims:
         yield f"targets and claims disagree: {aims ^ claims}"
 

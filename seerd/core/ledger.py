@@ -85,7 +85,9 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """To look ahead: what is charged there leaves this one as it is, to the last bit."""
-        return replace(self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young))
+        return replace(
+            self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young)
+        )
 
     def _take(self, what: str) -> Charge:
         charge = self.open.pop(what)
@@ -130,7 +132,9 @@ class Ledger:
         """
         if self._open_gpus == 0:
             return math.inf
-        past_minimum = (budget_gpu_s - self._closed_gpu_s + self._open_gpu_since) / self._open_gpus - release_s
+        past_minimum = (
+            budget_gpu_s - self._closed_gpu_s + self._open_gpu_since
+        ) / self._open_gpus - release_s
         if past_minimum + release_s >= self._grown_by:
             return past_minimum
         if self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
@@ -149,7 +153,9 @@ class Ledger:
         """What the open charges under their minimum cost beyond the time they have run."""
         if now_s >= self._grown_by:
             return 0.0
-        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values())
+        return sum(
+            c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values()
+        )
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
         """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the
@@ -162,13 +168,20 @@ class Ledger:
             if cost > budget_gpu_s:
                 return self._interpolate(affordable, corner, budget_gpu_s, release_s)
             affordable = corner
-        return affordable + (budget_gpu_s - self.committed_gpu_s(affordable, release_s)) / self._open_gpus
+        return (
+            affordable
+            + (budget_gpu_s - self.committed_gpu_s(affordable, release_s)) / self._open_gpus
+        )
 
-    def _interpolate(self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float) -> float:
+    def _interpolate(
+        self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
+    ) -> float:
         """Where the linear piece between two corners crosses the budget; `low_s` itself if it is
         already past it.
         """
         if low_s == -math.inf:
             return low_s
         low, high = (self.committed_gpu_s(t, release_s) for t in (low_s, high_s))
-        return low_s if high == low else low_s + (budget_gpu_s - low) / (high - low) * (high_s - low_s)
+        return (
+            low_s if high == low else low_s + (budget_gpu_s - low) / (high - low) * (high_s - low_s)
+        )

@@ -62,15 +62,21 @@ _ENDS = (TrialPhase.FINISHED, TrialPhase.ELIMINATED, TrialPhase.FAILED)
 
 TRIAL_MOVES: dict[TrialPhase, frozenset[TrialPhase]] = {
     TrialPhase.WAITING: frozenset({TrialPhase.STARTING, TrialPhase.ELIMINATED, TrialPhase.FAILED}),
-    TrialPhase.STARTING: frozenset({TrialPhase.RUNNING, TrialPhase.STOPPING, TrialPhase.WAITING, *_ENDS}),
+    TrialPhase.STARTING: frozenset(
+        {TrialPhase.RUNNING, TrialPhase.STOPPING, TrialPhase.WAITING, *_ENDS}
+    ),
     TrialPhase.RUNNING: frozenset({TrialPhase.STOPPING, TrialPhase.WAITING, *_ENDS}),
     TrialPhase.STOPPING: frozenset({TrialPhase.WAITING, *_ENDS}),
     **{end: frozenset() for end in _ENDS},
 }
 
 INSTANCE_MOVES: dict[InstancePhase, frozenset[InstancePhase]] = {
-    InstancePhase.REQUESTED: frozenset({InstancePhase.READY, InstancePhase.REFUSED, InstancePhase.RELEASING}),
-    InstancePhase.READY: frozenset({InstancePhase.LEAVING, InstancePhase.RELEASING, InstancePhase.TERMINATED}),
+    InstancePhase.REQUESTED: frozenset(
+        {InstancePhase.READY, InstancePhase.REFUSED, InstancePhase.RELEASING}
+    ),
+    InstancePhase.READY: frozenset(
+        {InstancePhase.LEAVING, InstancePhase.RELEASING, InstancePhase.TERMINATED}
+    ),
     InstancePhase.LEAVING: frozenset({InstancePhase.RELEASING, InstancePhase.TERMINATED}),
     InstancePhase.RELEASING: frozenset({InstancePhase.TERMINATED}),
     InstancePhase.TERMINATED: frozenset(),

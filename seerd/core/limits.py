@@ -20,7 +20,9 @@ def grace_s(state: State) -> float:
 
     Never more than a tenth of the deadline, so that a short run is not all waiting.
     """
-    return grace_within(state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules)
+    return grace_within(
+        state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
+    )
 
 
 def terminate_s(state: State) -> float:
@@ -32,7 +34,9 @@ def terminate_s(state: State) -> float:
 
 def end_s(state: State) -> float:
     """From the end of the grace period until nothing costs any more."""
-    return 0.0 if state.facts.cluster.instant else state.rules.kill_s + state.facts.cluster.terminate_s
+    return (
+        0.0 if state.facts.cluster.instant else state.rules.kill_s + state.facts.cluster.terminate_s
+    )
 
 
 def release_s(state: State) -> float:
@@ -63,7 +67,9 @@ def quiet_by(state: State) -> float:
     time to save, but keeps the limits.
     """
     last = min(close_at(state), exhausted_at(state)) + release_s(state)
-    return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(state)
+    return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(
+        state
+    )
 
 
 def grace_left_s(state: State) -> float:
@@ -71,7 +77,13 @@ def grace_left_s(state: State) -> float:
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - min(close_at(state), exhausted_at(state))
         return max(0.0, grace_s(state) - max(0.0, late_s))
-    return max(0.0, min(grace_s(state), (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now))
+    return max(
+        0.0,
+        min(
+            grace_s(state),
+            (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now,
+        ),
+    )
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
@@ -111,7 +123,12 @@ def lease_s(state: State, now: float) -> float:
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
-    return max(0.0, min(state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2))
+    return max(
+        0.0,
+        min(
+            state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2
+        ),
+    )
 
 
 def last_s(state: State, now: float) -> float:
@@ -122,7 +139,13 @@ def last_s(state: State, now: float) -> float:
     then counts less than either.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
-    return max(0.0, min(state.rules.last_s, off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state)))
+    return max(
+        0.0,
+        min(
+            state.rules.last_s,
+            off_by - terminate_s(state) - now - lease_s(state, now) - grace_s(state),
+        ),
+    )
 
 
 def orphan_timeout_s(state: State) -> float | None:
@@ -133,7 +156,9 @@ def orphan_timeout_s(state: State) -> float | None:
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
         return None
-    off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)) - terminate_s(state)
+    off_by = min(
+        state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)
+    ) - terminate_s(state)
     return min(state.rules.orphan_timeout_s, max(0.0, off_by - state.now))
 
 
@@ -176,7 +201,11 @@ def wake_at(state: State) -> float:
     if state.phase is not RunPhase.RUNNING:
         return math.inf
     fleet = state.fleet
-    launch_at = fleet.launch_at if state.now < fleet.launch_at and fleet.live < state.aims.needed else math.inf
+    launch_at = (
+        fleet.launch_at
+        if state.now < fleet.launch_at and fleet.live < state.aims.needed
+        else math.inf
+    )
     return min(_ask_at(state), launch_at, limit_at(state))
 
 

@@ -63,10 +63,14 @@ class Before:
 
     def step(self, trial: str, home: Home) -> tuple[int, int]:
         """What one trial adds to moves and to resized trials away."""
-        return int(self.stay.get(trial, home) != home), int(self.near.get(trial, home[0]) not in home)
+        return int(self.stay.get(trial, home) != home), int(
+            self.near.get(trial, home[0]) not in home
+        )
 
 
-def choose(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool) -> dict[str, Home]:
+def choose(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
+) -> dict[str, Home]:
     """Find instances for as many trials as fit, the most valuable (first) ones before others."""
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
     if not pack:
@@ -98,7 +102,8 @@ def _most_valuable(
         homes = found or homes
         chosen += rest[:count]
         failed = rest[count].gpus if count < len(rest) else 0
-        # If no instance has room for it, none has for a larger trial; a spanning one may find whole ones of another size.
+        # If no instance has room for it, none has for a larger trial; a spanning one may find whole
+        # ones of another size.
         rest = [d for d in rest[count + 1 :] if d.gpus != failed and not failed < d.gpus <= largest]
     return chosen, homes
 
@@ -121,7 +126,9 @@ def _longest(
 # ---------------------------------------------------------------- Algorithm 3
 
 
-def _greedy(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
+def _greedy(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
+) -> dict[str, Home] | None:
     """The better of two tries: resized trials near their files, or wherever the least room is left
     over.
     """
@@ -243,7 +250,9 @@ class _Rooms:
         return len(self._inside[node]), self._size[node] - self.free[node], node
 
     def _roomiest_first(self) -> Iterator[str]:
-        return chain.from_iterable(sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True))
+        return chain.from_iterable(
+            sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True)
+        )
 
     def _change(self, node: str, by: int) -> None:
         del self._by_free[self.free[node]][node]
@@ -271,7 +280,9 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 # ---------------------------------------------------------------- few instances
 
 
-def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]) -> dict[str, Home] | None:
+def _squeezed(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
+) -> dict[str, Home] | None:
     """On as many instances of each size as a fresh start would need, and of each size those that
     trials would leave least.
     """
@@ -280,7 +291,9 @@ def _squeezed(demands: Sequence[Demand], before: Before, nodes: Sequence[Packing
         return None
     staying = Counter(node for home in before.stay.values() for node in home)
     liked = sorted(nodes, key=lambda node: (-staying[node.id], node.id))
-    some = [node for size in needed for node in [n for n in liked if n.gpus == size][: needed[size]]]
+    some = [
+        node for size in needed for node in [n for n in liked if n.gpus == size][: needed[size]]
+    ]
     return _greedy(demands, before, some) or _greedy(demands, Before({}, {}), some)
 
 

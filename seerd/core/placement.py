@@ -38,14 +38,18 @@ class Placement:
 
 
 def place(
-    demands: Sequence[Demand], current: Mapping[str, Assignment], nodes: Sequence[PackingNode], *, pack: bool = False
+    demands: Sequence[Demand],
+    current: Mapping[str, Assignment],
+    nodes: Sequence[PackingNode],
+    *,
+    pack: bool = False,
 ) -> Placement:
     """Place the demands (most valuable first, no trial twice), given where trials are now.
 
     If not all fit, the most valuable are placed, and behind them whoever still finds room. With
     `pack` as few instances as possible are used, so that the others can be given back. Among such
-    placements the one with the fewest moves is taken, or nearly so if sizes do not divide each other.
-    Deterministic; asked again with its own answer it changes nothing.
+    placements the one with the fewest moves is taken, or nearly so if sizes do not divide each
+    other. Deterministic; asked again with its own answer it changes nothing.
     """
     sizes = {node.id: node.gpus for node in nodes}
     stay = _unchanged(demands, current, sizes)
@@ -75,7 +79,11 @@ def _unchanged(
     for demand in demands:
         old = current.get(demand.trial, ())
         held = {(slots.node, gpu) for slots in old for gpu in slots.gpus}
-        if len(held) == demand.gpus and not held & claimed and _proper(demand.gpus, old, sizes, largest):
+        if (
+            len(held) == demand.gpus
+            and not held & claimed
+            and _proper(demand.gpus, old, sizes, largest)
+        ):
             stay[demand.trial] = old
             claimed |= held
     return stay
@@ -87,11 +95,16 @@ def _proper(gpus: int, old: Assignment, sizes: Mapping[str, int], largest: int) 
         return False
     if gpus <= largest:
         return len(old) == 1
-    return len({sizes[slots.node] for slots in old}) == 1 and all(len(s.gpus) == sizes[s.node] for s in old)
+    return len({sizes[slots.node] for slots in old}) == 1 and all(
+        len(s.gpus) == sizes[s.node] for s in old
+    )
 
 
 def _new_slots(
-    demands: Iterable[Demand], homes: Mapping[str, Home], kept: Mapping[str, Assignment], sizes: Mapping[str, int]
+    demands: Iterable[Demand],
+    homes: Mapping[str, Home],
+    kept: Mapping[str, Assignment],
+    sizes: Mapping[str, int],
 ) -> dict[str, Assignment]:
     """GPUs beside those that are kept, largest trial first."""
     free = {node: set(range(gpus)) for node, gpus in sizes.items()}
@@ -100,7 +113,10 @@ def _new_slots(
             free[slots.node] -= set(slots.gpus)
     placed: dict[str, Assignment] = {}
     for demand in sorted(demands, key=lambda d: (-d.gpus, d.trial)):
-        chosen = [Slots(node, _neighbours(free[node], min(demand.gpus, sizes[node]))) for node in homes[demand.trial]]
+        chosen = [
+            Slots(node, _neighbours(free[node], min(demand.gpus, sizes[node])))
+            for node in homes[demand.trial]
+        ]
         for slots in chosen:
             free[slots.node] -= set(slots.gpus)
         placed[demand.trial] = tuple(chosen)

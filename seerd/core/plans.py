@@ -120,7 +120,11 @@ class Order:
     def gpus_after(self, change: PlanChange) -> int:
         """How many GPUs the next plan's allocations have together; `gpus`: those of this one."""
         left = [*change.gone, *(put.trial for put in change.put if put.trial in self._of)]
-        return self.gpus - sum(self._of[name].gpus for name in left) + sum(put.gpus for put in change.put)
+        return (
+            self.gpus
+            - sum(self._of[name].gpus for name in left)
+            + sum(put.gpus for put in change.put)
+        )
 
     def apply(self, change: PlanChange) -> None:
         """Go on to the next plan. Raises `ValueError` if the change is not one of this order."""

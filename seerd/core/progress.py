@@ -16,14 +16,18 @@ from seerd.core.state import State, Trial
 from seerd.planner.model import Report
 
 
-def reporting(state: State, event: TrialTraining | TrialReported | TrialCheckpointed) -> Trial | None:
+def reporting(
+    state: State, event: TrialTraining | TrialReported | TrialCheckpointed
+) -> Trial | None:
     """The trial of which this is so, if its present attempt can still say so: node 0 speaks for
     all.
     """
     trial = state.trials.get(event.trial)
     if trial is None or trial.held is None or trial.attempt != event.attempt:
         return None
-    return trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
+    return (
+        trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
+    )
 
 
 def rewind(trial: Trial, reports: int) -> None:
@@ -64,7 +68,9 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     trial.checkpoints = (new, *trial.checkpoints)
     state.agenda.saved.append(trial.id)
     # What is told late, after a model had been handed back, may be a better one.
-    state.agenda.stirred = state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
+    state.agenda.stirred = (
+        state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
+    )
     state.result.no_model = False
 
 

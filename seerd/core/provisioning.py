@@ -30,7 +30,9 @@ def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
     elif batch > fleet.refused:
         refusals += 1
     at_s = max(fleet.launch_at, state.now + _wait_s(state, refusals)) if retry else math.inf
-    return Again(refusals=refusals, batch=max(fleet.refused, batch), at_s=at_s if at_s < math.inf else None)
+    return Again(
+        refusals=refusals, batch=max(fleet.refused, batch), at_s=at_s if at_s < math.inf else None
+    )
 
 
 def after_coming(state: State) -> Again | None:
@@ -40,7 +42,11 @@ def after_coming(state: State) -> Again | None:
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
         return None
-    at_s = fleet.launch_at if fleet.launch_at == math.inf else min(fleet.launch_at, state.now + _wait_s(state, 0))
+    at_s = (
+        fleet.launch_at
+        if fleet.launch_at == math.inf
+        else min(fleet.launch_at, state.now + _wait_s(state, 0))
+    )
     return Again(refusals=0, batch=fleet.refused, at_s=at_s if at_s < math.inf else None)
 
 
@@ -49,7 +55,9 @@ def _wait_s(state: State, refusals: int) -> float:
         return 0.0
     rules = state.rules
     doubled = rules.retry_s * 2.0 ** min(10, max(0, refusals - 1))
-    return min(doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share)
+    return min(
+        doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share
+    )
 
 
 def launches(state: State) -> int:
@@ -58,7 +66,10 @@ def launches(state: State) -> int:
     """
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    more, cluster = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live, state.facts.cluster
+    more, cluster = (
+        min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live,
+        state.facts.cluster,
+    )
     if not cluster.per_instance and cluster.max_instances is not None:
         return min(
             more, cluster.max_instances - state.fleet.present
@@ -81,7 +92,9 @@ def asked_together(state: State) -> tuple[int, float | None]:
 def _charge_one(ahead: State, name: str) -> None:
     cluster = ahead.facts.cluster
     if cluster.per_instance:
-        ahead.ledger.start(Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s))
+        ahead.ledger.start(
+            Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s)
+        )
 
 
 def affordable_one(state: State) -> bool:
@@ -141,7 +154,11 @@ def refused(state: State) -> str | None:
     """Why the cloud refused, if a run has ended without a single attempt for want of an instance;
     None if that is not so.
     """
-    if not state.finished or state.end.status == "interrupted" or any(trial.attempt for trial in state.trials.values()):
+    if (
+        not state.finished
+        or state.end.status == "interrupted"
+        or any(trial.attempt for trial in state.trials.values())
+    ):
         return None
     whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return whys[-1] if whys else None

@@ -58,7 +58,9 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 def set_timer(state: State) -> Iterator[SetTimer]:
     """One timer at a time: set anew when something is due earlier than it, or when it has fired."""
     due = wake_at(state)
-    set_already = state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
+    set_already = (
+        state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
+    )
     if due < math.inf and not set_already:
         yield SetTimer(id=state.next_id, due=max(due, state.now))
 
@@ -71,7 +73,9 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
     save first.
     """
     hung = hangs(trial)
-    if trial.held is None or (trial.held == trial.target and not trial.out and not trial.broken and not hung):
+    if trial.held is None or (
+        trial.held == trial.target and not trial.out and not trial.broken and not hung
+    ):
         return
     kill = trial.out or state.end.hard or hung or (trial.broken and not trial.saved)
     if trial.phase is TrialPhase.STOPPING:
@@ -104,7 +108,9 @@ def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
         return "node"
     if state.phase is not RunPhase.RUNNING:
         return "closing"
-    if any(state.fleet.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left):
+    if any(
+        state.fleet.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left
+    ):
         return "leaving"
     if trial.gpus == 0:
         return "paused" if trial.reached is None else "reached"
@@ -123,11 +129,16 @@ def _grace_s(state: State, trial: Trial) -> float:
     """How long it may take to save and exit; once node 0 has, the others only have to exit, as they
     are about to.
     """
-    left_s = min(grace_left_s(state), state.rules.grace_min_s) if trial.saved else grace_left_s(state)
+    left_s = (
+        min(grace_left_s(state), state.rules.grace_min_s) if trial.saved else grace_left_s(state)
+    )
     if not state.fleet.leaving:
         return left_s
     instances = state.fleet.instances
-    by = min((by for slots in trial.left if (by := instances[slots.node].by) is not None), default=math.inf)
+    by = min(
+        (by for slots in trial.left if (by := instances[slots.node].by) is not None),
+        default=math.inf,
+    )
     return min(left_s, max(0.0, by - state.rules.notice_margin_s - state.now))
 
 
@@ -205,7 +216,10 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
             yield _termination(state, fleet.instances[name], "leaving")
     yield from _launch(state)
     if state.facts.cluster.per_instance:
-        kept = max(state.aims.needed, -(-state.plan.last.hold_gpus // state.facts.cluster.gpus_per_instance))
+        kept = max(
+            state.aims.needed,
+            -(-state.plan.last.hold_gpus // state.facts.cluster.gpus_per_instance),
+        )
         for name in idle:
             if fleet.live > kept and _unused(fleet.instances[name]):
                 yield _termination(state, fleet.instances[name], "idle")
@@ -216,7 +230,9 @@ def _launch(state: State) -> Iterator[Launch]:
     asked, orphan_timeout_s = asked_together(state)
     for _ in range(asked):
         gpus = state.facts.cluster.gpus_per_instance
-        yield Launch(id=state.next_id, gpus=gpus, orphan_timeout_s=orphan_timeout_s, why=state.agenda.because)
+        yield Launch(
+            id=state.next_id, gpus=gpus, orphan_timeout_s=orphan_timeout_s, why=state.agenda.because
+        )
 
 
 def _unused(instance: Instance) -> bool:
@@ -231,7 +247,9 @@ def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
     """What is wanted and not asked for is told when it begins to be so, and when it ends."""
     before = state.fleet.held_back
     why = held_back(state)
-    now = waits if why is None else HeldBack(why=why, needed=state.aims.needed, had=state.fleet.live)
+    now = (
+        waits if why is None else HeldBack(why=why, needed=state.aims.needed, had=state.fleet.live)
+    )
     if now is None and before is not None and before.trial is not None:
         now = _refused_start(state, state.trials[before.trial])
     if _kind(now) != _kind(before):

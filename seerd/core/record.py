@@ -94,14 +94,21 @@ def _(event: RunResumed, state: State) -> None:
     missing = {
         instance.id: event.ended.get(instance.id)
         for instance in state.fleet.instances.values()
-        if instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive
+        if instance.phase in THERE
+        and instance.ready_at is not None
+        and instance.id not in event.alive
     }
     state.agenda.missing = missing
     for trial in state.trials.values():
-        # The order may never have reached an agent; if it has, its `TrialStarted` follows and says since when.
+        # The order may never have reached an agent; if it has, its `TrialStarted` follows and says
+        # since when.
         for slots in trial.left if trial.start_command is not None else ():
             key = trial.key_on(slots.node)
-            if slots.node not in trial.told and slots.node not in missing and key in state.ledger.open:
+            if (
+                slots.node not in trial.told
+                and slots.node not in missing
+                and key in state.ledger.open
+            ):
                 state.ledger.begin_at(key, event.at)
 
 
@@ -190,7 +197,13 @@ def _(event: InstanceReady, state: State) -> None:
     if cluster.per_instance:
         state.ledger.void(event.command)
         state.ledger.start(
-            Charge(instance.id, instance.id, requested_gpus, event.running_since, minimum_s=cluster.minimum_s)
+            Charge(
+                instance.id,
+                instance.id,
+                requested_gpus,
+                event.running_since,
+                minimum_s=cluster.minimum_s,
+            )
         )
     if instance.id in state.fleet.noticed:
         _leave(state, instance, state.fleet.noticed.pop(instance.id))
@@ -250,7 +263,9 @@ def _(event: InstanceNoticed, state: State) -> None:
     if instance.phase is InstancePhase.READY:
         gone = f"the cloud will take {instance.id} away ({event.what})"
         state.result.notes.append(
-            f"{instance.id} is not used any more: {event.why}" if event.what == "unhealthy" else gone
+            f"{instance.id} is not used any more: {event.why}"
+            if event.what == "unhealthy"
+            else gone
         )
         _leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING and event.by is not None:
@@ -395,8 +410,11 @@ def _(event: PublishFailed, state: State) -> None:
         if not event.damaged:
             state.result.no_model = True
             state.result.notes.append(
-                f"the best model, {command.checkpoint} of {command.trial}, is in the store: {event.why}"
+                f"the best model, {command.checkpoint} of {command.trial}, is in the store: "
+                f"{event.why}"
             )
             return
         state.result.unreadable.add(f"{command.trial}/{command.checkpoint}")
-        state.result.notes.append(f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}")
+        state.result.notes.append(
+            f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}"
+        )

@@ -94,7 +94,9 @@ def since_s(state: State, launch: str, ended: float) -> float:
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     orphan_timeout_s = (
-        command.orphan_timeout_s if isinstance(command, Launch) and command.orphan_timeout_s is not None else 0.0
+        command.orphan_timeout_s
+        if isinstance(command, Launch) and command.orphan_timeout_s is not None
+        else 0.0
     )
     gone = min(state.now, max(ended, since + orphan_timeout_s))
     return since + state.now - gone

@@ -173,7 +173,8 @@ class Trial:
         One that has finished beside node 0 leaves it the time to save.
         """
         return self.hung or (
-            bool(self.ends) and (self.saved or any(e.alone and e.cause != "finished" for e in self.ends.values()))
+            bool(self.ends)
+            and (self.saved or any(e.alone and e.cause != "finished" for e in self.ends.values()))
         )
 
     def key_on(self, node: str) -> str:
@@ -279,7 +280,10 @@ class Fleet:
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Change an instance's phase along the table."""
-        old, instance.phase = instance.phase, move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase)
+        old, instance.phase = (
+            instance.phase,
+            move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase),
+        )
         self.live += (phase in LIVE) - (old in LIVE)
         self.leaving += (phase is InstancePhase.LEAVING) - (old is InstancePhase.LEAVING)
         self.present -= phase in GONE

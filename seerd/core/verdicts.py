@@ -20,7 +20,15 @@ script has ended without a report.
 """
 
 CloseCause = Literal[
-    "plan", "last-stage", "deadline", "budget", "person", "no-instance", "no-trial", "policy", "unknown"
+    "plan",
+    "last-stage",
+    "deadline",
+    "budget",
+    "person",
+    "no-instance",
+    "no-trial",
+    "policy",
+    "unknown",
 ]
 """plan: the policy wants nothing more; last-stage: the plan was in its last one when the deadline
 came near, or was carried out when the budget ended; deadline, budget: that limit came near before;

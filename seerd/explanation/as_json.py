@@ -200,7 +200,11 @@ def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
     """Tell whether it was asked to end as the run ended; if nobody knows why, after that."""
     if stopped.why != "unknown":
         return stopped.why in ("closing", "hard")
-    ends = (explanation for explanation in timeline.chapters[-1].explanations if explanation.kind == "closing")
+    ends = (
+        explanation
+        for explanation in timeline.chapters[-1].explanations
+        if explanation.kind == "closing"
+    )
     return any(end.event <= stopped.event for end in ends)
 
 

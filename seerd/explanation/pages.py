@@ -133,7 +133,9 @@ def _head(state: State) -> Text:
 def _chapter(chapter: Chapter, state: State) -> Parts:
     yield wrapped(_title(chapter, state), "bold")
     judged = [explanation for explanation in chapter.explanations if explanation.kind == "judged"]
-    first = next((explanation for explanation in chapter.explanations if explanation.kind == "planned"), None)
+    first = next(
+        (explanation for explanation in chapter.explanations if explanation.kind == "planned"), None
+    )
     if first is not None:
         yield grid([(at(first.at_s), sentence(first, state.facts.metric))])
     if len(judged) > MOST_JUDGED:
@@ -166,19 +168,41 @@ def _judged(judged: Sequence[Explanation], state: State) -> Table:
     table = _table(*columns, *["bracket"] * several)
     for explanation in judged:
         metric = "-" if explanation.metric is None else value(explanation.metric)
-        place = "" if explanation.place is None else f"{ordinal(explanation.place)} of {explanation.of}"
-        best = f", {explanation.best} go{'es' * (explanation.best == 1)} on" if explanation.best and place else ""
+        place = (
+            "" if explanation.place is None else f"{ordinal(explanation.place)} of {explanation.of}"
+        )
+        best = (
+            f", {explanation.best} go{'es' * (explanation.best == 1)} on"
+            if explanation.best and place
+            else ""
+        )
         moved = f"{explanation.gpus_before} -> {explanation.gpus}"
-        gpus = str(explanation.gpus or "") if explanation.gpus_before in (0, explanation.gpus) else moved
-        row = (f"  {explanation.trial}", explanation.verdict.replace("-", " "), metric, str(explanation.reports))
-        table.add_row(*row, place + best, gpus if explanation.gpus else "", *[str(explanation.bracket)] * several)
+        gpus = (
+            str(explanation.gpus or "")
+            if explanation.gpus_before in (0, explanation.gpus)
+            else moved
+        )
+        row = (
+            f"  {explanation.trial}",
+            explanation.verdict.replace("-", " "),
+            metric,
+            str(explanation.reports),
+        )
+        table.add_row(
+            *row,
+            place + best,
+            gpus if explanation.gpus else "",
+            *[str(explanation.bracket)] * several,
+        )
     return table
 
 
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
     """Tell whether that explains why some have other numbers of GPUs than before."""
     on = [
-        explanation for explanation in _ordered(judged, state) if explanation.verdict == "goes-on" and explanation.gpus
+        explanation
+        for explanation in _ordered(judged, state)
+        if explanation.verdict == "goes-on" and explanation.gpus
     ]
     gpus = [explanation.gpus for explanation in on]
     moved = any(explanation.gpus_before not in (0, explanation.gpus) for explanation in on)
@@ -205,14 +229,20 @@ def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
         after = f", report {reports}" if reports else ""
         stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
         for what, one in named.items():
-            stood += [f"{what}: {explanation.trial} with {value(explanation.metric)}" for explanation in one]
+            stood += [
+                f"{what}: {explanation.trial} with {value(explanation.metric)}"
+                for explanation in one
+            ]
         yield f"bracket {bracket}{after}: {', '.join(stood)}"
 
 
 def _ordered(judged: Sequence[Explanation], state: State) -> list[Explanation]:
     """Order those with a finite metric, best first."""
     finite = [explanation for explanation in judged if explanation.metric is not None]
-    return sorted(finite, key=lambda explanation: standing(explanation.trial, explanation.metric, state.facts.mode))
+    return sorted(
+        finite,
+        key=lambda explanation: standing(explanation.trial, explanation.metric, state.facts.mode),
+    )
 
 
 def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[str, str]]:
@@ -222,9 +252,13 @@ def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[s
     for explanation in explanations:
         if _shown(explanation, taken):
             launch = (
-                explanation.instance.partition(".")[0] if explanation.kind == "refused" else round(explanation.at_s)
+                explanation.instance.partition(".")[0]
+                if explanation.kind == "refused"
+                else round(explanation.at_s)
             )
-            groups.setdefault((explanation.kind, launch, predicate(explanation, name)), []).append(explanation)
+            groups.setdefault((explanation.kind, launch, predicate(explanation, name)), []).append(
+                explanation
+            )
     for (_, _, text), together in groups.items():
         who = names([subject(explanation) for explanation in together if subject(explanation)])
         times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
@@ -236,9 +270,13 @@ def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
     if explanation.kind == "planned":
         return bool(explanation.dropped or explanation.note)
     if explanation.kind == "stopped":
-        return explanation.why not in QUIET and not (explanation.why == "leaving" and _in(explanation, taken))
+        return explanation.why not in QUIET and not (
+            explanation.why == "leaving" and _in(explanation, taken)
+        )
     if explanation.kind == "ended":
-        with_instance = explanation.how == "lost" and explanation.then != "failed" and _in(explanation, taken)
+        with_instance = (
+            explanation.how == "lost" and explanation.then != "failed" and _in(explanation, taken)
+        )
         return explanation.how not in QUIET and not with_instance
     return explanation.kind not in ("judged", "started")
 
@@ -251,7 +289,9 @@ def _attempts(explanations: Sequence[Explanation]) -> str:
     """Count the attempts that were started and stopped, and why."""
     started = [explanation for explanation in explanations if explanation.kind == "started"]
     first = sum(explanation.attempt == 1 for explanation in started)
-    stops = Counter(explanation.why for explanation in explanations if explanation.kind == "stopped")
+    stops = Counter(
+        explanation.why for explanation in explanations if explanation.kind == "stopped"
+    )
     parts = [f"{count(first, 'trial')} started"] if first else []
     parts += [f"{len(started) - first} started again"] if len(started) > first else []
     parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
@@ -294,7 +334,11 @@ def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
         Text(),
     ]
     rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
-    explanations = [explanation for explanation in timeline.of_trial(told["trial"]) if explanation.kind != "started"]
+    explanations = [
+        explanation
+        for explanation in timeline.of_trial(told["trial"])
+        if explanation.kind != "started"
+    ]
     lines = [(at(explanation.at_s), predicate(explanation, name)) for explanation in explanations]
     held = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
     parts += _titled(held, rows)

@@ -129,7 +129,9 @@ class Step:
             gpus = {name: wanted[name].gpus for name in judged if name in wanted}
         return cls(event, decided, known, state, there, state.fleet.live, gpus)
 
-    def tell(self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any) -> Explanation:
+    def tell(
+        self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any
+    ) -> Explanation:
         """Make an explanation of what the source has under these keys, and of what stands beside
         it.
         """

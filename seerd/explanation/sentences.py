@@ -145,7 +145,9 @@ CAUSES: dict[Kind, str] = {
 
 def subject(explanation: Explanation) -> str:
     """Name the trial or instance with which its sentence begins; empty if with none."""
-    return str(explanation.facts[SUBJECTS[explanation.kind]]) if explanation.kind in SUBJECTS else ""
+    return (
+        str(explanation.facts[SUBJECTS[explanation.kind]]) if explanation.kind in SUBJECTS else ""
+    )
 
 
 def sentence(explanation: Explanation, name: str) -> str:
@@ -182,7 +184,11 @@ def _judged(explanation: Explanation) -> dict[str, str]:
     moved = explanation.gpus and explanation.gpus_before not in (0, explanation.gpus)
     return {
         "cuts": cuts if explanation.place is not None else "",
-        **({} if late or explanation.verdict != "paused" else {"reason": "it waits for a free place"}),
+        **(
+            {}
+            if late or explanation.verdict != "paused"
+            else {"reason": "it waits for a free place"}
+        ),
         "luck": " all the same, since no better one could" if late and explanation.best else "",
         "gpus_change": " instead of {gpus_before}" if moved else "",
     }

@@ -45,19 +45,25 @@ class _Task:
     max_gpus: int | None
 
 
-def elastic_plan(spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize) -> Planned:
+def elastic_plan(
+    spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize
+) -> Planned:
     """Plan with the GPUs for each stage that `minimize` asks for.
 
     Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the
     limits.
     """
     if spec.policy.name != "sha":
-        raise UsageError(f"--minimize plans the stages of --policy sha, and the policy is {spec.policy.name}")
+        raise UsageError(
+            f"--minimize plans the stages of --policy sha, and the policy is {spec.policy.name}"
+        )
     if spec.policy.p_min > 1:
         raise UsageError("--minimize plans with policy.p_min = 1")
     task = _task(spec, cluster, profile)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
-    found = _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec, closing_s)
+    found = (
+        _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec, closing_s)
+    )
     return _planned(spec, task, found, closing_s)
 
 
@@ -76,16 +82,29 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     deadline_s = (spec.limits.deadline_s or 0.0) - closing_s
 
     def plan(limit: float) -> ElasticPlan | None:
-        return cheapest(task.stages, task.cluster, task.profile, limit, max_gpus=task.max_gpus) if limit > 0 else None
+        return (
+            cheapest(task.stages, task.cluster, task.profile, limit, max_gpus=task.max_gpus)
+            if limit > 0
+            else None
+        )
 
     found = _kept(plan, deadline_s, lambda made: made.forecast.time_s.p95)
     if found is None:
-        quickest = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus)
+        quickest = fastest(
+            task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus
+        )
         least_s = quickest.forecast.time_s.p95 + closing_s if quickest else UNLIMITED_S
         spent = quickest.forecast.gpu_s.p95 if quickest else 0.0
-        advice = f"The fastest plan needs --deadline {format_duration(math.ceil(least_s))}." if quickest else NO_PLAN
+        advice = (
+            f"The fastest plan needs --deadline {format_duration(math.ceil(least_s))}."
+            if quickest
+            else NO_PLAN
+        )
         raise LimitsError(
-            f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}", least_s, spent, advice
+            f"no number of GPUs ends these stages by the deadline{_if_assumed(task)}",
+            least_s,
+            spent,
+            advice,
         )
     limits, forecast = spec.limits, found.forecast
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
@@ -101,18 +120,25 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
 
 def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     price, limits = task.cluster.usd_per_gpu_h, spec.limits
-    budgets = [limits.budget_gpu_s, limits.cost_usd / price * 3600 if limits.cost_usd is not None and price else None]
+    budgets = [
+        limits.budget_gpu_s,
+        limits.cost_usd / price * 3600 if limits.cost_usd is not None and price else None,
+    ]
     known = [budget for budget in budgets if budget is not None]
     if not known:
         raise UsageError("--minimize time needs --cost, or --budget on machines that cost nothing")
 
     def plan(limit: float) -> ElasticPlan | None:
-        some = fastest(task.stages, task.cluster, task.profile, budget_gpu_s=limit, max_gpus=task.max_gpus)
+        some = fastest(
+            task.stages, task.cluster, task.profile, budget_gpu_s=limit, max_gpus=task.max_gpus
+        )
         return some if limit > 0 else None
 
     found = _kept(plan, min(known), lambda made: made.forecast.gpu_s.p95)
     if found is None:
-        least = cheapest(task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus)
+        least = cheapest(
+            task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus
+        )
         raise LimitsError(
             f"no number of GPUs does these stages within the budget{_if_assumed(task)}",
             least.forecast.time_s.p95 if least else UNLIMITED_S,
@@ -148,7 +174,9 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """Find the plan whose 95th percentile keeps the limit: plan with less where the mean does not."""
+    """Find the plan whose 95th percentile keeps the limit: plan with less where the mean does
+    not.
+    """
     planned_with = limit
     for _ in range(ATTEMPTS):
         made = plan(planned_with)
@@ -167,7 +195,9 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         task.max_gpus,
         spec.limits.cost_usd,
     )
-    start_s = profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.per_instance else 0.0
+    start_s = (
+        profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.per_instance else 0.0
+    )
     params = replace(task.params, stage_gpus=found.gpus, stage_s=_stage_s(task, found.gpus))
     problem = Problem(
         limits,
@@ -177,7 +207,9 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         cluster.gpus_per_instance,
         within=replace(limits, deadline_s=deadline_s - start_s),
         start_s=start_s,
-        adjusted=() if found.exact else ("another allocation may be a little better: the search was cut short",),
+        adjusted=()
+        if found.exact
+        else ("another allocation may be a little better: the search was cut short",),
     )
     outline = outline_of(problem)
     assert not isinstance(outline, Impossible), outline.reason
@@ -191,7 +223,8 @@ def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return tuple(
         max(
-            lane.turns * lane_time(stage.iterations, lane.gpus_per_trial, task.cluster, task.profile).mean_s
+            lane.turns
+            * lane_time(stage.iterations, lane.gpus_per_trial, task.cluster, task.profile).mean_s
             for lane in lanes(stage, size)
         )
         for stage in stages

@@ -57,15 +57,26 @@ class Quote:
     notes: tuple[str, ...] = ()
 
 
-def problem_of(spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()) -> Problem:
-    """What the policy plans with, before the cloud's costs are set aside. `notes`: what a person should know of it."""
+def problem_of(
+    spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
+) -> Problem:
+    """What the policy plans with, before the cloud's costs are set aside. `notes`: what a person
+    should know of it.
+    """
     limits = Limits(
         deadline_s=_needed(spec.limits.deadline_s, "--deadline"),
         budget_gpu_s=_needed(budget_of(spec.limits, cluster), "--budget"),
         max_gpus=most_gpus(spec.limits.max_gpus, cluster),
         cost_usd=spec.limits.cost_usd,
     )
-    return Problem(limits, spec.space, spec.policy, profile.job.scaling, cluster.gpus_per_instance, adjusted=notes)
+    return Problem(
+        limits,
+        spec.space,
+        spec.policy,
+        profile.job.scaling,
+        cluster.gpus_per_instance,
+        adjusted=notes,
+    )
 
 
 def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:

@@ -16,7 +16,9 @@ def this_machine() -> Machine:
 
 
 def _cuda_devices() -> list[str]:
-    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a second."""
+    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a
+    second.
+    """
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

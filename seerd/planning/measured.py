@@ -69,10 +69,16 @@ class _Attempt:
 
     def clean_s(self) -> list[float]:
         """List seconds from report to report, where no checkpoint was written in between."""
-        return [at - before for (reports, before), (_, at) in pairwise(self.reports) if reports not in self.saved]
+        return [
+            at - before
+            for (reports, before), (_, at) in pairwise(self.reports)
+            if reports not in self.saved
+        ]
 
     def rough_s(self) -> list[float]:
-        """List seconds from report to report; of a single report, from the beginning of training."""
+        """List seconds from report to report; of a single report, from the beginning of
+        training.
+        """
         if len(self.reports) == 1 and self.training_s is not None:
             return [self.reports[0][1] - self.training_s]
         return [at - before for (_, before), (_, at) in pairwise(self.reports)]
@@ -119,11 +125,15 @@ def _see_instance(event: AnyEvent, asked: dict[str, float], found: Measured) -> 
 
 
 def _see_attempt(
-    event: TrialTraining | TrialReported | TrialCheckpointed | TrialExited, attempt: _Attempt, found: Measured
+    event: TrialTraining | TrialReported | TrialCheckpointed | TrialExited,
+    attempt: _Attempt,
+    found: Measured,
 ) -> None:
     if isinstance(event, TrialTraining):
         attempt.training_s = event.happened
-        (found.restore_s if event.reports else found.start_s).append(event.happened - attempt.ordered_s)
+        (found.restore_s if event.reports else found.start_s).append(
+            event.happened - attempt.ordered_s
+        )
     elif isinstance(event, TrialReported):
         attempt.reports.append((event.reports, event.happened))
     elif isinstance(event, TrialCheckpointed):

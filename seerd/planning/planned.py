@@ -1,6 +1,8 @@
-"""From a problem to a plan that can be started: what the policy would do, what it would take, and what a person should know before.
+"""From a problem to a plan that can be started: what the policy would do, what it would take, and
+what a person should know before.
 
-The one rule: pure functions; a plan whose bill does not fit is adjusted here, before anything else sees it.
+The one rule: pure functions; a plan whose bill does not fit is adjusted here, before anything else
+sees it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
 from seerd.planner.forecast import Forecast, Spread, forecast_outline
-from seerd.planner.model import ClusterFacts, Impossible, Limits, NeedsPackageError, Outline, Problem
+from seerd.planner.model import (
+    ClusterFacts,
+    Impossible,
+    Limits,
+    NeedsPackageError,
+    Outline,
+    Problem,
+)
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.stages import instances_for
@@ -26,7 +35,9 @@ MORE = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and what it is expected to take. `warnings`: one sentence each, the most important first."""
+    """A plan, and what it is expected to take. `warnings`: one sentence each, the most important
+    first.
+    """
 
     problem: Problem
     outline: Outline
@@ -35,10 +46,13 @@ class Planned:
     warnings: tuple[str, ...] = ()
 
 
-def plan_for(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False) -> Planned:
+def plan_for(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
+) -> Planned:
     """The plan of a problem's policy; `ideal`: as published, whatever it is billed.
 
-    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances have room for.
+    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances
+    have room for.
     """
     if cluster.max_instances != 1:
         _check_size(problem.params.p_min, cluster.gpus_per_instance)
@@ -58,7 +72,8 @@ def _check_size(p_min: int, size: int) -> None:
     if p_min > size and p_min % size:
         less, more = p_min // size * size, -(-p_min // size) * size
         raise UsageError(
-            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole ones; {less} or {more} can be had"
+            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole "
+            f"ones; {less} or {more} can be had"
         )
 
 
@@ -71,14 +86,18 @@ def others(
     return {p.params.name: _other(p, cluster, profile, ideal=ideal) for p in problems}
 
 
-def _other(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+def _other(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool
+) -> Planned | Impossible:
     try:
         return _planned(problem, cluster, profile, ideal=ideal)
     except UsageError as error:
         return Impossible(str(error), 0.0, 0.0)
 
 
-def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool) -> Planned | Impossible:
+def _planned(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool
+) -> Planned | Impossible:
     if not ideal:
         terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
         adjusted = with_margin(problem, terms, _outline)
@@ -93,8 +112,12 @@ def _planned(problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal
     return Planned(problem, outline, cluster, _closed(forecast, early_s, outline, problem.limits))
 
 
-def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible) -> Impossible:
-    """Minima that were tried: what is billed, and what is set aside for the end, is known only of a plan."""
+def _that_do(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible
+) -> Impossible:
+    """Minima that were tried: what is billed, and what is set aside for the end, is known only of a
+    plan.
+    """
     least = estimate
     for _ in range(0 if _too_few_gpus(problem, cluster) else TRIES):
         again = _refused(problem, cluster, profile, least)
@@ -110,10 +133,17 @@ def _that_do(problem: Problem, cluster: ClusterFacts, profile: Profile, estimate
     return least
 
 
-def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible) -> Impossible | None:
-    """Why both minima, or each with the other limit as it is, would not do; None if they would. Money as much as that costs."""
+def _refused(
+    problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible
+) -> Impossible | None:
+    """Why both minima, or each with the other limit as it is, would not do; None if they would.
+    Money as much as that costs.
+    """
     limits = problem.limits
-    larger = max(limits.deadline_s, least.min_deadline_s), max(limits.budget_gpu_s, least.min_budget_gpu_s)
+    larger = (
+        max(limits.deadline_s, least.min_deadline_s),
+        max(limits.budget_gpu_s, least.min_budget_gpu_s),
+    )
     for deadline_s, budget_gpu_s in ((least.min_deadline_s, least.min_budget_gpu_s), larger):
         enough = replace(problem, limits=Limits(deadline_s, budget_gpu_s, limits.max_gpus))
         planned = _planned(enough, cluster, profile, ideal=False)
@@ -123,7 +153,9 @@ def _refused(problem: Problem, cluster: ClusterFacts, profile: Profile, least: I
 
 
 def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
-    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would help."""
+    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would
+    help.
+    """
     size = cluster.gpus_per_instance if cluster.per_instance else 1
     most = problem.limits.max_gpus
     return most is not None and most // size * size < problem.params.p_min
@@ -143,8 +175,12 @@ def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> fl
 
 
 def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """How long before its wall the core ends the last stage, so that everything is saved and given back by the deadline."""
-    return max(0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile)))
+    """How long before its wall the core ends the last stage, so that everything is saved and given
+    back by the deadline.
+    """
+    return max(
+        0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile))
+    )
 
 
 def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
@@ -154,7 +190,9 @@ def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits
         return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
 
     time_s = less(forecast.time_s, early_s)
-    capped = Spread(*(min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean)))
+    capped = Spread(
+        *(min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean))
+    )
     gpu_s = less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
     return Forecast(capped, gpu_s, forecast.usd)
 
@@ -169,22 +207,34 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
             share = boot_gpu_s / limits.budget_gpu_s
             some = f"{instances} instance{'s' * (instances > 1)}"
-            yield f"booting {some} takes about {share:.0%} of the budget: a longer deadline or a faster image would help"
+            yield (
+                f"booting {some} takes about {share:.0%} of the budget: a longer deadline "
+                "or a faster image would help"
+            )
     if limits.max_gpus is not None and len(outline.adjusted) > len(planned.problem.adjusted):
         gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)}"
-        yield f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
+        yield (
+            f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
+        )
         if planned.problem.params.name == "seer" and len(outline.stages) == 1:
             yield (
-                f"seer begins with all trials at once, so it compares only {outline.trials} and eliminates none; with so few GPUs "
+                f"seer begins with all trials at once, so it compares only {outline.trials} "
+                "and eliminates none; with so few GPUs "
                 "`--policy hyperband` tries more, one after another"
             )
     if profile.source == "assumed":
-        yield "nothing was measured for this script yet: times are assumed; `seerd profile` measures them"
+        yield (
+            "nothing was measured for this script yet: times are assumed; `seerd profile` "
+            "measures them"
+        )
         return
     smallest = min(group.gpus_per_trial for group in first.groups)
-    report_s = profile.job.start.p50_s + profile.job.report.p50_s / profile.job.scaling.speed(smallest)
+    report_s = profile.job.start.p50_s + profile.job.report.p50_s / profile.job.scaling.speed(
+        smallest
+    )
     if first.end_s - first.start_s < report_s:
         yield (
-            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report comes after about {report_s:.0f}s: trials would "
+            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report "
+            f"comes after about {report_s:.0f}s: trials would "
             f"be judged without one; raise policy.t_min"
         )

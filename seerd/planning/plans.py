@@ -1,4 +1,6 @@
-"""The plan for a spec: its cluster, what was measured of its script, and the policy's plan for both."""
+"""The plan for a spec: its cluster, what was measured of its script, and the policy's plan for
+both.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ class Place:
 
 
 def of_spec(
-    spec: Spec, place: Place, *, ideal: bool = False, minimize: Literal["cost", "time"] | None = None
+    spec: Spec,
+    place: Place,
+    *,
+    ideal: bool = False,
+    minimize: Literal["cost", "time"] | None = None,
 ) -> Planned:
     """Plan what `run` would start."""
     cluster, profile = _setting(spec, place)
@@ -38,9 +44,13 @@ def of_spec(
         from seerd.planning.elastic import elastic_plan
 
         if ideal:
-            raise UsageError("--minimize plans with what a cloud takes; --ideal is for the policies as published")
+            raise UsageError(
+                "--minimize plans with what a cloud takes; --ideal is for the policies as published"
+            )
         return elastic_plan(spec, cluster, profile, minimize)
-    return plan_for(problem_of(spec, cluster, profile, place.quote.notes), cluster, profile, ideal=ideal)
+    return plan_for(
+        problem_of(spec, cluster, profile, place.quote.notes), cluster, profile, ideal=ideal
+    )
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
@@ -50,7 +60,9 @@ def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | I
 
 
 def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
-    profile = load_profile(place.home, spec, place.machine_types) or assumed(rented=spec.cluster.rented)
+    profile = load_profile(place.home, spec, place.machine_types) or assumed(
+        rented=spec.cluster.rented
+    )
     cluster = place.quote.facts
     if cluster.per_instance:
         cluster = replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)

@@ -97,7 +97,9 @@ def target_of(spec: Spec, instance_type: str) -> Target:
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-    what = msgspec.json.encode([VERSION, train.script, content, train.args, provider, instance_type])
+    what = msgspec.json.encode(
+        [VERSION, train.script, content, train.args, provider, instance_type]
+    )
     return Target(
         key=hashlib.sha256(what).hexdigest()[:16],
         script=train.script,
@@ -107,7 +109,9 @@ def target_of(spec: Spec, instance_type: str) -> Target:
     )
 
 
-def kept_of(target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()) -> KeptProfile:
+def kept_of(
+    target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()
+) -> KeptProfile:
     """All figures in one. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
     return KeptProfile(
@@ -162,14 +166,26 @@ def _doubts(made: Fit, found: Measured) -> Iterator[str]:
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
-        yield f"no law fits within {made.error:.0%}: what lies beyond {made.measured[-1]} GPUs is a guess"
+        yield (
+            f"no law fits within {made.error:.0%}: what lies beyond {made.measured[-1]} "
+            "GPUs is a guess"
+        )
     elif made.law.terms >= len(made.measured):
-        yield f"the law has as many terms as there are points: its error says nothing of more than {made.measured[-1]} GPUs"
-    best = max((point for point in made.scaling.points if point[0] in made.measured), key=lambda point: point[1])
+        yield (
+            "the law has as many terms as there are points: its error says nothing of more "
+            f"than {made.measured[-1]} GPUs"
+        )
+    best = max(
+        (point for point in made.scaling.points if point[0] in made.measured),
+        key=lambda point: point[1],
+    )
     if len(made.measured) > 1 and best[0] == made.measured[0]:
         yield f"more than {_gpus(made.measured[:1])} per trial made nothing faster here"
     if found.rough:
-        yield f"on {_gpus(sorted(found.rough))}, every report that was timed had a warm-up or a checkpoint in it"
+        yield (
+            f"on {_gpus(sorted(found.rough))}, every report that was timed had a warm-up or "
+            "a checkpoint in it"
+        )
 
 
 def _gpus(numbers: Sequence[int]) -> str:
@@ -211,7 +227,9 @@ def keep(home: Path, kept: KeptProfile) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise UsageError(f"the profile cannot be kept in {path.parent}: {error.strerror}") from error
+        raise UsageError(
+            f"the profile cannot be kept in {path.parent}: {error.strerror}"
+        ) from error
     return path
 
 
@@ -229,7 +247,9 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
 
 
 def _is_possible(kept: KeptProfile) -> bool:
-    """Whether plans can be made with it: a file that somebody has turned a digit in counts as none."""
+    """Whether plans can be made with it: a file that somebody has turned a digit in counts as
+    none.
+    """
     times = (
         kept.report_s,
         kept.start_s,
@@ -242,4 +262,8 @@ def _is_possible(kept: KeptProfile) -> bool:
     )
     known = [one for one in times if one is not None]
     gpus = all(0 < point.gpus <= MOST_GPUS for point in kept.points)
-    return gpus and kept.report_s.p50 > 0 and all(0 <= one.p50 <= one.p95 <= LONGEST_S for one in known)
+    return (
+        gpus
+        and kept.report_s.p50 > 0
+        and all(0 <= one.p50 <= one.p95 <= LONGEST_S for one in known)
+    )

@@ -90,10 +90,13 @@ class Local(Kind[LocalCluster]):
         """Raise `UsageError`: data is already here, and so are checkpoints."""
         if spec.train.data:
             raise UsageError(
-                "train.data is for rented instances; on this machine, name the folder in the script or in train.args"
+                "train.data is for rented instances; on this machine, name the folder in the "
+                "script or in train.args"
             )
         if (self.cluster.store or "").startswith("s3://"):
-            raise UsageError(f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}")
+            raise UsageError(
+                f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
+            )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name its devices, or how its cores are shared."""
@@ -166,9 +169,12 @@ class Hosts(Kind[HostsCluster]):
         sizes = [host.gpus for host in self.cluster.hosts]
         if not sizes:
             raise UsageError(
-                'provider = "hosts" needs machines: hosts = [{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]'
+                'provider = "hosts" needs machines: hosts = [{ address = "10.0.0.5", user = '
+                '"ubuntu", gpus = 8 }]'
             )
-        return Quote(ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes)))
+        return Quote(
+            ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes))
+        )
 
     def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
         """Keep the hosts; trials run from what is pushed there."""
@@ -192,7 +198,9 @@ class Ec2(Kind[Ec2Cluster]):
     def check(self, spec: Spec) -> None:
         """Raise `UsageError`: instances keep nothing, and nobody knows their image."""
         if not (self.cluster.store or "").startswith("s3://"):
-            raise UsageError('instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]')
+            raise UsageError(
+                'instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]'
+            )
         if not self.cluster.image:
             raise UsageError(
                 'which image do the instances boot? Add to [cluster] image = "ami-...", '
@@ -336,7 +344,10 @@ def one_size(gpus: Mapping[str, int]) -> int:
     """Tell how many GPUs all types have. Raises `UsageError` if that is not the same number."""
     if len(set(gpus.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
-        raise UsageError(f"the types in cluster.instance_type must have the same number of GPUs, and have: {sizes}")
+        raise UsageError(
+            "the types in cluster.instance_type must have the same number of GPUs, and have: "
+            f"{sizes}"
+        )
     return next(iter(gpus.values()))
 
 

@@ -40,7 +40,9 @@ def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
 
 async def _ask(cluster: Ec2Cluster, cache: Path) -> Quote:
     async with Cloud(cluster.region) as cloud:
-        whose, kinds = await asyncio.gather(owner.caller(cloud), types.describe(cloud, cluster.types))
+        whose, kinds = await asyncio.gather(
+            owner.caller(cloud), types.describe(cloud, cluster.types)
+        )
         without = [kind.name for kind in kinds if kind.gpus == 0]
         if without:
             raise UsageError(f"cluster.instance_type: {', '.join(without)} has no GPUs")
@@ -72,7 +74,9 @@ async def _price(cluster: Ec2Cluster, cloud: Cloud, cache: Path) -> tuple[float,
         found = await asyncio.gather(*asked)
     except AwsError as error:
         if any(kind not in INSTANCE_TYPES for kind in cluster.types):
-            raise CloudError(f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].') from error
+            raise CloudError(
+                f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].'
+            ) from error
         _, price, source = bundled(cluster)
         return price, f"{source}; AWS did not tell: {error}"
     dearest = max(found, key=lambda price: price.usd_per_h)

@@ -51,7 +51,8 @@ def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry
     first = next(entries, None)
     if first is None or not isinstance(first.event, RunStarted):
         raise JournalError(
-            f"{journal.path.parent.name} was ended before it began; start it anew and remove {journal.path.parent}"
+            f"{journal.path.parent.name} was ended before it began; start it anew and remove "
+            f"{journal.path.parent}"
         )
     return new_state(first.event.facts, rules), chain([first], entries)
 
@@ -79,4 +80,6 @@ def _read(journal: Journal) -> Iterator[Entry]:
             yield entry
             read = entry.seq
     except JournalError as error:
-        raise JournalError(f"{error}\nThis is event {read + 1}; the {read} before it can be read.") from error
+        raise JournalError(
+            f"{error}\nThis is event {read + 1}; the {read} before it can be read."
+        ) from error

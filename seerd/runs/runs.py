@@ -1,4 +1,5 @@
-"""Begins, resumes and reads runs: from a spec or a run's folder to a daemon, or to the state at the end of its journal.
+"""Begins, resumes and reads runs: from a spec or a run's folder to a daemon, or to the state at the
+end of its journal.
 
 The one rule: everything that a resumed run needs is written into its folder before it begins.
 """
@@ -29,13 +30,17 @@ from seerd.spec.spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that is over. `leftovers`: what of it still costs something, asked afresh, one line each; None where nothing is rented."""
+    """A run that is over. `leftovers`: what of it still costs something, asked afresh, one line
+    each; None where nothing is rented.
+    """
 
     state: State
     leftovers: list[str] | None = None
 
 
-def create(spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote) -> tuple[RunFolder, State]:
+def create(
+    spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote
+) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; none is left where that cannot be.
 
     origin  when the run began, wall clock, seconds since 1970
@@ -108,16 +113,28 @@ def _environment(folder: RunFolder, state: State) -> RunEnvironment:
 
 def lacks_its_model(state: State) -> bool:
     """Whether the run is over, and its best model is still only in the store."""
-    return state.end.status != "interrupted" and state.result.published is None and incumbent(state) is not None
+    return (
+        state.end.status != "interrupted"
+        and state.result.published is None
+        and incumbent(state) is not None
+    )
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
-    """The clock of an interrupted run goes on from where it stopped; other runs that are over stay so."""
+    """The clock of an interrupted run goes on from where it stopped; other runs that are over stay
+    so.
+    """
     if state.end.status != "interrupted":
-        raise UsageError(f"{folder.run} is over ({state.end.status}); its result: seerd best {folder.run}")
+        raise UsageError(
+            f"{folder.run} is over ({state.end.status}); its result: seerd best {folder.run}"
+        )
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
-        best = "" if state.result.published is None else f"; its model: seerd best {folder.run} --to DIR"
+        best = (
+            ""
+            if state.result.published is None
+            else f"; its model: seerd best {folder.run} --to DIR"
+        )
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     journal.origin = wall() - state.now
     wiring.save(wiring.prolonged(wiring.load(folder), wall() + left_s + wiring.MARGIN_S), folder)

@@ -84,7 +84,9 @@ class Site:
     expected: Expected | None = None
 
 
-def remote_of(folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False, spot: bool = False) -> Remote:
+def remote_of(
+    folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False, spot: bool = False
+) -> Remote:
     """Make the way to a run's machines over SSH; for the rest as `AgentOptions` has it."""
     options = AgentOptions(
         run=folder.run,
@@ -172,9 +174,13 @@ def load(folder: RunFolder) -> Setup:
         kept = folder.setup.read_bytes()
         setup = msgspec.json.decode(kept, type=Setup, dec_hook=lambda kind, value: kind(value))
     except (OSError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise JournalError(f"{folder.run} cannot go on: its {folder.setup.name} cannot be read: {error}") from error
+        raise JournalError(
+            f"{folder.run} cannot go on: its {folder.setup.name} cannot be read: {error}"
+        ) from error
     if len(setup.kinds) != 1:
-        raise JournalError(f"{folder.run} cannot go on: its {folder.setup.name} does not say where it runs")
+        raise JournalError(
+            f"{folder.run} cannot go on: its {folder.setup.name} does not say where it runs"
+        )
     return setup
 
 
@@ -204,13 +210,17 @@ def _store(setup: Setup, run: str, region: str | None) -> Store:
     return S3Store(setup.store, run, setup.until, region)
 
 
-def _data(setup: Setup, store: Store, run: str, region: str | None) -> Callable[[], Awaitable[list[Download]]] | None:
+def _data(
+    setup: Setup, store: Store, run: str, region: str | None
+) -> Callable[[], Awaitable[list[Download]]] | None:
     if not setup.data:
         return None
     first = setup.data[0].source
     source = store if isinstance(store, S3Store) else S3Store(first, run, setup.until, region)
 
     async def listed() -> list[Download]:
-        return [item for data in setup.data for item in await source.downloads(data.source, data.to)]
+        return [
+            item for data in setup.data for item in await source.downloads(data.source, data.to)
+        ]
 
     return listed

@@ -1,10 +1,12 @@
-"""Conversations with agents: one per instance, reconnected for as long as the instance may still be there.
+"""Conversations with agents: one per instance, reconnected for as long as the instance may still be
+there.
 
-The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that it is in the journal. An agent is not
-trusted to keep to the protocol: one that breaks it for half a minute on end is given up, and nothing else comes of it. After a lost
-connection the conversation goes on behind the last fact that was handed on; orders whose outcome is unknown are said again, since agents
-carry out an order's id only once. An agent that will not talk to us is ended, and the one that is started in its place tells from its
-journal what it had kept.
+The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that
+it is in the journal. An agent is not trusted to keep to the protocol: one that breaks it for half a
+minute on end is given up, and nothing else comes of it. After a lost connection the conversation
+goes on behind the last fact that was handed on; orders whose outcome is unknown are said again,
+since agents carry out an order's id only once. An agent that will not talk to us is ended, and the
+one that is started in its place tells from its journal what it had kept.
 """
 
 from __future__ import annotations
@@ -50,9 +52,13 @@ CLOCK_S = 120.0
 PREPARE_S = 1200.0
 """An instance is paid for while it is set up; what takes longer belongs into an image."""
 CATCH_UP_S = 60.0
-"""An agent that has announced facts and tells none is as good as silent, and a run must not wait for it beyond its deadline."""
+"""An agent that has announced facts and tells none is as good as silent, and a run must not wait
+for it beyond its deadline.
+"""
 BROKEN = (ProtocolError, ValueError)
-"""What the agent said is no message; asyncio's word for a line that does not end is `ValueError`."""
+"""What the agent said is no message; asyncio's word for a line that does not end is
+`ValueError`.
+"""
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 
@@ -115,7 +121,9 @@ class Conversation:
         name = f"conversation {self.instance}"
         self._task = self._tasks.create_task(self._keep_talking(), name=name)
         caught_up = asyncio.create_task(self._caught_up.wait())
-        await asyncio.wait({self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED
+        )
         caught_up.cancel()
         if not self._caught_up.is_set():
             raise ProviderError(f"the agent of {self.instance} does not answer")
@@ -141,7 +149,9 @@ class Conversation:
             self._preparing = None
 
     def say(self, order: Order) -> None:
-        """Send this now; if the connection is down, orders are said again when it is back, as some of `pending`."""
+        """Send this now; if the connection is down, orders are said again when it is back, as some
+        of `pending`.
+        """
         if self._writer is not None:
             self._writer.write(encode(order))
 
@@ -165,9 +175,11 @@ class Conversation:
         self.say(Ack(seen))
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
-        """Have the agent kill what still runs and end; returns when it has closed the connection, or cannot be reached.
+        """Have the agent kill what still runs and end; returns when it has closed the connection,
+        or cannot be reached.
 
-        One that is only just being connected to is told as soon as it can hear, if that is within `spare_s` seconds.
+        One that is only just being connected to is told as soon as it can hear, if that is within
+        `spare_s` seconds.
         """
         self._ending = True
         self._last_order = Shutdown(token)
@@ -180,7 +192,9 @@ class Conversation:
         await self.close()
 
     async def close(self, patience_s: float = 0.0) -> None:
-        """End the conversation, after at most `patience_s` for the other side to end it. The agent goes on by itself."""
+        """End the conversation, after at most `patience_s` for the other side to end it. The agent
+        goes on by itself.
+        """
         self._ending = True
         if self._task is None:
             return
@@ -204,7 +218,9 @@ class Conversation:
             if self._ending:
                 return
             now = asyncio.get_running_loop().time()
-            if self._caught_up.is_set() and (not broken or failing_since is None or now - began > GIVE_UP_S):
+            if self._caught_up.is_set() and (
+                not broken or failing_since is None or now - began > GIVE_UP_S
+            ):
                 failing_since = now
             elif failing_since is None:
                 failing_since = began

@@ -1,6 +1,8 @@
-"""Makes what is shipped to instances: the agent with the training side as one zip, and a copy of the user's source.
+"""Makes what is shipped to instances: the agent with the training side as one zip, and a copy of
+the user's source.
 
-The one rule: the same content gives the same bytes, so that an instance can tell by the hash whether it has it.
+The one rule: the same content gives the same bytes, so that an instance can tell by the hash
+whether it has it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from seerd import agent
 from seerd.agent.protocol import VERSION
 from seerd.errors import UsageError
 
-ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".venv/", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/")
+ALWAYS_IGNORED = (
+    ".git/",
+    "__pycache__/",
+    "*.pyc",
+    ".venv/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".pytest_cache/",
+)
 UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
@@ -27,7 +37,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def agent_for(path: Path) -> Path:
-    """A run's agent that speaks this version's protocol: the one that was made when the run began, or one beside it.
+    """A run's agent that speaks this version's protocol: the one that was made when the run began,
+    or one beside it.
 
     The first is never written again: agents that live read from it.
     """
@@ -53,8 +64,9 @@ def _version_of(path: Path) -> int | None:
 def build_agent(to: Path) -> None:
     """Write the agent's zip; `python to` runs it.
 
-    Each of its modules is in it as source, and compiled by this Python: one of the same version, like that of many images, starts it in little
-    more than half of the time, and any other takes the source.
+    Each of its modules is in it as source, and compiled by this Python: one of the same version,
+    like that of many images, starts it in little more than half of the time, and any other takes
+    the source.
     """
     with zipfile.ZipFile(to, "w") as bundle:
         folder = Path(agent.__file__).parent
@@ -71,7 +83,11 @@ def build_agent(to: Path) -> None:
 def _compiled(source: bytes, name: str) -> bytes:
     """A .pyc that is never compared with its source (PEP 552): both come in one zip."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
-    head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little") + importlib.util.source_hash(source)
+    head = (
+        importlib.util.MAGIC_NUMBER
+        + UNCHECKED.to_bytes(4, "little")
+        + importlib.util.source_hash(source)
+    )
     return head + marshal.dumps(code, WITHOUT_REFERENCES)
 
 
@@ -80,19 +96,27 @@ def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def copy_source(source: Path, to: Path) -> None:
-    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names, and without the folder of all runs."""
+    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names, and
+    without the folder of all runs.
+    """
     ignore = source / ".seerdignore"
     lines = ignore.read_text().splitlines() if ignore.is_file() else []
     ignored = pathspec.GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
     home = to.parent.parent.resolve()
     try:
-        shutil.copytree(source, to, ignore=lambda folder, names: _ignored(ignored, source, home, Path(folder), names))
+        shutil.copytree(
+            source,
+            to,
+            ignore=lambda folder, names: _ignored(ignored, source, home, Path(folder), names),
+        )
     except shutil.Error as error:
         what = "; ".join(f"{path}: {why}" for path, _, why in error.args[0][:5])
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
-def _ignored(ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: Path, names: list[str]) -> set[str]:
+def _ignored(
+    ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: Path, names: list[str]
+) -> set[str]:
     def excluded(name: str) -> bool:
         path = folder / name
         if path.resolve() == home or not (path.is_file() or path.is_dir()):

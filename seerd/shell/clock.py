@@ -1,7 +1,9 @@
-"""The time: seconds since 1970 that go on steadily, and the time of a run, in seconds since it began.
+"""The time: seconds since 1970 that go on steadily, and the time of a run, in seconds since it
+began.
 
-The one rule: what rents, bills and ends goes by `wall`, never by the wall clock. Somebody who sets that while a run is under way would
-otherwise change what an instance is billed for, and how long one that may have come of a lost answer is looked for.
+The one rule: what rents, bills and ends goes by `wall`, never by the wall clock. Somebody who sets
+that while a run is under way would otherwise change what an instance is billed for, and how long
+one that may have come of a lost answer is looked for.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ import time
 from typing import overload
 
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)): deadlines do, and so do bills."""
+"""A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)): deadlines
+do, and so do bills.
+"""
 
 began_at = time.time() - time.clock_gettime(STEADY)
-"""Where the steady clock began, in seconds since 1970, by the wall clock as it was when this process began."""
+"""Where the steady clock began, in seconds since 1970, by the wall clock as it was when this
+process began.
+"""
 
 
 def wall() -> float:
@@ -22,7 +28,9 @@ def wall() -> float:
 
 
 class RunClock:
-    """`origin`: when the run began, in seconds since 1970. Wall clock across restarts, steady within one process."""
+    """`origin`: when the run began, in seconds since 1970. Wall clock across restarts, steady
+    within one process.
+    """
 
     def __init__(self, origin: float) -> None:
         self.origin = origin

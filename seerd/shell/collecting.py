@@ -1,7 +1,8 @@
-"""What trials print on other machines, brought into the run's folder while those machines are there.
+"""What trials print on other machines, brought into the run's folder while those machines are
+there.
 
-The one rule: the run never waits for it but for a moment before a machine is given back, and nothing that a machine says becomes a path, or more
-than a bounded number of bytes.
+The one rule: the run never waits for it but for a moment before a machine is given back, and
+nothing that a machine says becomes a path, or more than a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_S = 30.0
-"""How often machines on which trials run are asked. They are also asked when an attempt has ended, and before they are given back."""
+"""How often machines on which trials run are asked. They are also asked when an attempt has ended,
+and before they are given back.
+"""
 LAST_S = 1.5
 """So long a machine that is to be given back is waited for, at most: it costs."""
 MOST_FILES = 2000
@@ -30,8 +33,8 @@ NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{P
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`: from when to ask the next time, which is
-    now if there is `more`.
+    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`:
+    from when to ask the next time, which is now if there is `more`.
     """
 
     place: str
@@ -41,11 +44,15 @@ class Printed:
 
 
 Source = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks the machine of an instance for what was printed after a moment of its clock; None if it cannot be asked now. Raises `ProviderError`."""
+"""Asks the machine of an instance for what was printed after a moment of its clock; None if it
+cannot be asked now. Raises `ProviderError`.
+"""
 
 
 class Collector:
-    """Keeps `folder` as it would be if all trials ran here: a folder for each machine, with the logs of its trials."""
+    """Keeps `folder` as it would be if all trials ran here: a folder for each machine, with the
+    logs of its trials.
+    """
 
     def __init__(self, source: Source, folder: Path) -> None:
         self._source = source
@@ -85,7 +92,8 @@ class Collector:
     async def _look(self, instance: str) -> None:
         async with self._locks[instance]:
             del self._next[instance]
-            # A machine that does not answer, or answers strangely, or a full disk here: the run is worth more than what its trials print.
+            # A machine that does not answer, or answers strangely, or a full disk here: the run is
+            # worth more than what its trials print.
             with contextlib.suppress(Exception):
                 for _ in range(MOST_AT_ONCE):
                     found = await self._source(instance, self._after.get(instance, 0.0))
@@ -105,6 +113,9 @@ class Collector:
                 part = path.parent / PART_FILE
                 part.write_bytes(content)
                 part.replace(path)
-        kept = sorted((path for path in top.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+        kept = sorted(
+            (path for path in top.rglob("*") if path.is_file()),
+            key=lambda path: path.stat().st_mtime_ns,
+        )
         for path in kept[:-MOST_FILES]:
             path.unlink()

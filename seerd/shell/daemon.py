@@ -16,7 +16,14 @@ import msgspec
 
 from seerd.core.asking import lacking
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
-from seerd.core.events import AgentFact, AnyEvent, RunResumed, StopAsked, TrialCheckpointed, TrialExited
+from seerd.core.events import (
+    AgentFact,
+    AnyEvent,
+    RunResumed,
+    StopAsked,
+    TrialCheckpointed,
+    TrialExited,
+)
 from seerd.core.limits import grace_s, last_s, lease_s
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
@@ -46,7 +53,9 @@ class Daemon:
     costs something, one line each.
     """
 
-    def __init__(self, state: State, journal: Journal, environment: RunEnvironment, watcher: Watcher) -> None:
+    def __init__(
+        self, state: State, journal: Journal, environment: RunEnvironment, watcher: Watcher
+    ) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
         self.leftovers: list[str] = []
@@ -69,7 +78,11 @@ class Daemon:
         await self._at_work(self._take_up)
 
     async def _take_up(self) -> None:
-        known = [i.id for i in self.state.fleet.instances.values() if i.phase in THERE and i.ready_at is not None]
+        known = [
+            i.id
+            for i in self.state.fleet.instances.values()
+            if i.phase in THERE and i.ready_at is not None
+        ]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         found = await self._dispatch.reattach(known, launches)
         backlog = list(self._drain())
@@ -132,7 +145,9 @@ class Daemon:
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
             self._dispatch.committed(instance, fact)
-        for instance in {entry.event.instance for entry in entries if isinstance(entry.event, TrialExited)}:
+        for instance in {
+            entry.event.instance for entry in entries if isinstance(entry.event, TrialExited)
+        }:
             self._dispatch.collect(instance)
         self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
         self._watcher(self.state, self.clock.now(), entries)
@@ -147,11 +162,17 @@ class Daemon:
 
     def _keep_checkpoints(self, events: list[TrialCheckpointed]) -> None:
         for name in {event.trial for event in events} & self.state.trials.keys():
-            self._dispatch.keep(name, [checkpoint.name for checkpoint in self.state.trials[name].checkpoints])
+            self._dispatch.keep(
+                name, [checkpoint.name for checkpoint in self.state.trials[name].checkpoints]
+            )
 
     def _in_order(self, event: AnyEvent) -> AnyEvent:
         """The event with a time that is not before that of the last one."""
-        return event if event.at >= self.state.now else msgspec.structs.replace(event, at=self.state.now)
+        return (
+            event
+            if event.at >= self.state.now
+            else msgspec.structs.replace(event, at=self.state.now)
+        )
 
     def _drain(self) -> Iterator[AnyEvent]:
         with contextlib.suppress(asyncio.QueueEmpty):
@@ -171,7 +192,10 @@ class Daemon:
     def running(self, instance: str) -> list[Running]:
         """Attempts that report and save on this instance."""
         held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
-        return [Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "") for t in held]
+        return [
+            Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "")
+            for t in held
+        ]
 
     def known(self, instance: str) -> tuple[int, str]:
         """The number of its agent's last fact, and which boot of its machine that was."""
@@ -215,4 +239,7 @@ def _saved(trial: Trial) -> int:
     them.
     """
     prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
-    return max((slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")), default=0)
+    return max(
+        (slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")),
+        default=0,
+    )

@@ -112,12 +112,17 @@ class Dispatch:
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
             await asyncio.wait(answers.values(), timeout=REATTACH_S)
-        alive = [instance for instance, answer in answers.items() if not answer.done() or answer.result()]
+        alive = [
+            instance for instance, answer in answers.items() if not answer.done() or answer.result()
+        ]
         gone = [instance for instance in instances if instance not in alive]
         ended = await asyncio.gather(*map(self._losses.ended, gone))
-        # What agents that have not answered yet have stored meanwhile may have taken the place of all that is known.
+        # What agents that have not answered yet have stored meanwhile may have taken the place of
+        # all that is known.
         silent = [instance for instance in alive if not answers[instance].done()]
-        saved = [one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)]
+        saved = [
+            one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)
+        ]
         ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
         return Reattached(tuple(alive), ends, tuple(saved))
 
@@ -131,7 +136,9 @@ class Dispatch:
     def heard(self, entry: Entry) -> None:
         """The policy is to know of it when it is asked next."""
         changed = trials_of(entry.event, entry.decided)
-        self._changed = None if self._changed is None or changed is None else self._changed | changed
+        self._changed = (
+            None if self._changed is None or changed is None else self._changed | changed
+        )
         if any(isinstance(decision, Declined) for decision in entry.decided):
             self._environment.policy.forget()
 
@@ -215,7 +222,9 @@ class Dispatch:
         if wait_s <= 0:
             self._timer = asyncio.get_running_loop().call_soon(self._fire, timer.id)
         else:
-            self._timer = asyncio.get_running_loop().call_later(min(wait_s, HOP_S), self._await, timer)
+            self._timer = asyncio.get_running_loop().call_later(
+                min(wait_s, HOP_S), self._await, timer
+            )
 
     def _fire(self, command: str) -> None:
         self._core.emit(TimerFired(at=self._clock.now(), command=command))
@@ -227,7 +236,9 @@ class Dispatch:
             self._core.emit(PolicyFailed(at=self._clock.now(), question=command.id, why=str(error)))
             return
         now = self._clock.now()
-        answered = PolicyAnswered(at=now, question=command.id, plan=answer.plan, memory=answer.memory)
+        answered = PolicyAnswered(
+            at=now, question=command.id, plan=answer.plan, memory=answer.memory
+        )
         if is_kept(answered):
             self._core.emit(answered)
         else:
@@ -274,7 +285,9 @@ class Dispatch:
         since, ended = self._of_span(span)
         now = self._clock.now()
         self._core.emit(
-            LaunchRefused(at=now, command=command.id, why=why, retry=retry, running_since=since, ended=ended)
+            LaunchRefused(
+                at=now, command=command.id, why=why, retry=retry, running_since=since, ended=ended
+            )
         )
 
     async def _terminate(self, command: Terminate) -> None:
@@ -285,7 +298,9 @@ class Dispatch:
         try:
             ending = self._end(command.instance, command.id)
             span = await self._remarking(
-                ending, f"the end of {command.instance} is not confirmed yet; it is asked for again and again"
+                ending,
+                f"the end of {command.instance} is not confirmed yet; it is asked for again "
+                "and again",
             )
             since, ended = self._of_span(span)
         except ProviderError as error:
@@ -293,7 +308,13 @@ class Dispatch:
             return
         now = self._clock.now()
         self._core.emit(
-            InstanceTerminated(at=now, command=command.id, instance=command.instance, running_since=since, ended=ended)
+            InstanceTerminated(
+                at=now,
+                command=command.id,
+                instance=command.instance,
+                running_since=since,
+                ended=ended,
+            )
         )
 
     async def _end(self, name: str, token: str) -> Span:
@@ -308,7 +329,9 @@ class Dispatch:
             return await self._environment.provider.terminate(name)
         spare_s = self._core.spare()
         shut_down = self._sessions.shut_down(name, token, spare_s)
-        _, span = await asyncio.gather(shut_down, self._environment.provider.terminate(name, spare_s))
+        _, span = await asyncio.gather(
+            shut_down, self._environment.provider.terminate(name, spare_s)
+        )
         return span
 
     async def _publish(self, command: Publish) -> None:
@@ -317,14 +340,22 @@ class Dispatch:
             _describe(command, self._environment.result / "config.json")
             fetching = self._fetch(command, to)
             await self._remarking(
-                fetching, "the best model is in the store, which does not give it; it is asked for again and again"
+                fetching,
+                "the best model is in the store, which does not give it; it is asked for "
+                "again and again",
             )
         except StoreError as error:
             now = self._clock.now()
-            self._core.emit(PublishFailed(at=now, command=command.id, why=str(error), damaged=error.damaged))
+            self._core.emit(
+                PublishFailed(at=now, command=command.id, why=str(error), damaged=error.damaged)
+            )
             return
         except OSError as error:
-            self._core.emit(PublishFailed(at=self._clock.now(), command=command.id, why=str(error), damaged=False))
+            self._core.emit(
+                PublishFailed(
+                    at=self._clock.now(), command=command.id, why=str(error), damaged=False
+                )
+            )
             return
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
 
@@ -335,7 +366,9 @@ class Dispatch:
         end = self._clock.now() + FETCH_S
         while True:
             try:
-                await self._environment.store.fetch(command.trial, command.checkpoint, command.sha256, to)
+                await self._environment.store.fetch(
+                    command.trial, command.checkpoint, command.sha256, to
+                )
             except StoreError as error:
                 if error.damaged or self._clock.now() > end:
                     raise
@@ -360,7 +393,8 @@ class Dispatch:
         await asyncio.sleep(KEEP_S)
         kept, self._kept = self._kept, {}
         for trial, checkpoints in kept.items():
-            # An older checkpoint that stays because the store refuses costs next to nothing, and the next time it is tried again.
+            # An older checkpoint that stays because the store refuses costs next to nothing, and
+            # the next time it is tried again.
             with contextlib.suppress(StoreError):
                 await self._environment.store.keep(trial, checkpoints)
 

@@ -1,6 +1,7 @@
 """Where runs live on the coordinator's disk: one folder per run in the home folder.
 
-The one rule: a run's folder is all there is of it; only the daemon that holds its lock writes there.
+The one rule: a run's folder is all there is of it; only the daemon that holds its lock writes
+there.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class RunFolder:
 
     @property
     def begun(self) -> float:
-        """When it was made, seconds since 1970: its spec is written once, at the start; a simulated run has none."""
+        """When it was made, seconds since 1970: its spec is written once, at the start; a simulated
+        run has none.
+        """
         return (self.spec if self.spec.is_file() else self.journal).stat().st_mtime
 
     @property
@@ -84,7 +87,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock, with our process id in it. Raises `BusyError` if another process holds it."""
+        """Hold the run's lock, with our process id in it. Raises `BusyError` if another process
+        holds it.
+        """
         with (self.path / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +127,8 @@ class Home:
             folder.path.mkdir(mode=0o700, parents=True)
         except OSError as error:
             raise UsageError(
-                f"the folder of all runs, {self.path}, cannot be used: {error.strerror}; name another one with --home or SEERD_HOME"
+                f"the folder of all runs, {self.path}, cannot be used: {error.strerror}; name "
+                "another one with --home or SEERD_HOME"
             ) from error
         return folder
 
@@ -145,13 +151,17 @@ class Home:
         if len(matching) == 1:
             return matching[0]
         if not matching:
-            raise UsageError(f"no run begins with {name!r}; the last is {runs[-1].run} (seerd list shows all)")
+            raise UsageError(
+                f"no run begins with {name!r}; the last is {runs[-1].run} (seerd list shows all)"
+            )
         names = ", ".join(folder.run for folder in matching)
         raise UsageError(f"{name!r} could be any of {names}: give more of the name")
 
 
 def default_home() -> Path:
-    """`$SEERD_HOME`, else `seerd` in the XDG state folder (specifications.freedesktop.org/basedir-spec)."""
+    """`$SEERD_HOME`, else `seerd` in the XDG state folder
+    (specifications.freedesktop.org/basedir-spec).
+    """
     if home := os.environ.get("SEERD_HOME"):
         return Path(home).expanduser().resolve()
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -159,11 +169,15 @@ def default_home() -> Path:
 
 
 def copy_result(folder: RunFolder, to: Path) -> Path:
-    """Copy the best model's checkpoint and configuration; where the checkpoint lies then. Raises `UsageError`."""
+    """Copy the best model's checkpoint and configuration; where the checkpoint lies then. Raises
+    `UsageError`.
+    """
     try:
         to.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "checkpoint.pt"):
             shutil.copyfile(folder.best / name, to / name)
     except OSError as error:
-        raise UsageError(f"the model cannot be copied to {to}: {error.strerror} ({error.filename})") from error
+        raise UsageError(
+            f"the model cannot be copied to {to}: {error.strerror} ({error.filename})"
+        ) from error
     return to / "checkpoint.pt"

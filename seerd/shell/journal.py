@@ -33,7 +33,9 @@ LATEST = 1e12
 """No run begins later (wall clock, seconds since 1970)."""
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, decisions BLOB NOT NULL) STRICT;
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, decisions BLOB NOT NULL
+) STRICT;
 """
 COLUMNS = {1: "commands", 2: "decisions"}
 """Formats that can be read, and what the column behind the event is called there."""
@@ -113,7 +115,9 @@ class Journal:
             with contextlib.closing(sqlite3.connect(kept)) as copy:
                 self._connection.backup(copy)
         except sqlite3.Error as error:
-            raise JournalError(f"the journal {self.path} cannot be copied to {kept}: {error}") from error
+            raise JournalError(
+                f"the journal {self.path} cannot be copied to {kept}: {error}"
+            ) from error
         return new_path
 
     def _into_one_file(self) -> None:
@@ -129,7 +133,8 @@ class Journal:
             return int(found)
         wrote = self._maybe("version") or "another version"
         raise JournalError(
-            f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd {VERSION}, which reads formats "
+            f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd "
+            f"{VERSION}, which reads formats "
             f"{' and '.join(map(str, COLUMNS))}: use the version that wrote it, or a newer one"
         )
 
@@ -148,7 +153,9 @@ class Journal:
         except ValueError:
             origin = math.nan
         if not abs(origin) < LATEST:
-            raise JournalError(f"the journal {self.path} is damaged: it does not say when the run began")
+            raise JournalError(
+                f"the journal {self.path} is damaged: it does not say when the run began"
+            )
         return origin
 
     @origin.setter
@@ -157,7 +164,9 @@ class Journal:
 
     def append(self, entries: list[Entry]) -> None:
         """Commit these entries. Nothing of them may be acted upon before this returns."""
-        rows = [(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided)) for e in entries]
+        rows = [
+            (e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided)) for e in entries
+        ]
         try:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -173,7 +182,9 @@ class Journal:
         if self.format == FORMAT:
             yield from (Entry(*row) for row in rows)
             return
-        for seq, (event, decided) in enumerate(convert([(event, decided) for _, event, decided in rows]), 1):
+        for seq, (event, decided) in enumerate(
+            convert([(event, decided) for _, event, decided in rows]), 1
+        ):
             if seq > after:
                 yield Entry(seq, event, decided)
 
@@ -182,7 +193,13 @@ class Journal:
         try:
             for seq, event, decided in self._connection.execute(query, (after,)):
                 yield int(seq), decode_event(event), decode_decisions(decided)
-        except (sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        except (
+            sqlite3.Error,
+            msgspec.MsgspecError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
     def close(self) -> None:
@@ -193,13 +210,18 @@ class Journal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def _maybe(self, key: str) -> str:
         try:
-            row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            row = self._connection.execute(
+                "SELECT value FROM meta WHERE key = ?", (key,)
+            ).fetchone()
         except sqlite3.Error as error:
             raise JournalError(f"{self.path} is not a journal of seerd: {error}") from error
         return "" if row is None else str(row[0])
@@ -240,7 +262,9 @@ def _remove(path: Path) -> None:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None
+        )
         if mode != "ro":
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")

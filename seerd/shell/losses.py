@@ -48,7 +48,9 @@ class Losses:
         saved = tuple(await self.saved_on(loss.instance))
         ended = self._core.clock.past(loss.span.until)
         at = self._core.clock.now()
-        self._core.emit(InstanceLost(at=at, instance=loss.instance, why=loss.why, ended=ended, saved=saved))
+        self._core.emit(
+            InstanceLost(at=at, instance=loss.instance, why=loss.why, ended=ended, saved=saved)
+        )
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """What trials on an instance had put into the store that its agent has not told of: it is
@@ -58,7 +60,9 @@ class Losses:
         for running in self._core.running(instance):
             # If the store does not answer now, trials go on from what is known.
             with contextlib.suppress(StoreError):
-                newer = await self._environment.store.newer(running.trial, running.attempt, running.newest)
+                newer = await self._environment.store.newer(
+                    running.trial, running.attempt, running.newest
+                )
                 found += [saved_of(running, one, self._environment.metric) for one in newer]
         return found
 

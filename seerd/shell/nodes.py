@@ -1,6 +1,7 @@
 """An attempt on several instances, as each of their agents is told of it.
 
-The one rule: pure; every node meets the others at node 0, on a port that belongs to the attempt's order.
+The one rule: pure; every node meets the others at node 0, on a port that belongs to the attempt's
+order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.shell.translate import order_of
 
 FIRST_PORT, PORTS = 29_400, 500
-"""Below the ports that Linux gives away by itself (32768 and more), where torchrun's own default lies too."""
+"""Below the ports that Linux gives away by itself (32768 and more), where torchrun's own default
+lies too.
+"""
 
 
 def instances_of(command: AnyCommand) -> tuple[str, ...]:

@@ -178,7 +178,9 @@ class _Told:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def news(self, trials: Mapping[str, TrialView], changed: Collection[str] | None) -> list[TrialNews]:
+    def news(
+        self, trials: Mapping[str, TrialView], changed: Collection[str] | None
+    ) -> list[TrialNews]:
         """What it does not know, of these or of all. New trials come last and in their order, by
         which a policy may go.
         """
@@ -264,7 +266,10 @@ class _Child(asyncio.SubprocessProtocol):
                 stdin=pipe,
                 stdout=pipe,
                 stderr=nothing,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+                },
                 start_new_session=True,
             )
             self._write(opening)

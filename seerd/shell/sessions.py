@@ -26,7 +26,9 @@ RENEW_URLS_S = 600.0
 class Sessions:
     """The conversations of one run, in tasks that end with their group."""
 
-    def __init__(self, environment: RunEnvironment, core: Core, losses: Losses, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, environment: RunEnvironment, core: Core, losses: Losses, tasks: asyncio.TaskGroup
+    ) -> None:
         self._environment = environment
         self._core = core
         self._losses = losses
@@ -87,8 +89,8 @@ class Sessions:
             self._conversations[instance].commit(fact)
 
     async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
-        """Have its agent kill what still runs and end; returns when it has, or cannot be reached, for which `spare_s` seconds
-        are waited at most.
+        """Have its agent kill what still runs and end; returns when it has, or cannot be reached,
+        for which `spare_s` seconds are waited at most.
         """
         conversation = self._conversations.pop(instance, None)
         if conversation is not None:

@@ -60,16 +60,24 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
     """The fact as the core knows it; None for what the core need not know.
 
-    `happened` is `fact.at` in seconds since the run began; other times of the agent's clock are counted from there.
+    `happened` is `fact.at` in seconds since the run began; other times of the agent's clock are
+    counted from there.
     """
-    common: dict[str, Any] = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
+    common: dict[str, Any] = {
+        "at": at,
+        "instance": instance,
+        "fact": fact.seq,
+        "happened": happened,
+    }
     match fact:
         case Refused():
             return OrderRefused(**common, command=fact.id, why=fact.why)
         case Started():
             return TrialStarted(**common, trial=fact.trial, attempt=fact.attempt, pid=fact.pid)
         case Training():
-            return TrialTraining(**common, trial=fact.trial, attempt=fact.attempt, reports=fact.epoch)
+            return TrialTraining(
+                **common, trial=fact.trial, attempt=fact.attempt, reports=fact.epoch
+            )
         case Reported():
             return TrialReported(
                 **common,
@@ -96,7 +104,9 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 **common,
                 trial=fact.trial,
                 attempt=fact.attempt,
-                cause=cast("ExitCause", fact.cause) if fact.cause in get_args(ExitCause) else "crashed",
+                cause=cast("ExitCause", fact.cause)
+                if fact.cause in get_args(ExitCause)
+                else "crashed",
                 code=fact.code,
                 rank=fact.rank,
                 tail=tuple(fact.tail),
@@ -125,7 +135,9 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             )
         case Noticed():
             what = cast("Notice", fact.what) if fact.what in get_args(Notice) else "interruption"
-            return InstanceNoticed(**common, what=what, by=_as_happened(fact.by, fact.at, happened), why=fact.why)
+            return InstanceNoticed(
+                **common, what=what, by=_as_happened(fact.by, fact.at, happened), why=fact.why
+            )
         case _:
             return None
 

@@ -1,1 +1,3 @@
-"""A world of events on a heap around the real core: no clock, no processes, the same result for the same seed."""
+"""A world of events on a heap around the real core: no clock, no processes, the same result for the
+same seed.
+"""

@@ -16,7 +16,9 @@ from seerd.planner.space import Config
 Metric = Callable[[Config, int], float | None]
 """The metric of a configuration's n-th report, n from 1: (config, n). None if it is not finite."""
 UnitTime = Callable[[Config, int, int], float]
-"""Seconds of training from the report before the n-th to the n-th on so many GPUs: (config, n, gpus)."""
+"""Seconds of training from the report before the n-th to the n-th on so many GPUs: (config, n,
+gpus).
+"""
 
 
 def exactly(seconds: float) -> Latency:
@@ -36,18 +38,26 @@ class Behaviour:
     """One world.
 
     crashes         whether an attempt crashes instead of making this report
-    saves_every_s   a checkpoint follows a report if the last one is so old; None: it follows the first and every fifth report
+    saves_every_s   a checkpoint follows a report if the last one is so old; None: it follows the
+                    first and every fifth report
     most_reports    a trial's script ends by itself after so many reports
-    pending, boot   from the request until an instance runs, and from there until its agent takes orders
-    start, stop     from the order until an attempt trains, and from being asked to stop until it has saved and exited
-    release         from the request to terminate until an instance costs no more, `release_most_s` at most
-    partial         what becomes of the work since the last report when an attempt is asked to stop: it is lost, finished first, or kept
+    pending, boot   from the request until an instance runs, and from there until its agent takes
+                    orders
+    start, stop     from the order until an attempt trains, and from being asked to stop until it
+                    has saved and exited
+    release         from the request to terminate until an instance costs no more, `release_most_s`
+                    at most
+    partial         what becomes of the work since the last report when an attempt is asked to stop:
+                    it is lost, finished first, or kept
     deaf            attempts do not listen when they are asked to stop
-    straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
+    straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20,
+                    appendix A.1)
     drop_rate       share of attempts that crash, for each second of training
     lifetime_s      mean time until an instance is interrupted (spot); None: never
-    notice_s        so long before it is interrupted it is told; None: never told. `sudden`: share that is not
-    capacity        how many instances the cloud has for the run at a moment, in seconds since it began; None: as many as it wants
+    notice_s        so long before it is interrupted it is told; None: never told. `sudden`: share
+                    that is not
+    capacity        how many instances the cloud has for the run at a moment, in seconds since it
+                    began; None: as many as it wants
     """
 
     metric: Metric

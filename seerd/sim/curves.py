@@ -1,6 +1,7 @@
 """Recorded learning curves, read from a file and replayed by simulated trials (docs/simulate.md).
 
-The one rule: what `load_curves` returns has been checked; a configuration of the space knows its row by the key `curve`.
+The one rule: what `load_curves` returns has been checked; a configuration of the space knows its
+row by the key `curve`.
 """
 
 from __future__ import annotations
@@ -50,14 +51,18 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way or too large to be true."""
+"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way or
+too large to be true.
+"""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """`metric` and `seconds` [configs, epochs] with what holds after a curve's end filled in; seconds are per epoch on `gpus` GPUs."""
+    """`metric` and `seconds` [configs, epochs] with what holds after a curve's end filled in;
+    seconds are per epoch on `gpus` GPUs.
+    """
 
     metric: Floats
     seconds: Floats
@@ -83,7 +88,9 @@ class Curves:
         return self.best_final - metric if self.mode == "max" else metric - self.best_final
 
     def lasting(self, full_curve_s: float, speed: float) -> Curves:
-        """The same with time rescaled: the median whole curve takes so long on one GPU. `speed`: lambda(`gpus`)."""
+        """The same with time rescaled: the median whole curve takes so long on one GPU. `speed`:
+        lambda(`gpus`).
+        """
         whole_s = float(np.median(self.seconds.sum(axis=1))) * speed
         return replace(self, seconds=self.seconds * (full_curve_s / whole_s), _rows={})
 
@@ -107,7 +114,9 @@ class Curves:
         index = int(config[CURVE])
         row = self._rows.get(index)
         if row is None:
-            metric: list[float | None] = [float(m) if math.isfinite(m) else None for m in self.metric[index]]
+            metric: list[float | None] = [
+                float(m) if math.isfinite(m) else None for m in self.metric[index]
+            ]
             row = self._rows[index] = metric, self.seconds[index].tolist()
         return row
 
@@ -117,7 +126,8 @@ def load_curves(path: Path) -> Curves:
     content = _read(path)
     if missing := {"metric", "seconds", "mode"} - set(content):
         raise UsageError(
-            f"{path} has no {', '.join(sorted(missing))}; curves need metric, seconds and mode (docs/simulate.md)"
+            f"{path} has no {', '.join(sorted(missing))}; curves need metric, seconds and "
+            "mode (docs/simulate.md)"
         )
     return _checked(path, content)
 
@@ -127,12 +137,16 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as opened:
             if opened.read(2) != ZIP:
-                raise UsageError(f"{path} cannot be read as curves: it is not an .npz file (numpy.savez makes one)")
+                raise UsageError(
+                    f"{path} cannot be read as curves: it is not an .npz file (numpy.savez "
+                    "makes one)"
+                )
             opened.seek(0)
             with zipfile.ZipFile(opened) as packed:
                 if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
                     raise UsageError(
-                        f"{path} cannot be read as curves: unpacked, it has more than {MOST_BYTES >> 20} MiB"
+                        f"{path} cannot be read as curves: unpacked, it has more than "
+                        f"{MOST_BYTES >> 20} MiB"
                     )
             opened.seek(0)
             with np.load(opened, allow_pickle=False) as file:
@@ -153,14 +167,19 @@ def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     if metric.ndim != 2 or not metric.size:
         problems.append(f"metric is [configs, epochs], not of shape {list(metric.shape)}")
     elif seconds.shape not in (metric.shape, metric.shape[:1]):
-        problems.append(f"seconds is [configs] or [configs, epochs] = {list(metric.shape)}, not {list(seconds.shape)}")
+        problems.append(
+            f"seconds is [configs] or [configs, epochs] = {list(metric.shape)}, not "
+            f"{list(seconds.shape)}"
+        )
     if mode not in ("max", "min"):
         problems.append(f"mode is max or min, not {mode!r:.80}")
     if gpus.shape or gpus.dtype.kind not in "iu" or not 1 <= gpus <= MOST_GPUS:
         problems.append(f"gpus is a whole number, at least 1, not {gpus}")
     if not problems:
         metric = _held(metric)
-        seconds = _held(np.broadcast_to(seconds[:, None] if seconds.ndim == 1 else seconds, metric.shape))
+        seconds = _held(
+            np.broadcast_to(seconds[:, None] if seconds.ndim == 1 else seconds, metric.shape)
+        )
         if not np.isfinite(metric[:, -1]).any():
             problems.append("metric has no curve that ends with a finite value")
         if not ((seconds >= SHORTEST_S) & (seconds <= LONGEST_S)).all():
@@ -176,7 +195,9 @@ def _numbers(values: NDArray[Any]) -> bool:
 
 
 def _held(values: NDArray[Any]) -> Floats:
-    """After the last value of a row that is not NaN, that one holds; a NaN before it stays. A curve that ends infinite stays so."""
+    """After the last value of a row that is not NaN, that one holds; a NaN before it stays. A curve
+    that ends infinite stays so.
+    """
     held = np.array(values, dtype=np.float64)
     there = ~np.isnan(held)
     last = held.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
@@ -191,9 +212,15 @@ def _read_configs(path: Path, content: dict[str, NDArray[Any]], count: int) -> t
         configs = json.loads(str(content["configs"]))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: configs is not JSON: {error}") from error
-    if not (isinstance(configs, list) and len(configs) == count and all(isinstance(c, dict) for c in configs)):
+    if not (
+        isinstance(configs, list)
+        and len(configs) == count
+        and all(isinstance(c, dict) for c in configs)
+    ):
         raise UsageError(f"{path}: configs is a list of {count} objects, one for each curve")
-    return tuple({key: v for key, v in config.items() if _is_value(v) and key != CURVE} for config in configs)
+    return tuple(
+        {key: v for key, v in config.items() if _is_value(v) and key != CURVE} for config in configs
+    )
 
 
 def _is_value(value: object) -> bool:
@@ -206,14 +233,20 @@ def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
     """Dimensions for policies with a model, as far as the configurations tell."""
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return [parameter for name, values in columns.items() if (parameter := _parameter(name, values)) is not None]
+    return [
+        parameter
+        for name, values in columns.items()
+        if (parameter := _parameter(name, values)) is not None
+    ]
 
 
 def _parameter(name: str, values: list[Value]) -> Parameter | None:
     different = sorted(set(values), key=lambda value: (str(type(value)), value))
     if len(different) < 2:
         return None
-    numbers = [float(v) for v in different if isinstance(v, int | float) and not isinstance(v, bool)]
+    numbers = [
+        float(v) for v in different if isinstance(v, int | float) and not isinstance(v, bool)
+    ]
     if len(different) <= FEW or len(numbers) < len(different):
         return Parameter(name, choices=tuple(different))
     low, high = min(numbers), max(numbers)

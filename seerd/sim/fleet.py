@@ -1,6 +1,7 @@
 """The simulated instances and the attempts on them: what the cloud and the agents do.
 
-The one rule: it acts on orders and on time alone, and knows nothing of the core; what happens is told as events, numbered by agent.
+The one rule: it acts on orders and on time alone, and knows nothing of the core; what happens is
+told as events, numbered by agent.
 """
 
 from __future__ import annotations
@@ -39,16 +40,20 @@ NO_SHA256 = "0" * 64
 REFUSAL_S = 0.5
 """From the request until the cloud says that it has nothing."""
 NOTICED_S = 5.0
-"""After a crash on one instance the others fail so much later at most, if they do not wait for ever."""
+"""After a crash on one instance the others fail so much later at most, if they do not wait for
+ever.
+"""
 FINISHING_S = 2.0
 """Between the ends of a script on its instances, at most."""
 
 
 @dataclass(slots=True)
 class SimulatedAttempt:
-    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the present unit of work, done before `since`.
+    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the
+    present unit of work, done before `since`.
 
-    lead    the instance that reports and saves; `parts`: the GPUs of those where it still has processes
+    lead    the instance that reports and saves; `parts`: the GPUs of those where it still has
+            processes
     broken  it has ended on one of its instances: nothing goes on on the others
     """
 
@@ -91,7 +96,9 @@ class SimulatedMachine:
 
     @property
     def ran(self) -> bool:
-        """Whether it has ever run: one that ended while it was still pending has not, and costs nothing."""
+        """Whether it has ever run: one that ended while it was still pending has not, and costs
+        nothing.
+        """
         return self.ended is None or self.ended >= self.running_since
 
     @property
@@ -101,7 +108,9 @@ class SimulatedMachine:
 
 
 class SimulatedFleet:
-    """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only the daemon of now hears."""
+    """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only
+    the daemon of now hears.
+    """
 
     def __init__(
         self,
@@ -133,7 +142,10 @@ class SimulatedFleet:
         if machine is None:
             if self._full(now):
                 why = "InsufficientInstanceCapacity"
-                self._reply(REFUSAL_S, lambda at: LaunchRefused(at=at, command=command.id, why=why, retry=True))
+                self._reply(
+                    REFUSAL_S,
+                    lambda at: LaunchRefused(at=at, command=command.id, why=why, retry=True),
+                )
                 return
             running = now + self.behaviour.pending.draw(self._rng)
             machine = self.machines[name] = SimulatedMachine(name, command.gpus, now, running)
@@ -143,7 +155,9 @@ class SimulatedFleet:
     def _full(self, now: float) -> bool:
         """Whether the cloud has no more instances for the run."""
         capacity = self.behaviour.capacity
-        return capacity is not None and sum(machine.alive for machine in self.machines.values()) >= capacity(now)
+        return capacity is not None and sum(
+            machine.alive for machine in self.machines.values()
+        ) >= capacity(now)
 
     def _booted(self, machine: SimulatedMachine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
@@ -159,7 +173,9 @@ class SimulatedFleet:
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
             self._announce(machine.id, at, at + lasts_s)
-            self._heap.at(at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back"))
+            self._heap.at(
+                at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back")
+            )
         return InstanceReady(
             at=at,
             command=command,
@@ -183,7 +199,10 @@ class SimulatedFleet:
         """Give an instance back, or the one that its launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
         if name not in self.machines:  # the cloud had none to give
-            self._reply(0.0, lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance))
+            self._reply(
+                0.0,
+                lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance),
+            )
             return
         machine = self.machines[name]
         wait_s = min(self.behaviour.release_most_s, self.behaviour.release.draw(self._rng))
@@ -193,7 +212,11 @@ class SimulatedFleet:
 
         def outcome(at: float) -> AnyEvent:
             return InstanceTerminated(
-                at=at, command=command.id, instance=command.instance, running_since=since, ended=ended
+                at=at,
+                command=command.id,
+                instance=command.instance,
+                running_since=since,
+                ended=ended,
             )
 
         self._reply(wait_s, outcome)
@@ -214,7 +237,9 @@ class SimulatedFleet:
             self._tell(InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """The cloud's own account of all instances that have ended: running until terminated, at least the minimum."""
+        """The cloud's own account of all instances that have ended: running until terminated, at
+        least the minimum.
+        """
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)
             for machine in self.machines.values()
@@ -223,7 +248,12 @@ class SimulatedFleet:
 
     def end_leases(self, *, power_off: bool) -> None:
         """Nobody renewed them: every agent lets its trials save and exit."""
-        stuck = {a.key for machine in self.machines.values() for a in machine.attempts.values() if a.broken}
+        stuck = {
+            a.key
+            for machine in self.machines.values()
+            for a in machine.attempts.values()
+            if a.broken
+        }
         for machine in self.machines.values():
             for attempt in list(machine.attempts.values()):
                 if machine.id == attempt.lead and attempt.key not in stuck:
@@ -234,7 +264,9 @@ class SimulatedFleet:
 
     def missed(self) -> list[AnyEvent]:
         """Every fact of the living, as told to a new daemon."""
-        facts = (fact for machine in self.machines.values() if machine.alive for fact in machine.kept)
+        facts = (
+            fact for machine in self.machines.values() if machine.alive for fact in machine.kept
+        )
         return [msgspec.structs.replace(fact, at=self._heap.now) for fact in facts]  # type: ignore[misc]
 
     def _fact(self, machine: SimulatedMachine, kind: type[Any], **fields: Any) -> None:
@@ -249,7 +281,11 @@ class SimulatedFleet:
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """An order reaches its agents; the second time it changes nothing."""
-        told = [machine for name in command.nodes if self._takes(machine := self.machines[name], command.id)]
+        told = [
+            machine
+            for name in command.nodes
+            if self._takes(machine := self.machines[name], command.id)
+        ]
         if not told:
             return
         if isinstance(command, StartTrial):
@@ -272,9 +308,16 @@ class SimulatedFleet:
         reports = next((known[name] for name in command.checkpoints if name in known), 0)
         stopped_at, share = self.shares.get(command.trial, (reports, 0.0))
         share = share if stopped_at == reports else 0.0
-        pace = 1 + abs(self._rng.gauss(0, self.behaviour.straggling)) if self.behaviour.straggling else 1.0
+        pace = (
+            1 + abs(self._rng.gauss(0, self.behaviour.straggling))
+            if self.behaviour.straggling
+            else 1.0
+        )
         now = self._heap.now
-        sizes = {command.instance: len(command.gpus), **{name: len(gpus) for name, gpus in command.beside}}
+        sizes = {
+            command.instance: len(command.gpus),
+            **{name: len(gpus) for name, gpus in command.beside},
+        }
         attempt = SimulatedAttempt(
             command.trial,
             command.attempt,
@@ -295,24 +338,38 @@ class SimulatedFleet:
             machine.attempts[attempt.key] = attempt
         for machine in machines:
             self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
-        self._heap.at(now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt))
+        self._heap.at(
+            now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt)
+        )
 
     def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if not attempt.broken:
-            self._fact(machine, TrialTraining, trial=attempt.trial, attempt=attempt.number, reports=attempt.reports)
+            self._fact(
+                machine,
+                TrialTraining,
+                trial=attempt.trial,
+                attempt=attempt.number,
+                reports=attempt.reports,
+            )
             self._next_unit(machine, attempt)
 
     def _next_unit(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         attempt.since = self._heap.now
-        attempt.unit_s = self.behaviour.unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
+        attempt.unit_s = (
+            self.behaviour.unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
+        )
         ends = attempt.since + attempt.unit_s * (1 - attempt.share)
         exact = self.behaviour.partial == "kept"
-        self._heap.at(round(ends, NANOSECONDS) if exact else ends, partial(self._report, machine, attempt))
+        self._heap.at(
+            round(ends, NANOSECONDS) if exact else ends, partial(self._report, machine, attempt)
+        )
 
     def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
-        if self.behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1) or self._dropped(attempt):
+        if self.behaviour.crashes(
+            attempt.trial, attempt.number, attempt.reports + 1
+        ) or self._dropped(attempt):
             self._crash(machine, attempt)
             return
         attempt.reports += 1
@@ -383,9 +440,13 @@ class SimulatedFleet:
             return
         wait_s = self.behaviour.stop.draw(self._rng)
         if self.behaviour.partial == "finished" and attempt.since < math.inf:
-            wait_s += max(0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now)
+            wait_s += max(
+                0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now
+            )
         if wait_s > command.grace_s or attempt.broken or len(attempt.parts) > 1:
-            self._heap.at(self._heap.now + command.grace_s, partial(self._exit_all, attempt, "asked", -9))
+            self._heap.at(
+                self._heap.now + command.grace_s, partial(self._exit_all, attempt, "asked", -9)
+            )
         if wait_s > command.grace_s:
             return
         if wait_s > 0:
@@ -401,7 +462,9 @@ class SimulatedFleet:
             self._exit_all(attempt, "asked", 0)
 
     def _crash(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """Of an attempt on several instances one crashes; each of the others notices after a while, or never."""
+        """Of an attempt on several instances one crashes; each of the others notices after a while,
+        or never.
+        """
         if len(attempt.parts) == 1:
             self._exit(machine, attempt, "crashed", 1)
             return
@@ -409,7 +472,9 @@ class SimulatedFleet:
         for name in others:
             if self._rng.random() < 0.5:
                 after_s = self._rng.uniform(0, NOTICED_S)
-                self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "crashed", 1))
+                self._heap.at(
+                    self._heap.now + after_s, partial(self._exit_on, name, attempt, "crashed", 1)
+                )
         self._exit(self.machines[guilty], attempt, "crashed", 1)
 
     def _finish(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
@@ -420,17 +485,27 @@ class SimulatedFleet:
         attempt.broken = True
         for name in attempt.parts:
             after_s = self._rng.uniform(0, FINISHING_S)
-            self._heap.at(self._heap.now + after_s, partial(self._exit_on, name, attempt, "finished", 0))
+            self._heap.at(
+                self._heap.now + after_s, partial(self._exit_on, name, attempt, "finished", 0)
+            )
 
     def _exit_all(self, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
         for name in list(attempt.parts):
             self._exit_on(name, attempt, cause, code)
 
-    def _exit_on(self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
+    def _exit_on(
+        self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None
+    ) -> None:
         if name in attempt.parts:
             self._exit(self.machines[name], attempt, cause, code)
 
-    def _exit(self, machine: SimulatedMachine, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
+    def _exit(
+        self,
+        machine: SimulatedMachine,
+        attempt: SimulatedAttempt,
+        cause: ExitCause,
+        code: int | None,
+    ) -> None:
         self.end(machine, attempt)
         self._fact(
             machine,

@@ -1,4 +1,5 @@
-"""From a setting in words (limits, cluster, profile, curves) to a world: what the core is told, and how everything behaves.
+"""From a setting in words (limits, cluster, profile, curves) to a world: what the core is told, and
+how everything behaves.
 
 The one rule: a setting and a seed determine the run to the last bit.
 """
@@ -29,9 +30,11 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of training, `lifetime_s` of an instance.
+    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of
+    training, `lifetime_s` of an instance.
 
-    Instances that are interrupted are told two minutes before (Amazon EC2 User Guide, Spot Instance interruption notices), all but `sudden`.
+    Instances that are interrupted are told two minutes before (Amazon EC2 User Guide, Spot Instance
+    interruption notices), all but `sudden`.
     """
 
     straggling: float = 0.0
@@ -59,7 +62,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one simulated run came to; `metric` None: no model. Billed by the world's own account, not by the core's ledger."""
+    """What one simulated run came to; `metric` None: no model. Billed by the world's own account,
+    not by the core's ledger.
+    """
 
     metric: float | None
     regret: float | None
@@ -78,10 +83,14 @@ def problem_of(setting: Setting, params: PolicyParams) -> Problem:
     asked = params.max_reports
     params = replace(params, max_reports=most if asked is None else min(asked, most))
     cluster = setting.cluster
-    return Problem(setting.limits, setting.curves.space(), params, setting.scaling, cluster.gpus_per_instance)
+    return Problem(
+        setting.limits, setting.curves.space(), params, setting.scaling, cluster.gpus_per_instance
+    )
 
 
-def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False) -> Outcome | Impossible:
+def run(
+    setting: Setting, problem: Problem, seed: int, *, checked: bool = False
+) -> Outcome | Impossible:
     """One run of a problem's policy. `checked`: with the invariants after every event."""
     problem = replace(problem, params=replace(problem.params, seed=seed))
     outline = outline_of(problem)
@@ -102,7 +111,9 @@ def run(setting: Setting, problem: Problem, seed: int, *, checked: bool = False)
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """A run makes no garbage in cycles until it is over, and the collector would look at all of its trials again and again."""
+    """A run makes no garbage in cycles until it is over, and the collector would look at all of its
+    trials again and again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -113,7 +124,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def behaviour_of(setting: Setting) -> Behaviour:
-    """How trials and the cloud behave; on an instant cluster nothing takes time and nothing is lost."""
+    """How trials and the cloud behave; on an instant cluster nothing takes time and nothing is
+    lost.
+    """
     job, cloud, faults = setting.profile.job, setting.profile.cloud, setting.faults
     instant = setting.cluster.instant
     return Behaviour(

@@ -1,10 +1,11 @@
 """Learning curves for a script nobody has run yet: made up, but shaped as curves are.
 
-The one rule: they say nothing about the script; they let plans be compared before anything has been paid for. The same space and seed give
-the same curves.
+The one rule: they say nothing about the script; they let plans be compared before anything has been
+paid for. The same space and seed give the same curves.
 
-A configuration's final value falls off with its distance from a hidden best point of the space, and one far off on its first parameter diverges,
-as too large a learning rate does; the way there is a power law with noise, as learning curves are (Domhan et al., IJCAI '15).
+A configuration's final value falls off with its distance from a hidden best point of the space, and
+one far off on its first parameter diverges, as too large a learning rate does; the way there is a
+power law with noise, as learning curves are (Domhan et al., IJCAI '15).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ DIVERGES = 0.85
 
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
-    """So many configurations of the space, `report_s` seconds per report on one GPU. Metrics between 0 and 1."""
+    """So many configurations of the space, `report_s` seconds per report on one GPU. Metrics
+    between 0 and 1.
+    """
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))
     at = np.array([[p.share(config[p.name]) for p in space.parameters] for config in configs])
@@ -37,7 +40,9 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
     epoch = np.arange(1, EPOCHS + 1)
     value = final[:, None] - (final[:, None] - 0.1) * (1 + epoch) ** -slope[:, None]
     value += draw.normal(0, NOISE, value.shape)
-    value[at[:, 0] > DIVERGES] = 0.1 + np.abs(draw.normal(0, NOISE, value[at[:, 0] > DIVERGES].shape))
+    value[at[:, 0] > DIVERGES] = 0.1 + np.abs(
+        draw.normal(0, NOISE, value[at[:, 0] > DIVERGES].shape)
+    )
     value = np.clip(value, 0.0, 1.0)
     seconds = np.full(value.shape, report_s)
     return Curves(value if mode == "max" else 1 - value, seconds, 1, mode, configs)

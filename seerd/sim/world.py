@@ -1,5 +1,5 @@
-"""The core in a simulated world: time is a heap, the cloud and the agents are a `SimulatedFleet`, and a run
-takes milliseconds.
+"""The core in a simulated world: time is a heap, the cloud and the agents are a `SimulatedFleet`,
+and a run takes milliseconds.
 
 The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event
 counts once it is there. A killed daemon loses everything else, and the next one reads its state
@@ -80,7 +80,9 @@ class World:
         self.published_at: float | None = None
         self._checked = checked
         self._heap = Heap()
-        self.fleet = SimulatedFleet(behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later)
+        self.fleet = SimulatedFleet(
+            behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later
+        )
         self.fleet.keep_facts = checked
         self._instant = facts.cluster.instant
         self._kill_after = set(kill_after)
@@ -140,7 +142,9 @@ class World:
         if self._checked:
             problems = violations(self.state)
             assert not problems, f"after {events[-1]}: {problems}"
-        if self._kill_after & set(range(self.state.clock.seq - len(events) + 1, self.state.clock.seq + 1)):
+        if self._kill_after & set(
+            range(self.state.clock.seq - len(events) + 1, self.state.clock.seq + 1)
+        ):
             self._kill_after -= set(range(self.state.clock.seq + 1))
             self.kill_daemon()
             return
@@ -157,7 +161,9 @@ class World:
         decided = step(self.state, event)
         if self._checked:
             self.journal.append((event, decided))
-        commands = [command for command in before if command.id in self.state.under_way] + commands_of(decided)
+        commands = [
+            command for command in before if command.id in self.state.under_way
+        ] + commands_of(decided)
         for command in commands:
             if isinstance(command, AskPolicy):
                 self._answers[command.id] = self._ask(command)
@@ -193,7 +199,11 @@ class World:
         """
         state = new_state(self.facts, rules)  # type: ignore[arg-type]  # reading asks nobody for a rule
         for event, decided in self.journal:
-            follow(state, decode_event(encode_event(event)), decode_decisions(encode_decisions(decided)))
+            follow(
+                state,
+                decode_event(encode_event(event)),
+                decode_decisions(encode_decisions(decided)),
+            )
         return state
 
     def _ask(self, command: AskPolicy) -> PolicyAnswered:
@@ -201,12 +211,17 @@ class World:
         if self._asking is None or plan.failures:
             self._asking = Asking(self.facts.problem, plan.memory, Order(plan.order))
         answer = self._asking.ask(View(self.state.now, self.facts.mode, self.state.trials))
-        return PolicyAnswered(at=self.now, question=command.id, plan=answer.plan, memory=answer.memory)
+        return PolicyAnswered(
+            at=self.now, question=command.id, plan=answer.plan, memory=answer.memory
+        )
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
         """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
         incarnation = self._incarnation
-        self.at(self.now + wait_s, lambda: self.tell(event(self.now)) if incarnation == self._incarnation else None)
+        self.at(
+            self.now + wait_s,
+            lambda: self.tell(event(self.now)) if incarnation == self._incarnation else None,
+        )
 
     def _carry_out(self, command: AnyCommand) -> None:
         match command:
@@ -229,10 +244,14 @@ class World:
     def _set_timer(self, command: SetTimer) -> None:
         """Where nothing takes time, a report that is due exactly when a stage ends still counts."""
         if not self._instant:
-            self._later(max(0.0, command.due - self.now), lambda at: TimerFired(at=at, command=command.id))
+            self._later(
+                max(0.0, command.due - self.now), lambda at: TimerFired(at=at, command=command.id)
+            )
             return
         due = max(command.due, round(command.due, NANOSECONDS))
-        self._heap.at(due, lambda: self.tell(TimerFired(at=self.now, command=command.id)), last=True)
+        self._heap.at(
+            due, lambda: self.tell(TimerFired(at=self.now, command=command.id)), last=True
+        )
 
     def _published(self, command: str, at: float) -> AnyEvent:
         self.published_at = at

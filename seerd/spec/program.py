@@ -20,7 +20,11 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
 
     Raises `OSError`, `RuntimeError` or `ValueError` for what can be no path.
     """
-    return _why_no_file(script, source, here=here) if "/" in script else _why_no_name(script, source, search, here=here)
+    return (
+        _why_no_file(script, source, here=here)
+        if "/" in script
+        else _why_no_name(script, source, search, here=here)
+    )
 
 
 def _why_no_file(script: str, source: Path, *, here: bool) -> str:
@@ -30,7 +34,9 @@ def _why_no_file(script: str, source: Path, *, here: bool) -> str:
     if not here and not path.is_relative_to(source):
         return f"it must lie inside the source folder {source}"
     if not path.is_file():
-        return "there is no such file" + ("" if script.startswith("/") else f" in the source folder {source}")
+        return "there is no such file" + (
+            "" if script.startswith("/") else f" in the source folder {source}"
+        )
     return "" if os.access(path, os.X_OK) else _not_executable(path)
 
 

@@ -22,7 +22,9 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
     "hosts": {"hosts": v.list_of(v.host)},
     "ec2": {
         "region": v.text,
-        "instance_type": lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]),
+        "instance_type": lambda value: v.list_of(v.text)(
+            value if isinstance(value, list) else [value]
+        ),
         "market": v.one_of("on-demand", "spot"),
         "image": v.text,
         "subnets": v.list_of(v.text),
@@ -61,7 +63,12 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "min_reports": v.whole(1),
         "max_reports": v.whole(1),
     },
-    "limits": {"deadline": v.duration, "budget": v.gpu_time, "cost": v.money, "max_gpus": v.whole(1)},
+    "limits": {
+        "deadline": v.duration,
+        "budget": v.gpu_time,
+        "cost": v.money,
+        "max_gpus": v.whole(1),
+    },
     "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
 }
 """Every key of every table but `[space]`, and how its value is read."""
@@ -87,12 +94,18 @@ def text_of(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
         if len(content) > LONGEST:
-            raise SpecError(str(path), [Problem("the file", "", f"it has more than {LONGEST >> 20} MiB")])
+            raise SpecError(
+                str(path), [Problem("the file", "", f"it has more than {LONGEST >> 20} MiB")]
+            )
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise SpecError(str(path), [Problem("the file", "", f"it is not UTF-8 text (byte {error.start})")]) from error
+        raise SpecError(
+            str(path), [Problem("the file", "", f"it is not UTF-8 text (byte {error.start})")]
+        ) from error
     except OSError as error:
-        raise SpecError(str(path), [Problem("the file", "", f"it cannot be read: {error.strerror}")]) from error
+        raise SpecError(
+            str(path), [Problem("the file", "", f"it cannot be read: {error.strerror}")]
+        ) from error
 
 
 class Reader:
@@ -125,7 +138,9 @@ class Reader:
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
-            raise SpecError(str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]) from error
+            raise SpecError(
+                str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]
+            ) from error
         self._overrides = overrides
         for override in overrides:
             self._override(document, override.key, override.value)
@@ -137,7 +152,9 @@ class Reader:
         tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
         del tops[""]
         self._unknown("", document, tops)
-        self._section("", {k: document[k] for k in SECTIONS[""] if k in document}, SECTIONS[""], values)
+        self._section(
+            "", {k: document[k] for k in SECTIONS[""] if k in document}, SECTIONS[""], values
+        )
         for section, keys in SECTIONS.items():
             content = document.get(section, {})
             if not section:
@@ -149,7 +166,9 @@ class Reader:
             self._unknown(section, content, known)
             self._section(section, content, known, values)
         for key in REQUIRED:
-            if key not in values and not any(problem.path in (key, key.split(".")[0]) for problem in self.problems):
+            if key not in values and not any(
+                problem.path in (key, key.split(".")[0]) for problem in self.problems
+            ):
                 self.wrong(key, None, "is missing")
         return values
 
@@ -166,7 +185,9 @@ class Reader:
                 self.wrong(f"space.{key}", value, str(error))
         return Space(tuple(parameters))
 
-    def _section(self, section: str, content: dict[str, Any], keys: dict[str, v.Read], values: dict[str, Any]) -> None:
+    def _section(
+        self, section: str, content: dict[str, Any], keys: dict[str, v.Read], values: dict[str, Any]
+    ) -> None:
         for key, value in content.items():
             if key not in keys:
                 continue
@@ -182,7 +203,9 @@ class Reader:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1, 0.5)
                 path = f"{section}.{key}" if section else key
-                self.wrong(path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near)
+                self.wrong(
+                    path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near
+                )
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
         """Find the chosen provider's keys; those of others are told apart from typing mistakes."""
@@ -191,7 +214,9 @@ class Reader:
             for key in set(keys) & set(cluster):
                 if other != provider and key not in CLUSTER_KEYS.get(str(provider), {}):
                     self.wrong(
-                        f"cluster.{key}", None, f"is only for provider = {other!r}, and the provider is {provider!r}"
+                        f"cluster.{key}",
+                        None,
+                        f"is only for provider = {other!r}, and the provider is {provider!r}",
                     )
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 

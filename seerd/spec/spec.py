@@ -33,7 +33,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """How a trial is started. `script` is relative to `source`, the folder that is shipped; `python` None: the one that runs seerd."""
+    """How a trial is started. `script` is relative to `source`, the folder that is shipped;
+    `python` None: the one that runs seerd.
+    """
 
     script: str
     source: Path
@@ -119,7 +121,9 @@ class Ec2Cluster:
 
 
 Cluster = LocalCluster | HostsCluster | Ec2Cluster
-CLUSTERS: dict[str, type[Cluster]] = {kind.provider: kind for kind in (LocalCluster, HostsCluster, Ec2Cluster)}
+CLUSTERS: dict[str, type[Cluster]] = {
+    kind.provider: kind for kind in (LocalCluster, HostsCluster, Ec2Cluster)
+}
 """What `cluster.provider` may be."""
 
 
@@ -139,7 +143,9 @@ class Spec:
 
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
-    """The spec in this file with what the command line overrides. Raises `SpecError` with every mistake."""
+    """The spec in this file with what the command line overrides. Raises `SpecError` with every
+    mistake.
+    """
     text = text_of(path)
     reader = Reader(path, text)
     document = reader.document([Override(*override) for override in overrides])
@@ -152,17 +158,25 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
 
 
 def require_limits(spec: Spec, minimize: str | None = None) -> None:
-    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is minimised need not be limited."""
+    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is
+    minimised need not be limited.
+    """
     limits, rented = spec.limits, spec.cluster.rented
     missing = []
     if limits.deadline_s is None and minimize != "time":
         missing.append("a deadline: --deadline 30m")
-    if limits.budget_gpu_s is None and not (rented and limits.cost_usd is not None) and minimize != "cost":
+    if (
+        limits.budget_gpu_s is None
+        and not (rented and limits.cost_usd is not None)
+        and minimize != "cost"
+    ):
         missing.append("a budget: --budget 480gpu-min")
     if missing:
         free = limits.cost_usd is not None and not rented
         note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
-        raise UsageError(f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}")
+        raise UsageError(
+            f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}"
+        )
 
 
 def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: Reader) -> Spec:
@@ -170,14 +184,22 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
     folder = path.parent
     policy = _policy(get, reader)
     kind = CLUSTERS[get("cluster.provider", "local")]
-    own: Any = {key: get(f"cluster.{key}") for key in CLUSTER_KEYS[kind.provider] if f"cluster.{key}" in values}
+    own: Any = {
+        key: get(f"cluster.{key}")
+        for key in CLUSTER_KEYS[kind.provider]
+        if f"cluster.{key}" in values
+    }
     return Spec(
-        name=get("name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")),
+        name=get(
+            "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
+        ),
         metric=Metric(get("metric.name", ""), get("metric.mode", "max")),
         train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,
-        limits=SpecLimits(get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")),
+        limits=SpecLimits(
+            get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
+        ),
         cluster=kind(store=_store(get("cluster.store"), folder, reader), **own),
         folder=folder,
         text=text,
@@ -237,7 +259,10 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         reader.wrong(
-            "train.script", script, "there is no such file", *difflib.get_close_matches(path.name, others, 1, 0.5)
+            "train.script",
+            script,
+            "there is no such file",
+            *difflib.get_close_matches(path.name, others, 1, 0.5),
         )
     elif not path.is_relative_to(source):
         reader.wrong("train.script", script, f"it must lie inside the source folder {source}")

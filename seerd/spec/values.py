@@ -40,7 +40,9 @@ def text(value: Any) -> str:
 def name(value: Any) -> str:
     """Take a string that can be part of a file name."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise ValueError("letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit")
+        raise ValueError(
+            "letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit"
+        )
     return value
 
 
@@ -110,7 +112,10 @@ def environment(value: Any) -> dict[str, str]:
     found = texts(value)
     for name, content in found.items():
         if not name or "=" in name or "\0" in name + content:
-            raise ValueError(f"{name!r:.80} cannot be the name of an environment variable, or its value has a NUL")
+            raise ValueError(
+                f"{name!r:.80} cannot be the name of an environment variable, or its value "
+                "has a NUL"
+            )
     return found
 
 
@@ -122,10 +127,13 @@ def tags(value: Any) -> dict[str, str]:
     for name, content in found.items():
         if name.lower().startswith(("aws:", "seerd:")):
             raise ValueError(
-                f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, with seerd: are seerd's"
+                f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, "
+                "with seerd: are seerd's"
             )
         if not 0 < len(name) <= 128 or len(content) > 256:
-            raise ValueError(f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256")
+            raise ValueError(
+                f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256"
+            )
     if len(found) > MOST_TAGS:
         raise ValueError(f"at most {MOST_TAGS} tags are allowed beside those of seerd")
     return found
@@ -147,15 +155,20 @@ class Host:
 def host(value: Any) -> Host:
     """Take one machine."""
     if not isinstance(value, dict):
-        raise ValueError('a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }')
+        raise ValueError(
+            'a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }'
+        )
     _only(value, {"address", "user", "port", "gpus", "slots"}, "a host")
     if not isinstance(value.get("address"), str) or not ADDRESS.fullmatch(value["address"]):
-        raise ValueError("a host needs its address: a name or a number, without spaces, the user apart")
+        raise ValueError(
+            "a host needs its address: a name or a number, without spaces, the user apart"
+        )
     if whole(1)(value.get("port", 22)) > LAST_PORT:
         raise ValueError(f"port = {value['port']:.6g} is not one of 1 to {LAST_PORT}")
     if ("gpus" in value) == ("slots" in value):
         raise ValueError(
-            "a host needs either gpus, how many GPUs it has, or slots, how many trials its CPU may run at once"
+            "a host needs either gpus, how many GPUs it has, or slots, how many trials its "
+            "CPU may run at once"
         )
     user = value.get("user")
     return Host(
@@ -180,7 +193,9 @@ class Data:
 def data(value: Any) -> Data:
     """Take one entry of `train.data`."""
     if not isinstance(value, dict):
-        raise ValueError('a table is needed, for example { from = "s3://bucket/prefix", to = "data" }')
+        raise ValueError(
+            'a table is needed, for example { from = "s3://bucket/prefix", to = "data" }'
+        )
     _only(value, {"from", "to"}, "data")
     source, to = value.get("from"), value.get("to")
     if not isinstance(source, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]*(/.*)?", source):

@@ -17,7 +17,8 @@ def defaults(spec: Optional[str]) -> Dict[str, Any]:
     path = next((Path(option) for option in options if option and Path(option).is_file()), None)
     if path is None:
         raise FileNotFoundError(
-            "started by hand, a script takes its configuration from a spec.toml beside it, and there is none"
+            "started by hand, a script takes its configuration from a spec.toml beside it, "
+            "and there is none"
         )
     try:
         import tomllib

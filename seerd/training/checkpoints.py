@@ -48,7 +48,10 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
                 raise ValueError("its size or checksum is not that of its manifest")
             load(torch, data)
         except Exception as error:
-            print(f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}", file=sys.stderr)
+            print(
+                f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}",
+                file=sys.stderr,
+            )
             # It would count among the newest, and a good one would be removed for it.
             path.unlink(missing_ok=True)
             continue
@@ -59,7 +62,9 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
 def load(torch: Any, data: bytes) -> Dict[str, Any]:
     """Read what `write` was given; no code in it is run."""
     loaded: Dict[str, Any] = (
-        json.loads(data) if torch is None else torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        json.loads(data)
+        if torch is None
+        else torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     )
     return loaded
 
@@ -97,7 +102,9 @@ def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
                 load(torch, _dumped(torch, state))
             except Exception:
                 raise RuntimeError(
-                    f"the state_dict of {name!r} holds more than tensors, numbers, texts, lists and dicts, "
-                    f"so a checkpoint with it could not be loaded safely (weights_only=True): {error}"
+                    f"the state_dict of {name!r} holds more than tensors, numbers, texts, "
+                    "lists and dicts, "
+                    "so a checkpoint with it could not be loaded safely (weights_only=True): "
+                    f"{error}"
                 ) from error
         raise

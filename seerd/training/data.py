@@ -70,7 +70,12 @@ class Sampler:
     """
 
     def __init__(
-        self, share: Share, steps: Steps, samples: int, shuffle: bool, rewind: Callable[[], None] = lambda: None
+        self,
+        share: Share,
+        steps: Steps,
+        samples: int,
+        shuffle: bool,
+        rewind: Callable[[], None] = lambda: None,
     ) -> None:
         self._share = share
         self._steps = steps
@@ -118,7 +123,9 @@ class Sampler:
     def _position(self) -> int:
         if not self._steps.counting:
             return self._drawn
-        return min(self._drawn, self._start + (self._steps.done - self._steps_before) * self._share.total)
+        return min(
+            self._drawn, self._start + (self._steps.done - self._steps_before) * self._share.total
+        )
 
     def _usable(self) -> int:
         return self._samples - self._samples % self._share.total

@@ -16,10 +16,10 @@ from typing import Optional
 from seerd.training.ranks import Ranks
 
 MARK = struct.Struct("<10q3d")
-"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its Python
-stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun, passes and
-steps since, spells of work; seconds of the longest spell, of waiting in `running()`, of waiting
-between a backward pass and its step.
+"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its
+Python stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun,
+passes and steps since, spells of work; seconds of the longest spell, of waiting in `running()`, of
+waiting between a backward pass and its step.
 """
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 STACK_SIGNAL = 7
@@ -38,7 +38,14 @@ class Mark:
         self._longest = self._waited = self._reduced = 0.0
         self._map: Optional[mmap.mmap] = None
         if folder is not None and ranks.world > 1:
-            self._about = (1, os.getpid(), ranks.rank, ranks.peers, _stack_signal(), int(ranks.on_gpu))
+            self._about = (
+                1,
+                os.getpid(),
+                ranks.rank,
+                ranks.peers,
+                _stack_signal(),
+                int(ranks.on_gpu),
+            )
             with contextlib.suppress(OSError, ValueError):
                 self._map = _mapped(folder / "marks" / str(ranks.local))
         self.turn(WORKING)
@@ -76,7 +83,9 @@ class Mark:
         self._doing, self._units = doing, self._units + units
         self._ticks = 0 if units else self._ticks + ticks
         counts = (doing, self._units, self._ticks, self._spells)
-        MARK.pack_into(self._map, 0, *self._about, *counts, self._longest, self._waited, self._reduced)
+        MARK.pack_into(
+            self._map, 0, *self._about, *counts, self._longest, self._waited, self._reduced
+        )
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -53,14 +53,18 @@ class Ranks:
         if not dist.is_initialized():
             dist.init_process_group("nccl" if self.on_gpu else "gloo", **patience)
             self._own = True
-        self._group = dist.new_group(backend="gloo", **patience) if self.on_gpu else dist.group.WORLD
+        self._group = (
+            dist.new_group(backend="gloo", **patience) if self.on_gpu else dist.group.WORLD
+        )
 
     def largest(self, *numbers: int) -> List[int]:
         """Give the largest of each number: a flag of one rank, the epoch of rank 0."""
         if self._group is None:
             return list(numbers)
         votes = self._torch.tensor([int(number) for number in numbers])
-        self._torch.distributed.all_reduce(votes, self._torch.distributed.ReduceOp.MAX, group=self._group)
+        self._torch.distributed.all_reduce(
+            votes, self._torch.distributed.ReduceOp.MAX, group=self._group
+        )
         return [int(vote) for vote in votes.tolist()]
 
     def gather(self, mine: Any) -> List[Any]:

@@ -26,7 +26,9 @@ class Steps:
             thing.register_step_post_hook(self._step)
             self.counting = True
         if self._mark.shown and not self._sees_passes and hasattr(thing, "parameters"):
-            first = next((parameter for parameter in thing.parameters() if parameter.requires_grad), None)
+            first = next(
+                (parameter for parameter in thing.parameters() if parameter.requires_grad), None
+            )
             if first is not None:
                 self._sees_passes = True
                 first.register_hook(self._pass)

@@ -92,7 +92,9 @@ class Trial:
 
         Raises `ValueError` if some number of GPUs that this trial may get does not divide it.
         """
-        batch = split(total, per_gpu, self.world, self._attempt.allocations if self._attempt else ())
+        batch = split(
+            total, per_gpu, self.world, self._attempt.allocations if self._attempt else ()
+        )
         self._share.batch, self._steps.accumulate = batch, batch.accumulate
         return batch
 
@@ -126,7 +128,12 @@ class Trial:
         self._mark.turn(ENDED if leave else WORKING)
         self._pace.look()
         self._over = leave
-        if leave and self._attempt is not None and self._ranks.local == 0 and self._ranks.many_nodes:
+        if (
+            leave
+            and self._attempt is not None
+            and self._ranks.local == 0
+            and self._ranks.many_nodes
+        ):
             self._attempt.mark_as_left()
         return not leave
 
@@ -139,15 +146,22 @@ class Trial:
         if self.rank != 0:
             return
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._metrics = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+        self._metrics = {
+            name: number if math.isfinite(number) else None for name, number in numbers.items()
+        }
         if self._attempt is None:
             shown = "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
             print(f"report {self.epoch}: {shown}", flush=True)
             return
         if self._attempt.metric not in metrics:
             given = ", ".join(metrics) or "nothing"
-            raise ValueError(f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given {given}")
-        self._attempt.tell("report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit())
+            raise ValueError(
+                f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given "
+                f"{given}"
+            )
+        self._attempt.tell(
+            "report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit()
+        )
 
     # ------------------------------------------------------------ when to leave, when to save
 
@@ -158,11 +172,17 @@ class Trial:
 
     def _should_save(self) -> bool:
         """After the first report of this attempt, then regularly, but never for long."""
-        return self._attempt is not None and self._is_unsaved() and self._pace.save_due(self._attempt.every_s)
+        return (
+            self._attempt is not None
+            and self._is_unsaved()
+            and self._pace.save_due(self._attempt.every_s)
+        )
 
     def _is_unsaved(self) -> bool:
         """Whether there is something to save, and it is not what was saved last."""
-        return self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_state
+        return (
+            self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_state
+        )
 
     def _state_id(self) -> Tuple[int, int]:
         return self._units, self.epoch
@@ -214,7 +234,9 @@ class Trial:
         """Read the newest good checkpoint; only rank 0 need have it."""
         if self._attempt is None:
             return None
-        data = checkpoints.newest(self._torch, self._attempt.checkpoints) if self.rank == 0 else None
+        data = (
+            checkpoints.newest(self._torch, self._attempt.checkpoints) if self.rank == 0 else None
+        )
         data = self._ranks.share(data)
         if data is None:
             return None
@@ -246,7 +268,8 @@ class Trial:
 def _state_of(name: str, states: Dict[str, Any]) -> Any:
     if name not in states:
         raise ValueError(
-            f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has {', '.join(states)}"
+            f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has "
+            f"{', '.join(states)}"
         )
     return states[name]
 

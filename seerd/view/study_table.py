@@ -74,7 +74,9 @@ def _table(told: Sequence[Json], mode: str) -> Table:
 
 
 def _style(means: Sequence[float]) -> str:
-    """Choose how metrics are written: the largest with so many digits, all with as many decimals."""
+    """Choose how metrics are written: the largest with so many digits, all with as many
+    decimals.
+    """
     largest = max((abs(mean) for mean in means), default=0.0)
     if not 1e-3 <= largest < 1e6:
         return f".{DIGITS - 1}g"

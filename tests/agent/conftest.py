@@ -38,11 +38,15 @@ def rig(bundle: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def two_rigs(bundle: Path) -> Iterator[list[Rig]]:
-    """Two places for agents that see only their own processes, as on two instances; one source and one store."""
+    """Two places for agents that see only their own processes, as on two instances; one source and
+    one store.
+    """
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     inside = ("unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc")
-    made = [Rig(bundle, top / name, top / "source", top / "store", inside=inside) for name in ("i", "j")]
+    made = [
+        Rig(bundle, top / name, top / "source", top / "store", inside=inside) for name in ("i", "j")
+    ]
     made[0].source.mkdir()
     yield made
     for each in made:

@@ -33,26 +33,35 @@ notes.write("written\\n")
 
 
 def test_every_public_function_has_an_example() -> None:
-    functions = {name for name, _ in inspect.getmembers(Trial, inspect.isfunction) if name[0] != "_"}
+    functions = {
+        name for name, _ in inspect.getmembers(Trial, inspect.isfunction) if name[0] != "_"
+    }
     scripts = "".join(script for script, _ in EXAMPLES)
     assert functions == {"track", "batch", "sampler", "running", "report"}
     assert {name for name in functions if f"trial.{name}(" in scripts} == functions
 
 
 @pytest.mark.parametrize(("script", "printed"), EXAMPLES)
-def test_an_example_prints_by_hand_what_the_page_shows(tmp_path: Path, script: str, printed: str) -> None:
+def test_an_example_prints_by_hand_what_the_page_shows(
+    tmp_path: Path, script: str, printed: str
+) -> None:
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "train.py").write_text(script)
     env = {name: value for name, value in os.environ.items() if not name.startswith("SEERD")}
     env["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == (printed, "")
 
 
 def test_the_examples_run_under_an_agent_on_two_gpus_and_are_saved_at_their_end(rig: Any) -> None:
     """Each is a trial of its own, with a name that says which."""
-    job = rig.job("import os, runpy\nrunpy.run_path(os.environ['SEERD_ATTEMPT'].split('/')[1])", launcher="torchrun")
+    job = rig.job(
+        "import os, runpy\nrunpy.run_path(os.environ['SEERD_ATTEMPT'].split('/')[1])",
+        launcher="torchrun",
+    )
     client = rig.ready(job)
     for name, (script, _) in zip(NAMES, EXAMPLES, strict=True):
         (rig.source / name).write_text(script)
@@ -64,9 +73,15 @@ def test_the_examples_run_under_an_agent_on_two_gpus_and_are_saved_at_their_end(
 
 @pytest.mark.parametrize(
     ("last", "cause"),
-    [("", "finished"), ("sys.exit(3)", "crashed"), ("try: sys.exit(3)\nexcept SystemExit: pass", "finished")],
+    [
+        ("", "finished"),
+        ("sys.exit(3)", "crashed"),
+        ("try: sys.exit(3)\nexcept SystemExit: pass", "finished"),
+    ],
 )
-def test_ranks_end_as_their_script_says_and_what_they_wrote_is_there(rig: Any, last: str, cause: str) -> None:
+def test_ranks_end_as_their_script_says_and_what_they_wrote_is_there(
+    rig: Any, last: str, cause: str
+) -> None:
     client = rig.ready(rig.job(ENDS + last, launcher="torchrun"))
     client.start(gpus=TWO_GPUS)
     assert client.exit_of().cause == cause

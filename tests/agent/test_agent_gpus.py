@@ -1,4 +1,6 @@
-"""GPUs are free when nothing of the last attempt is on them any more: by a real agent, with the rig's `nvidia-smi`."""
+"""GPUs are free when nothing of the last attempt is on them any more: by a real agent, with the
+rig's `nvidia-smi`.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_gpus_are_free_when_their_memory_is_and_other_gpus_do_not_matter(rig, dr
     assert not [fact for fact in client.facts if isinstance(fact, Noticed)]
 
 
-def test_an_instance_whose_gpu_stays_held_is_unfit_and_says_so_before_its_gpus_are_free(rig, driver):
+def test_an_instance_whose_gpu_stays_held_is_unfit_and_says_so_before_its_gpus_are_free(
+    rig, driver
+):
     client = rig.ready(rig.job("pass"))
     pid = gone()
     driver.hold(2, pid)
@@ -117,7 +121,12 @@ CARDS = [Card("0", "GPU-a", 900), Card("1", "GPU-b", 3)]
             {},
             "process 8, which has ended, still holds [N/A]",
         ),
-        (CARDS, [], {"GPU-a": 3, "GPU-b": 3}, "900 MiB of GPU 0 are in use by no process; 3 MiB were before"),
+        (
+            CARDS,
+            [],
+            {"GPU-a": 3, "GPU-b": 3},
+            "900 MiB of GPU 0 are in use by no process; 3 MiB were before",
+        ),
         ([Card("0", "GPU-a", None)], [], {"GPU-a": 3}, ""),
     ],
 )
@@ -132,4 +141,6 @@ def test_whatever_is_no_line_of_a_list_is_left_out():
         Card("0", "GPU-a", 3),
         Card("1", "GPU-b", None),
     ]
-    assert parsed_apps("12, GPU-a, 800\n\nNo running processes found\n[N/A], GPU-a, 1\n") == [App(12, "GPU-a", "800")]
+    assert parsed_apps("12, GPU-a, 800\n\nNo running processes found\n[N/A], GPU-a, 1\n") == [
+        App(12, "GPU-a", "800")
+    ]

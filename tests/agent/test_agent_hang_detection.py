@@ -37,7 +37,9 @@ def test_the_training_side_and_the_agent_mean_the_same():
     training = import_module("seerd.training.marks")
     assert MARK.format == training.MARK.format
     names = ("WORKING", "WAITING", "REDUCING", "SAVING", "ENDED")
-    assert [getattr(progress_marks, name) for name in names] == [getattr(training, name) for name in names]
+    assert [getattr(progress_marks, name) for name in names] == [
+        getattr(training, name) for name in names
+    ]
 
 
 def test_a_rank_that_others_have_passed_is_late():
@@ -72,11 +74,18 @@ def test_nothing_is_said_of_ranks_that_are_late_together_save_end_or_have_only_b
 
 def test_on_gpus_a_rank_that_has_begun_a_later_step_waits_for_those_that_have_not():
     late, ahead = replace(MARKED, on_gpu=1, ticks=4), replace(MARKED, on_gpu=1, ticks=6)
-    assert standing(shown(late, ahead, replace(ahead, ticks=8)), set(), spans=False) == Stand((0,), (1, 2))
-    assert standing(shown(late, ahead, replace(ahead, ticks=5)), set(), spans=False) == Stand((0, 2), (1,))
+    assert standing(shown(late, ahead, replace(ahead, ticks=8)), set(), spans=False) == Stand(
+        (0,), (1, 2)
+    )
+    assert standing(shown(late, ahead, replace(ahead, ticks=5)), set(), spans=False) == Stand(
+        (0, 2), (1,)
+    )
     assert standing(shown(late, replace(late, ticks=5)), set(), spans=False) is None
     assert standing(shown(late, replace(ahead, units=10)), set(), spans=False) is None
-    assert standing(shown(replace(late, on_gpu=0), replace(ahead, on_gpu=0)), set(), spans=False) is None
+    assert (
+        standing(shown(replace(late, on_gpu=0), replace(ahead, on_gpu=0)), set(), spans=False)
+        is None
+    )
 
 
 def test_of_several_instances_each_says_whether_it_waits_or_works():
@@ -117,7 +126,9 @@ def test_what_a_process_has_done_counts_its_children_and_only_ours_is_looked_at(
 
 
 class Ranks:
-    """Two ranks on this machine, their marks in real files. The first is late; `process` is what it does."""
+    """Two ranks on this machine, their marks in real files. The first is late; `process` is what it
+    does.
+    """
 
     def __init__(self, folder: Path, pid: int) -> None:
         self._folder = folder
@@ -129,7 +140,9 @@ class Ranks:
     def show(self, units: int) -> None:
         """The late rank has come so far, the other one waits behind that."""
         write(self._folder / "0", 1, self.pid, 0, 2, 0, 0, WORKING, units, 3, 50, 0.5, 1.0, 2.0)
-        write(self._folder / "1", 1, os.getpid(), 1, 2, 0, 0, WAITING, units + 1, 0, 50, 0.5, 1.0, 2.0)
+        write(
+            self._folder / "1", 1, os.getpid(), 1, 2, 0, 0, WAITING, units + 1, 0, 50, 0.5, 1.0, 2.0
+        )
 
     def over(self, seconds: float) -> bool:
         """Look each half second of these; whether there was a stall."""
@@ -181,7 +194,9 @@ def test_whatever_is_written_there_is_a_mark_or_none(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("marks")
     (folder / "0").write_bytes(data)
     found = progress_marks.read(folder)
-    assert all(0 < mark.peers <= progress_marks.MOST_RANKS and mark.pid > 1 for mark in found.values())
+    assert all(
+        0 < mark.peers <= progress_marks.MOST_RANKS and mark.pid > 1 for mark in found.values()
+    )
     standing(found, set(), spans=True)
     limit_s(found)
 
@@ -199,7 +214,9 @@ def test_marks_are_files_of_their_own(tmp_path):
 
 def test_shares_of_waiting_are_counted_over_a_span_and_told_where_they_are_large():
     first = shown(replace(MARKED, waited_s=5.0, reduced_s=0.0), replace(AHEAD, waited_s=50.0))
-    later = {local: replace(mark, waited_s=mark.waited_s + 7.0 * local) for local, mark in first.items()}
+    later = {
+        local: replace(mark, waited_s=mark.waited_s + 7.0 * local) for local, mark in first.items()
+    }
     detector = StragglerDetector(always=False, first_s=10.0)
     assert detector.look(100.0, shown(MARKED, replace(AHEAD, units=2))) is None
     assert detector.look(101.0, first) is None

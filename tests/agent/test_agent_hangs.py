@@ -1,4 +1,6 @@
-"""Ranks that are gone or silent, with real torchrun: the others are ended with them within seconds, and the report says which it was."""
+"""Ranks that are gone or silent, with real torchrun: the others are ended with them within seconds,
+and the report says which it was.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ while trial.running():
 """
 SLEEPS = "time.sleep(600)"
 AFTER_S = 6.0
-"""How long an attempt with a rank that is gone may take to end, on a machine that does other things too."""
+"""How long an attempt with a rank that is gone may take to end, on a machine that does other things
+too.
+"""
 QUIET_S = (10.0, 20.0)
 """The same for one with a rank that hangs."""
 
@@ -51,23 +55,35 @@ def pair(two_rigs: list[Any]) -> Pair:
 
 
 def test_when_a_rank_is_killed_the_others_end_and_it_is_named_and_quoted(rig):
-    """Another rank is in the middle of a long unit of work that no signal interrupts: torchrun alone would give it 30 s."""
+    """Another rank is in the middle of a long unit of work that no signal interrupts: torchrun
+    alone would give it 30 s.
+    """
     does = "os.kill(os.getpid(), 9)"
     script = TRAINS.replace(
-        "    trial.report", '    if trial.epoch >= 8: __import__("ctypes").CDLL(None).sleep(600)\n    trial.report'
+        "    trial.report",
+        '    if trial.epoch >= 8: __import__("ctypes").CDLL(None).sleep(600)\n    trial.report',
     )
     client = rig.ready(rig.job(script, launcher="torchrun", env=of(1, "unit", does)))
     client.start(gpus=(0, 1, 2))
     said = client.until(Reported, lambda fact: fact.epoch == 8)
     end = client.exit_of()
-    assert (end.cause, end.rank, end.signal, end.tail) == ("crashed", 1, signal.SIGKILL, ["about to read"])
+    assert (end.cause, end.rank, end.signal, end.tail) == (
+        "crashed",
+        1,
+        signal.SIGKILL,
+        ["about to read"],
+    )
     assert end.at - said.at < AFTER_S
     assert rig.processes_of() == []
 
 
 def test_ranks_that_hang_are_found_by_their_neighbours_and_one_that_computes_is_left_alone(rig):
-    """Three trials at once. In one a rank works for longer than any that hangs is waited for, and its neighbour waits as long."""
-    job = rig.job(TRAINS, launcher="torchrun", env=of(1, "step", "exec(os.environ[trial._attempt.trial])"))
+    """Three trials at once. In one a rank works for longer than any that hangs is waited for, and
+    its neighbour waits as long.
+    """
+    job = rig.job(
+        TRAINS, launcher="torchrun", env=of(1, "step", "exec(os.environ[trial._attempt.trial])")
+    )
     works = "end = time.monotonic() + 14\nwhile time.monotonic() < end: sum(range(999))"
     job.env.update(sleeps=SLEEPS, stops="os.kill(os.getpid(), 19)", works=works)
     client = rig.ready(job, gpus=6)

@@ -1,4 +1,6 @@
-"""Machines that are not what their kind promises, and those that are: by a real agent with `nvidia-smi` and python of our own making."""
+"""Machines that are not what their kind promises, and those that are: by a real agent with
+`nvidia-smi` and python of our own making.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def program(path: Path, text: str) -> str:
     return str(path)
 
 
-def answer(rig: Any, expected: Expected | None, smi: str | None, python: str, **job: Any) -> Prepared | Refused:
+def answer(
+    rig: Any, expected: Expected | None, smi: str | None, python: str, **job: Any
+) -> Prepared | Refused:
     """What an agent with this `nvidia-smi` says to `Prepare`."""
     tools = rig.source / "bin"
     tools.mkdir()
@@ -34,7 +38,9 @@ def answer(rig: Any, expected: Expected | None, smi: str | None, python: str, **
     rig.env = {"PATH": f"{tools}:{os.environ['PATH']}"}
     rig.launch(gpus=2)
     client = rig.connect()
-    client.say(Prepare("p", rig.job(python=program(rig.source / "python", python), **job), expected))
+    client.say(
+        Prepare("p", rig.job(python=program(rig.source / "python", python), **job), expected)
+    )
     while not isinstance(said := client.read(), (Prepared, Refused)):
         pass
     return said
@@ -47,7 +53,9 @@ def gpus(rig):
 
 
 def test_a_machine_that_has_what_is_expected_is_prepared(gpus):
-    said = answer(gpus, NEEDS, f"echo '{GPU}'; echo '{GPU}'", 'echo "$2" | grep -q torch.cuda && echo 12.4 2')
+    said = answer(
+        gpus, NEEDS, f"echo '{GPU}'; echo '{GPU}'", 'echo "$2" | grep -q torch.cuda && echo 12.4 2'
+    )
     assert isinstance(said, Prepared), said
 
 
@@ -55,9 +63,15 @@ def test_a_machine_that_has_what_is_expected_is_prepared(gpus):
     ("smi", "why"),
     [
         ("exit 9", "nvidia-smi ended with exit status 9"),
-        ("echo Failed to initialize NVML: Driver/library version mismatch; exit 18", "Driver/library version mismatch"),
+        (
+            "echo Failed to initialize NVML: Driver/library version mismatch; exit 18",
+            "Driver/library version mismatch",
+        ),
         (f"echo '{GPU}'", f"nvidia-smi lists 1 GPUs where 2 are expected: {GPU}"),
-        (f"echo '{GPU}'; echo 'Tesla V100-SXM2-16GB, [Unknown Error], 535.54.03'", "nvidia-smi says of a GPU: Tesla"),
+        (
+            f"echo '{GPU}'; echo 'Tesla V100-SXM2-16GB, [Unknown Error], 535.54.03'",
+            "nvidia-smi says of a GPU: Tesla",
+        ),
     ],
 )
 def test_gpus_that_are_missing_or_broken_are_the_machines_fault(gpus, smi, why):
@@ -72,14 +86,20 @@ def test_no_driver_at_all_is_the_machines_fault(gpus):
     client = gpus.connect()
     client.say(Prepare("p", gpus.job(), NEEDS))
     said = client.until(Refused)
-    assert (said.unhealthy, "nvidia-smi cannot be run (No such file or directory)" in said.why) == (True, True), (
-        said.why
-    )
+    assert (said.unhealthy, "nvidia-smi cannot be run (No such file or directory)" in said.why) == (
+        True,
+        True,
+    ), said.why
 
 
 def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
     marker = f"health-{os.getpid()}/x"
-    look = Look(["sh", "-c", "sleep 600 & sleep 600"], {**os.environ, host.MARKER: marker}, str(tmp_path), 0.3)
+    look = Look(
+        ["sh", "-c", "sleep 600 & sleep 600"],
+        {**os.environ, host.MARKER: marker},
+        str(tmp_path),
+        0.3,
+    )
     with pytest.raises(UnhealthyError, match="a sleeper did not answer within"):
         asyncio.run(look.take("a sleeper"))
     assert host.marked_with(marker) == set()
@@ -92,7 +112,10 @@ def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
             "echo 12.4 1; echo UserWarning: CUDA initialization failed >&2",
             "torch sees 1 GPUs where 2 are expected: User",
         ),
-        ("echo RuntimeError: CUDA error: no kernel image >&2; exit 1", "(exit status 1): RuntimeError: CUDA error"),
+        (
+            "echo RuntimeError: CUDA error: no kernel image >&2; exit 1",
+            "(exit status 1): RuntimeError: CUDA error",
+        ),
         ("echo who knows", "torch cannot use the GPUs"),
     ],
 )
@@ -134,7 +157,9 @@ def test_cpu_slots_need_no_gpus_and_nothing_expected_is_nothing_looked_at(rig, e
     assert isinstance(answer(rig, expected, "exit 9", "exit 1"), Prepared)
 
 
-@pytest.mark.parametrize("trouble", ["ERR!", "[Unknown Error]", "[GPU requires reset]", "[GPU is lost]"])
+@pytest.mark.parametrize(
+    "trouble", ["ERR!", "[Unknown Error]", "[GPU requires reset]", "[GPU is lost]"]
+)
 def test_every_way_in_which_a_gpu_is_said_to_be_broken(trouble):
     assert gpu_problem(f"{GPU}\n{GPU}\n", 2) == ""
     assert trouble in gpu_problem(f"{GPU}\n{GPU}\nTesla, {trouble}, 535\n", 2)

@@ -64,14 +64,18 @@ print(subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env={{}}).pid, flush=T
 """
 
 
-@pytest.mark.parametrize("code", [DOUBLE_FORK, WITHOUT_MARK], ids=["in another session", "without the mark"])
+@pytest.mark.parametrize(
+    "code", [DOUBLE_FORK, WITHOUT_MARK], ids=["in another session", "without the mark"]
+)
 def test_what_a_launcher_started_belongs_to_its_attempt_however_it_was_started(attempt, code):
     attempt.append(spawn(code))
     hidden = ready(attempt[0])
     assert host.members(MARK, attempt[0].pid) == {attempt[0].pid, *hidden}
 
 
-@pytest.mark.parametrize("code", [DOUBLE_FORK, WITHOUT_MARK], ids=["in another session", "without the mark"])
+@pytest.mark.parametrize(
+    "code", [DOUBLE_FORK, WITHOUT_MARK], ids=["in another session", "without the mark"]
+)
 def test_it_is_found_after_the_launcher_has_died(attempt, code):
     attempt.append(spawn(code))
     hidden = ready(attempt[0])
@@ -83,7 +87,10 @@ def test_it_is_found_after_the_launcher_has_died(attempt, code):
 
 
 def test_another_attempt_is_left_alone(attempt):
-    attempt += [spawn(f"print(flush=True)\n{SLEEP}", mark=mark) for mark in (MARK, MARK + "1", f"{RUN}/t11/1")]
+    attempt += [
+        spawn(f"print(flush=True)\n{SLEEP}", mark=mark)
+        for mark in (MARK, MARK + "1", f"{RUN}/t11/1")
+    ]
     for process in attempt:
         ready(process)
     assert host.members(MARK, 0) == {attempt[0].pid}
@@ -138,7 +145,10 @@ def test_what_a_rank_in_its_own_session_has_started_without_the_mark_is_killed_w
 
 @pytest.mark.parametrize("each", ["pass", "os.setsid()"], ids=["in one session", "each in its own"])
 def test_a_process_that_keeps_starting_others_is_ended(attempt, each):
-    respawns = f"import os, sys, time\nprint(flush=True)\nwhile True:\n    time.sleep(0.002)\n    if os.fork(): os._exit(0)\n    {each}"
+    respawns = (
+        "import os, sys, time\nprint(flush=True)\nwhile True:\n    "
+        f"time.sleep(0.002)\n    if os.fork(): os._exit(0)\n    {each}"
+    )
     attempt.append(spawn(respawns))
     ready(attempt[0])
     assert host.kill(lambda: host.each_member(MARK, attempt[0].pid), set()) == set()

@@ -14,9 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.agent.journal import AgentJournal, AgentJournalError
-from seerd.agent.protocol import Exited, Job, Noticed, Prepare, Prepared, Refused, Reported, Start, Started, Stop
+from seerd.agent.protocol import (
+    Exited,
+    Job,
+    Noticed,
+    Prepare,
+    Prepared,
+    Refused,
+    Reported,
+    Start,
+    Started,
+    Stop,
+)
 
-JOB = Job("s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0)
+JOB = Job(
+    "s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0
+)
 PREPARE = Prepare("p", JOB)
 START = Start("a", "t1", 1, [0], {"lr": 0.1}, 17, [])
 STOP = Stop("z", "t1", 1, checkpoint=False, grace_s=0.0)
@@ -76,7 +89,9 @@ def test_facts_are_numbered_from_one_and_come_back_with_the_job(opened):
 def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp_path, monkeypatch):
     flushed: list[int] = []
     flush = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size)))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
+    )
     journal = opened()
     for step in (PREPARE, prepared, START, started, reported(1), exited, STOP):
         journal.add([step]) if callable(step) else journal.take(step)

@@ -11,15 +11,33 @@ from seerd.agent.launch import LaunchPlan, Places, launch_plan, speaks, why_not_
 from seerd.agent.protocol import Job, Node, Start
 
 JOB = Job(
-    "/src", "train.py", ["--fast"], "torchrun", "/env/python", {}, [], "/store", "accuracy", "max", [1, 2], 3, 10.0
+    "/src",
+    "train.py",
+    ["--fast"],
+    "torchrun",
+    "/env/python",
+    {},
+    [],
+    "/store",
+    "accuracy",
+    "max",
+    [1, 2],
+    3,
+    10.0,
 )
 START = Start("a", "t1", 2, [1, 3], {"lr": 0.1}, 17, [])
-PLACES = Places(Path("/i/trials/t1/2"), Path("/i/trials/t1/checkpoints"), Path("/i/lib"), Path("/i/agent.lock"))
+PLACES = Places(
+    Path("/i/trials/t1/2"), Path("/i/trials/t1/checkpoints"), Path("/i/lib"), Path("/i/agent.lock")
+)
 
 ALONE = "-m torch.distributed.run --nnodes 1 --nproc-per-node 2 --max-restarts 0"
-ALONE += " --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1 --rdzv-id run-1-t1-2"
+ALONE += (
+    " --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1 --rdzv-id run-1-t1-2"
+)
 SECOND_OF_3 = "-m torch.distributed.run --nnodes 3 --nproc-per-node 2 --max-restarts 0"
-SECOND_OF_3 += " --rdzv-backend static --node-rank 1 --rdzv-endpoint 10.0.0.10:29400 --rdzv-conf timeout=120"
+SECOND_OF_3 += (
+    " --rdzv-backend static --node-rank 1 --rdzv-endpoint 10.0.0.10:29400 --rdzv-conf timeout=120"
+)
 SECOND_OF_3 += " --local-addr 10.0.0.9 --rdzv-id run-1-t1-2"
 REST = " --redirects 3 --log-dir /i/trials/t1/2/logs train.py --fast"
 NODE = Node(1, 3, "10.0.0.9", "10.0.0.10:29400", 6)
@@ -48,7 +66,8 @@ def test_each_of_several_nodes_has_the_rank_that_it_was_given():
 
 
 @pytest.mark.parametrize(
-    ("node", "speaking"), [(None, True), (replace(NODE, rank=0), True), (NODE, False), (replace(NODE, rank=2), False)]
+    ("node", "speaking"),
+    [(None, True), (replace(NODE, rank=0), True), (NODE, False), (replace(NODE, rank=2), False)],
 )
 def test_one_node_speaks_for_all(node, speaking):
     assert speaks(replace(START, node=node)) == speaking
@@ -56,7 +75,9 @@ def test_one_node_speaks_for_all(node, speaking):
 
 @pytest.mark.parametrize("launcher", ["python", "command"])
 def test_what_is_one_process_cannot_span_instances(launcher):
-    assert f'"{launcher}" starts one process' in why_not_nodes(replace(JOB, launcher=launcher), NODE)
+    assert f'"{launcher}" starts one process' in why_not_nodes(
+        replace(JOB, launcher=launcher), NODE
+    )
     assert why_not_nodes(replace(JOB, launcher=launcher), None) == ""
 
 
@@ -85,7 +106,11 @@ def test_a_trial_runs_in_the_source_and_knows_where_its_files_are():
     assert made.env["SEERD_DIR"] == "/i/trials/t1/2"
     assert made.env["SEERD_ATTEMPT"] == "run-1/t1/2"
     assert made.env["SEERD_AGENT_LOCK"] == "/i/agent.lock"
-    assert (made.env["OMP_NUM_THREADS"], made.env["MKL_NUM_THREADS"], made.env["PYTHONUNBUFFERED"]) == ("3", "3", "1")
+    assert (
+        made.env["OMP_NUM_THREADS"],
+        made.env["MKL_NUM_THREADS"],
+        made.env["PYTHONUNBUFFERED"],
+    ) == ("3", "3", "1")
 
 
 def test_trial_json_is_as_documented():

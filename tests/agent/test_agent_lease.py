@@ -29,7 +29,9 @@ def test_the_newest_word_counts_even_if_it_is_shorter(ends, now, for_s):
 
 
 def test_only_the_newest_connection_renews_it(tmp_path):
-    """What an older one had sent may still be read when the newer one is there: it is not the daemon's word any more."""
+    """What an older one had sent may still be read when the newer one is there: it is not the
+    daemon's word any more.
+    """
     here = Here("r1", 1, cuda=False, folder=tmp_path, library=tmp_path)
     lease = Lease(100.0, 5.0)
     agent = Agent(here, lease)

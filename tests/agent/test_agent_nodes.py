@@ -1,4 +1,6 @@
-"""Attempts that span instances: real torchrun on two addresses, an agent for each, in process namespaces of their own as instances have them."""
+"""Attempts that span instances: real torchrun on two addresses, an agent for each, in process
+namespaces of their own as instances have them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.protocol import Checkpointed, Exited, Node, Refused, Renew, Reported, Started, Training
+from seerd.agent.protocol import (
+    Checkpointed,
+    Exited,
+    Node,
+    Refused,
+    Renew,
+    Reported,
+    Started,
+    Training,
+)
 
 PATIENCE_S = 120.0
 SECONDS = 15.0
@@ -33,7 +44,9 @@ HANGS = TRAINS.replace("time.sleep(0.02)", "time.sleep(0.02 if trial.epoch < 3 e
 
 
 class Pair:
-    """Two instances; `own`: what is different in the job of one. As text, the address of the first comes after that of the second."""
+    """Two instances; `own`: what is different in the job of one. As text, the address of the first
+    comes after that of the second.
+    """
 
     addresses = ("127.0.0.4", "127.0.0.30")
 
@@ -45,9 +58,13 @@ class Pair:
     def ready(self, script: str, **other: object) -> None:
         """Agents that have been prepared for this script."""
         job = self.rigs[0].job(script, launcher="torchrun", **other)
-        self.clients = [rig.ready(replace(job, **self.own.get(rank, {}))) for rank, rig in enumerate(self.rigs)]
+        self.clients = [
+            rig.ready(replace(job, **self.own.get(rank, {}))) for rank, rig in enumerate(self.rigs)
+        ]
 
-    def start(self, attempt: int = 1, gpus: tuple[int, ...] = (0,), checkpoints: tuple[str, ...] = ()) -> None:
+    def start(
+        self, attempt: int = 1, gpus: tuple[int, ...] = (0,), checkpoints: tuple[str, ...] = ()
+    ) -> None:
         """An attempt on both; the second is told first."""
         endpoint = f"{self.addresses[0]}:{free_port(self.addresses[0])}"
         for rank in (1, 0):
@@ -107,7 +124,9 @@ def test_the_lease_of_one_node_has_all_save_and_leave_and_none_calls_that_finish
 
 
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_its_node_is_slower_to_tell(pair, guilty):
+def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_its_node_is_slower_to_tell(
+    pair, guilty
+):
     dawdling = pair.rigs[guilty].source / "python"
     dawdling.write_text(f'#!/bin/sh\n{sys.executable} "$@"; code=$?; sleep 1; exit $code\n')
     dawdling.chmod(0o700)
@@ -122,7 +141,10 @@ def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_it
     assert time.time() - crashed_at < SECONDS
     assert [end.cause for end in ends] == ["crashed", "crashed"]
     first = min(ends, key=lambda end: end.silent)
-    assert (first.rank, first.tail[-1].endswith(f"ValueError: rank {guilty} has had enough")) == (guilty, True)
+    assert (first.rank, first.tail[-1].endswith(f"ValueError: rank {guilty} has had enough")) == (
+        guilty,
+        True,
+    )
     assert not [process for rig in pair.rigs for process in rig.processes_of()]
 
 

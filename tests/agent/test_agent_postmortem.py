@@ -72,7 +72,9 @@ def test_no_log_says_nothing(tmp_path):
 
 
 def test_on_the_second_node_a_rank_is_known_by_its_number_among_all(tmp_path):
-    (tmp_path / "launcher.log").write_text(SUMMARY.replace("rank      : 1 (local", "rank      : 5 (local"))
+    (tmp_path / "launcher.log").write_text(
+        SUMMARY.replace("rank      : 1 (local", "rank      : 5 (local")
+    )
     rank_log(tmp_path, 1, "ValueError: lr is too large\n", 100.125)
     assert examine(tmp_path) == Findings(5, ["ValueError: lr is too large"], 100.125)
 
@@ -100,7 +102,9 @@ Root Cause (first observed failure):
 """
 
 
-def test_a_rank_that_was_killed_is_guilty_before_those_that_torchrun_ended_or_that_gave_up_on_it(tmp_path):
+def test_a_rank_that_was_killed_is_guilty_before_those_that_torchrun_ended_or_that_gave_up_on_it(
+    tmp_path,
+):
     (tmp_path / "launcher.log").write_text(SEVERAL)
     for rank, since in enumerate((90.0, 110.0, 100.0)):
         rank_log(tmp_path, rank, f"of {rank}\n", since)
@@ -114,7 +118,9 @@ def test_torchrun_is_ending_its_ranks_when_one_has_failed_and_not_when_it_was_to
 
 
 def test_the_stack_of_a_rank_that_hung_ends_where_it_is(tmp_path):
-    rank_log(tmp_path, 0, "half way\nStack (most recent call first):\n  in load\n  in main\n", 100.0)
+    rank_log(
+        tmp_path, 0, "half way\nStack (most recent call first):\n  in load\n  in main\n", 100.0
+    )
     found = of_hung(tmp_path, 4, 0, 90.0, 12.0)
     assert found.tail == ["half way", "Stack (most recent call last):", "  in main", "  in load"]
     assert (found.rank, found.silent, found.waited_s) == (4, 90.0, 12.0)

@@ -1,4 +1,6 @@
-"""Who powers the machine off, and who does not: real agents, with every command that could do it replaced on their PATH."""
+"""Who powers the machine off, and who does not: real agents, with every command that could do it
+replaced on their PATH.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Machine:
         self.rig = rig
         self._said = tools / "said"
         for name in COMMANDS:
-            (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {self._said}\ntest ! -e {tools}/broken-{name}\n')
+            (tools / name).write_text(
+                f'#!/bin/sh\necho "{name} $*" >> {self._said}\ntest ! -e {tools}/broken-{name}\n'
+            )
             (tools / name).chmod(0o700)
         self._tools = tools
         rig.options = ("--slots", "--power-off")
@@ -69,7 +73,11 @@ def test_what_fails_is_tried_in_other_ways(machine):
     if os.geteuid() == 0:
         machine.break_("shutdown", "poweroff")
     assert machine.rig.launch(lease_s=0.2).wait(30) == 0
-    expected = ["shutdown -h now", "poweroff", "systemctl poweroff"] if os.geteuid() == 0 else ["shutdown -h now"]
+    expected = (
+        ["shutdown -h now", "poweroff", "systemctl poweroff"]
+        if os.geteuid() == 0
+        else ["shutdown -h now"]
+    )
     assert machine.said == expected
 
 

@@ -1,4 +1,6 @@
-"""What trials have printed, as a machine tells it: what is new, the end of what is long, nothing from elsewhere."""
+"""What trials have printed, as a machine tells it: what is new, the end of what is long, nothing
+from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def write(folder: Path, name: str, content: bytes, at: float) -> Path:
 
 def told(folder: Path, after: float) -> tuple[dict[str, bytes], float]:
     found = printed(folder, after)
-    return {name: zlib.decompress(base64.b64decode(text)) for name, text in found["logs"].items()}, found["until"]
+    return {
+        name: zlib.decompress(base64.b64decode(text)) for name, text in found["logs"].items()
+    }, found["until"]
 
 
 def test_each_time_what_is_new(tmp_path: Path) -> None:
@@ -47,7 +51,10 @@ def test_what_is_just_being_written_is_read_again(tmp_path: Path) -> None:
 
 def test_of_a_long_log_the_end_and_of_many_one_part_after_the_other(tmp_path: Path) -> None:
     write(tmp_path, "t0001/1/logs/launcher.log", b"a" * MOST_OF_ONE + b"end", 1000.0)
-    assert told(tmp_path, 0.0)[0]["trials/t0001/1/logs/launcher.log"] == b"a" * (MOST_OF_ONE - 3) + b"end"
+    assert (
+        told(tmp_path, 0.0)[0]["trials/t0001/1/logs/launcher.log"]
+        == b"a" * (MOST_OF_ONE - 3) + b"end"
+    )
     for number in range(2 * MOST // MOST_OF_ONE):
         write(tmp_path, f"t0002/1/logs/{number}.log", b"b" * MOST_OF_ONE, 2000.0 + number)
     found: dict[str, bytes] = {}
@@ -80,5 +87,7 @@ def test_folders_that_are_links_are_nobodys_business(tmp_path: Path) -> None:
     (tmp_path / "trials" / "t0002").symlink_to(tmp_path / "trials" / "t0001")
     (tmp_path / "trials" / "t0001" / "2").symlink_to(tmp_path / "trials" / "t0001" / "1")
     (tmp_path / "trials" / "t0001" / "3").mkdir()
-    (tmp_path / "trials" / "t0001" / "3" / "logs").symlink_to(tmp_path / "trials" / "t0001" / "1" / "logs")
+    (tmp_path / "trials" / "t0001" / "3" / "logs").symlink_to(
+        tmp_path / "trials" / "t0001" / "1" / "logs"
+    )
     assert list(told(tmp_path, 0.0)[0]) == ["trials/t0001/1/logs/launcher.log"]

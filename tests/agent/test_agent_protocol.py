@@ -82,7 +82,11 @@ def test_every_message_arrives_as_it_was_sent_on_one_line(message):
     assert decode(line) == message
 
 
-@given(st.binary(max_size=300) | st.text().map(str.encode) | PLAIN.map(lambda value: json.dumps(value).encode()))
+@given(
+    st.binary(max_size=300)
+    | st.text().map(str.encode)
+    | PLAIN.map(lambda value: json.dumps(value).encode())
+)
 def test_whatever_is_no_message_is_a_protocol_error(line):
     with pytest.raises(ProtocolError):
         decode(line)

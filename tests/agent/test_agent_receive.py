@@ -1,4 +1,6 @@
-"""What arrives on an instance: only what was missing, whole or not at all, and nowhere but where it belongs."""
+"""What arrives on an instance: only what was missing, whole or not at all, and nowhere but where it
+belongs.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,17 @@ def filled(folder: Path, *contents: bytes) -> Cache:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "", "a/.", "..", "a\0b", "a/"], ids=repr
+    "path",
+    ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "", "a/.", "..", "a\0b", "a/"],
+    ids=repr,
 )
 def test_a_path_that_leads_out_of_the_folder_is_refused(path: str) -> None:
     with pytest.raises(PushError, match="leads out of the folder"):
@@ -68,7 +76,11 @@ def test_the_folder_becomes_exactly_what_was_sent(tmp_path: Path) -> None:
     cache = filled(tmp_path / "cache", b"one", b"two")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "removed.py").write_text("gone")
-    build(cache, [entry("run.sh", b"one", True), entry("deep/down/two.py", b"two")], tmp_path / "source")
+    build(
+        cache,
+        [entry("run.sh", b"one", True), entry("deep/down/two.py", b"two")],
+        tmp_path / "source",
+    )
     assert files(tmp_path / "source") == {"run.sh": b"one", "deep/down/two.py": b"two"}
     assert os.access(tmp_path / "source" / "run.sh", os.X_OK)
     assert not (tmp_path / "source" / "deep" / "down" / "two.py").stat().st_mode & 0o111

@@ -45,7 +45,9 @@ def outcome(work):
 @given(CALLS, CALLS)
 def test_it_is_made_compared_shown_and_changed_as_a_frozen_data_class_is(first, second):
     def told(cls):
-        made, other = (outcome(lambda call=call: cls(*call[0], **call[1])) for call in (first, second))
+        made, other = (
+            outcome(lambda call=call: cls(*call[0], **call[1])) for call in (first, second)
+        )
         if TypeError in (made, other):
             return made is TypeError, other is TypeError
         return (
@@ -82,7 +84,9 @@ def test_it_cannot_be_changed():
 
 
 def test_a_wrong_call_names_what_is_wrong():
-    with pytest.raises(TypeError, match=r"Value takes one, two, three; missing or unknown: four, one"):
+    with pytest.raises(
+        TypeError, match=r"Value takes one, two, three; missing or unknown: four, one"
+    ):
         OURS(two="a", four=4)
     with pytest.raises(TypeError, match=r"Value takes one, two, three, each once"):
         OURS(1, one=1)

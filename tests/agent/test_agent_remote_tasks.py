@@ -23,7 +23,13 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 def test_an_agent_that_cannot_even_say_why_it_ends_ends() -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-c", BECOMES, str(ROOT)], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-I", "-c", BECOMES, str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
-    assert done.stdout in ("said 1\n", "said 2\n"), "argparse minds that it cannot speak in some versions of Python"
+    assert done.stdout in ("said 1\n", "said 2\n"), (
+        "argparse minds that it cannot speak in some versions of Python"
+    )
     assert done.stderr == ""

@@ -1,4 +1,6 @@
-"""The agent's promises where checkpoints travel by grants: on a real agent, with real trials and S3's answers."""
+"""The agent's promises where checkpoints travel by grants: on a real agent, with real trials and
+S3's answers.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def daemon(work: Callable[[S3Store], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
-def grant(trial: str = "t1", attempt: int = 1, first: int = 1, checkpoints: tuple[str, ...] = ()) -> Any:
+def grant(
+    trial: str = "t1", attempt: int = 1, first: int = 1, checkpoints: tuple[str, ...] = ()
+) -> Any:
     return daemon(lambda store: store.presign(trial, attempt, first, checkpoints))
 
 
@@ -72,7 +76,14 @@ def test_a_checkpoint_is_told_under_the_name_of_its_place_and_before_the_end(rig
     client.say(grant())
     client.start()
     client.exit_of()
-    assert kinds(client.facts) == ["prepared", "started", "training", "reported", "checkpointed", "exited"]
+    assert kinds(client.facts) == [
+        "prepared",
+        "started",
+        "training",
+        "reported",
+        "checkpointed",
+        "exited",
+    ]
     told = client.until(Checkpointed)
     assert (told.name, told.epoch, told.metrics) == ("0001-000001", 1, {"accuracy": 0.1})
     assert objects() == ["t1/0001-000001.json", "t1/0001-000001.pt"]
@@ -98,7 +109,8 @@ def test_reports_are_told_while_a_checkpoint_is_on_its_way_and_the_end_only_afte
 def test_of_checkpoints_that_wait_only_the_newest_is_put(rig, s3):
     script = (
         REPORTS
-        + 'for n in range(1, 6): save(f"00000{n}-00000010", n)\ntell(kind="report", epoch=2, metrics={}, unit_s=0)\n'
+        + 'for n in range(1, 6): save(f"00000{n}-00000010", n)\ntell(kind="report", epoch=2, '
+        "metrics={}, unit_s=0)\n"
     )
     client = rig.ready(rig.job(script, store=""))
     arrived = threading.Event()
@@ -173,14 +185,23 @@ def test_a_large_checkpoint_is_put_in_parts_that_the_daemon_grants(rig, s3):
     client.say(grant())
     client.start()
     asked = client.until(Ask)
-    assert (asked.trial, asked.attempt, asked.name, asked.size) == ("t1", 1, "0001-000001", 40 << 20)
+    assert (asked.trial, asked.attempt, asked.name, asked.size) == (
+        "t1",
+        1,
+        "0001-000001",
+        40 << 20,
+    )
     client.close()
     again = rig.connect()
     assert again.until(Ask) == asked
     again.say(daemon(lambda store: store.parts(asked)))
     again.exit_of()
     assert again.until(Checkpointed).size == 40 << 20
-    assert {request.query.get("partNumber") for request in s3.agents("PUT", ".pt")} == {"1", "2", "3"}
+    assert {request.query.get("partNumber") for request in s3.agents("PUT", ".pt")} == {
+        "1",
+        "2",
+        "3",
+    }
 
 
 def test_an_expired_place_waits_for_a_fresh_grant(rig, s3):
@@ -219,7 +240,8 @@ def test_a_store_out_of_reach_is_told_and_the_trial_does_not_begin_anew(rig, s3)
     client.say(grant(attempt=2, checkpoints=("0001-000001",)))
     client.start(attempt=2, checkpoints=("0001-000001",))
     assert (
-        "checkpoint 0001-000001: GET at 127.0.0.1: refused with status 403 (AccessDenied)" in client.until(Refused).why
+        "checkpoint 0001-000001: GET at 127.0.0.1: refused with status 403 (AccessDenied)"
+        in client.until(Refused).why
     )
 
 
@@ -235,7 +257,9 @@ def test_no_url_is_on_the_disk_of_the_instance(rig, s3):
     client.exit_of()
     files = [path for top in (rig.folder, rig.source) for path in top.rglob("*") if path.is_file()]
     assert rig.folder / "journal.jsonl" in files
-    assert [path for path in files if b"X-Amz" in path.read_bytes() or b"secret" in path.read_bytes()] == []
+    assert [
+        path for path in files if b"X-Amz" in path.read_bytes() or b"secret" in path.read_bytes()
+    ] == []
 
 
 # ---------------------------------------------------------------- data
@@ -254,7 +278,9 @@ def test_data_is_there_before_the_setup_commands(rig, s3):
     for key, data in (("a", b"first"), ("b", b""), ("c", big)):
         boto3.client("s3").put_object(Bucket="bucket", Key=f"data/{key}", Body=data)
     items = daemon(lambda store: store.downloads("s3://bucket/data", "data"))
-    assert isinstance(prepared(rig, Downloads(True, items[:1]), Downloads(False, items[1:])), Prepared)
+    assert isinstance(
+        prepared(rig, Downloads(True, items[:1]), Downloads(False, items[1:])), Prepared
+    )
     assert (rig.source / "seen").read_bytes() == b"first" + big
     assert sorted(path.name for path in (rig.source / "data").iterdir()) == ["a", "b", "c"]
 
@@ -285,7 +311,11 @@ def test_data_that_cannot_be_had_is_told_without_its_address(rig, s3):
     items = daemon(lambda store: store.downloads("s3://bucket/data", "data"))
     boto3.client("s3").delete_object(Bucket="bucket", Key="data/a")
     refused = prepared(rig, Downloads(True, items))
-    assert refused.why == "data for data/a cannot be fetched: GET at 127.0.0.1: refused with status 404 (NoSuchKey)"
+    assert (
+        refused.why
+        == "data for data/a cannot be fetched: GET at 127.0.0.1: refused with status 404 "
+        "(NoSuchKey)"
+    )
     assert list((rig.source / "data").iterdir()) == []
 
 
@@ -303,5 +333,15 @@ def test_the_journal_of_the_agent_has_orders_and_facts_alone(rig: Any, s3: Any) 
     client.exit_of()
     lines = (Path(rig.folder) / "journal.jsonl").read_text().splitlines()
     assert {json.loads(line)["kind"] for line in lines} <= {
-        *("prepare", "prepared", "start", "started", "training", "reported", "checkpointed", "exited", "ack")
+        *(
+            "prepare",
+            "prepared",
+            "start",
+            "started",
+            "training",
+            "reported",
+            "checkpointed",
+            "exited",
+            "ack",
+        )
     }

@@ -65,7 +65,9 @@ class Agent:
     def ask(self, question: Ask) -> bool:
         self.asked.append(question)
         if self.there:
-            threading.Thread(target=lambda: self.urls.take(daemon(lambda store: store.parts(question)))).start()
+            threading.Thread(
+                target=lambda: self.urls.take(daemon(lambda store: store.parts(question)))
+            ).start()
         return self.there
 
 
@@ -125,7 +127,9 @@ def test_each_place_is_used_once_and_one_is_kept_back_until_the_last_call(s3, tm
     assert agent.store.put(tmp_path, "000002-1")[0] == "0001-000004"
 
 
-@pytest.mark.parametrize("act", [drop, refuse(503, "SlowDown"), refuse(500), refuse(400, "RequestTimeout"), damage])
+@pytest.mark.parametrize(
+    "act", [drop, refuse(503, "SlowDown"), refuse(500), refuse(400, "RequestTimeout"), damage]
+)
 @pytest.mark.parametrize("where", ["PUT .pt", "PUT .json"])
 def test_what_breaks_for_a_moment_is_done_again(s3, tmp_path, where, act):
     data = save(tmp_path)
@@ -163,7 +167,9 @@ def test_a_place_that_failed_is_used_again_only_when_no_other_is_left(s3, tmp_pa
     assert agent.store.put(tmp_path, NAME)[0] == "0001-000003"
 
 
-@pytest.mark.parametrize("other", [{"size": 8}, {"sha256": "0" * 64}, {"name": "else"}, {"epoch": "1"}])
+@pytest.mark.parametrize(
+    "other", [{"size": 8}, {"sha256": "0" * 64}, {"name": "else"}, {"epoch": "1"}]
+)
 def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_put(s3, tmp_path, other):
     save(tmp_path, **other)
     with pytest.raises(CheckpointError):
@@ -241,7 +247,11 @@ def test_a_large_checkpoint_goes_in_parts_side_by_side(s3, tmp_path, large):
     agent = Agent()
     name, _ = agent.store.put(tmp_path, NAME)
     assert [(ask.name, ask.size) for ask in agent.asked] == [(name, 40 * MIB)]
-    assert {request.query.get("partNumber") for request in s3.agents("PUT", ".pt")} == {"1", "2", "3"}
+    assert {request.query.get("partNumber") for request in s3.agents("PUT", ".pt")} == {
+        "1",
+        "2",
+        "3",
+    }
     assert hashlib.sha256(body(f"{name}.pt")).digest() == hashlib.sha256(large).digest()
 
 
@@ -353,10 +363,14 @@ def replace(key: str, data: bytes) -> None:
         lambda name: replace(f"{name}.json", b"{}"),
         lambda name: replace(f"{name}.json", b"x" * 70_000),
         lambda name: replace(
-            f"{name}.json", json.dumps({"name": "../up", "epoch": 1, "metrics": {}, "sha256": "", "size": 1}).encode()
+            f"{name}.json",
+            json.dumps(
+                {"name": "../up", "epoch": 1, "metrics": {}, "sha256": "", "size": 1}
+            ).encode(),
         ),
         lambda name: replace(
-            f"{name}.json", json.dumps({"name": "a", "epoch": 1, "metrics": {}, "sha256": "", "size": -1}).encode()
+            f"{name}.json",
+            json.dumps({"name": "a", "epoch": 1, "metrics": {}, "sha256": "", "size": -1}).encode(),
         ),
     ],
 )
@@ -416,7 +430,14 @@ def test_a_large_checkpoint_is_fetched_in_ranges(s3, tmp_path, large):
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x/y?secret", "http://", "http://[bad?secret", "https://x:port/secret", "http://h/a b\r\nsecret"]
+    "url",
+    [
+        "ftp://x/y?secret",
+        "http://",
+        "http://[bad?secret",
+        "https://x:port/secret",
+        "http://h/a b\r\nsecret",
+    ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_it(url):
     with pytest.raises(web.WebError) as caught:

@@ -51,7 +51,8 @@ def save(name, epoch):
     tell(kind="checkpoint", name=name, save_s=0.01)
 """
 REPORTS = (
-    TELLS + 'tell(kind="training", epoch=0)\ntell(kind="report", epoch=1, metrics={"accuracy": 0.5}, unit_s=0.1)\n'
+    TELLS + 'tell(kind="training", epoch=0)\ntell(kind="report", epoch=1, metrics={"accuracy": '
+    "0.5}, unit_s=0.1)\n"
 )
 WAITS = REPORTS + "while True: time.sleep(60)\n"
 SAVES_WHEN_ASKED = REPORTS + 'while not stopped(): time.sleep(0.01)\nsave("000001-00000010", 1)\n'
@@ -59,7 +60,8 @@ IGNORES = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAI
 HAS_CHILDREN = (
     "import subprocess, sys\n"
     "for session in (False, True):\n"
-    "    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=session)\n" + WAITS
+    "    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
+    "start_new_session=session)\n" + WAITS
 )
 
 
@@ -86,7 +88,14 @@ def test_an_attempt_is_told_from_start_to_end_in_order_and_numbered_from_one(rig
     client = rig.ready(rig.job(REPORTS + 'save("000001-00000010", 1)'))
     client.start()
     end = client.exit_of()
-    assert kinds(client.facts) == ["prepared", "started", "training", "reported", "checkpointed", "exited"]
+    assert kinds(client.facts) == [
+        "prepared",
+        "started",
+        "training",
+        "reported",
+        "checkpointed",
+        "exited",
+    ]
     assert [fact.seq for fact in client.facts] == [1, 2, 3, 4, 5, 6]
     assert (end.cause, end.code, end.tail) == ("finished", 0, [])
     assert client.until(Reported).metrics == {"accuracy": 0.5}
@@ -96,11 +105,20 @@ def test_an_attempt_is_told_from_start_to_end_in_order_and_numbered_from_one(rig
 
 
 def test_a_trial_sees_what_the_training_side_documents(rig):
-    client = rig.ready(rig.job(TELLS + 'tell(kind="training", epoch=0)\nprint(json.dumps([about, dict(os.environ)]))'))
+    client = rig.ready(
+        rig.job(
+            TELLS + 'tell(kind="training", epoch=0)\nprint(json.dumps([about, dict(os.environ)]))'
+        )
+    )
     client.start(gpus=(2, 3))
     client.exit_of()
     about, env = json.loads((rig.attempt() / "logs" / "launcher.log").read_text())
-    assert (about["trial"], about["attempt"], about["config"], about["gpus"]) == ("t1", 1, {"lr": 0.1}, 2)
+    assert (about["trial"], about["attempt"], about["config"], about["gpus"]) == (
+        "t1",
+        1,
+        {"lr": 0.1},
+        2,
+    )
     assert env["SEERD_ATTEMPT"] == f"{about['run']}/t1/1"
     assert env["CUDA_VISIBLE_DEVICES"] == ""
     assert env["OMP_NUM_THREADS"] == "1"
@@ -110,7 +128,9 @@ def test_a_trial_imports_the_training_side_out_of_the_zip(rig):
     client = rig.ready(rig.job("import seerd\nprint(seerd.__file__)"))
     client.start()
     assert client.exit_of().cause == "finished"
-    assert str(rig.folder / "lib" / "seerd") in (rig.attempt() / "logs" / "launcher.log").read_text()
+    assert (
+        str(rig.folder / "lib" / "seerd") in (rig.attempt() / "logs" / "launcher.log").read_text()
+    )
 
 
 def test_facts_behind_the_last_committed_one_are_sent_again_on_every_connection(rig):
@@ -144,7 +164,9 @@ def test_a_newer_connection_replaces_the_older(rig):
     assert newer.exit_of().cause == "asked"
 
 
-@pytest.mark.parametrize(("hello", "why"), [({"run": "other"}, "not of other"), ({"version": VERSION + 1}, "version")])
+@pytest.mark.parametrize(
+    ("hello", "why"), [({"run": "other"}, "not of other"), ({"version": VERSION + 1}, "version")]
+)
 def test_a_daemon_of_another_run_or_version_is_told_so(rig, hello, why):
     rig.launch()
     client = rig.client()
@@ -387,7 +409,14 @@ def test_after_the_death_of_an_agent_the_next_one_ends_tells_and_cleans_up_what_
     assert rig.processes_of() == []
     again = rig.connect()
     assert again.exit_of().cause == "lost"
-    assert kinds(again.facts) == ["prepared", "started", "training", "reported", "reported", "exited"]
+    assert kinds(again.facts) == [
+        "prepared",
+        "started",
+        "training",
+        "reported",
+        "reported",
+        "exited",
+    ]
     again.start(attempt=2)
     again.until(Training, lambda fact: fact.attempt == 2)
     again.stop(attempt=2)
@@ -484,7 +513,14 @@ def test_an_attempt_that_was_ordered_but_never_told_is_started_by_the_next_agent
     again.until(Reported)
     again.stop(grace_s=20)
     assert again.exit_of().cause == "asked"
-    assert kinds(again.facts) == ["prepared", "started", "training", "reported", "checkpointed", "exited"]
+    assert kinds(again.facts) == [
+        "prepared",
+        "started",
+        "training",
+        "reported",
+        "checkpointed",
+        "exited",
+    ]
 
 
 def test_a_relative_source_is_in_the_agents_own_folder(rig):
@@ -494,7 +530,9 @@ def test_a_relative_source_is_in_the_agents_own_folder(rig):
     show = rig.source / "show"
     show.write_text("#!/bin/sh\npwd; cat made\n")
     show.chmod(0o700)
-    job = replace(rig.job(source="source", setup=["echo here > made"], launcher="command"), script="show")
+    job = replace(
+        rig.job(source="source", setup=["echo here > made"], launcher="command"), script="show"
+    )
     client = rig.ready(job)
     client.start()
     assert client.exit_of().cause == "finished"

@@ -1,4 +1,6 @@
-"""Notices that the cloud takes the instance away: a real agent beside a metadata service of our own."""
+"""Notices that the cloud takes the instance away: a real agent beside a metadata service of our
+own.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ while not os.path.exists(os.path.join(folder, "stop")):
 
 
 class Service(ThreadingHTTPServer):
-    """A metadata service of version 2 with these `pages`; `asked`: how often for the action, `tokens`: how many it gave."""
+    """A metadata service of version 2 with these `pages`; `asked`: how often for the action,
+    `tokens`: how many it gave.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

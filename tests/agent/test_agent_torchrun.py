@@ -1,4 +1,6 @@
-"""The agent with real torchrun: ranks, logs, who was guilty, and what torchrun leaves behind when it is killed."""
+"""The agent with real torchrun: ranks, logs, who was guilty, and what torchrun leaves behind when
+it is killed.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def test_two_ranks_train_together_and_each_has_its_log(rig):
     client.start(gpus=(0, 1))
     assert client.exit_of().cause == "finished"
     assert client.until(Reported).metrics == {"total": 3.0, "world": 2}
-    logs = {path.parent.name: path.read_text() for path in rig.attempt().glob("logs/*/attempt_0/*/stdout.log")}
+    logs = {
+        path.parent.name: path.read_text()
+        for path in rig.attempt().glob("logs/*/attempt_0/*/stdout.log")
+    }
     assert logs == {"0": "rank 0 of 2 threads 1\n", "1": "rank 1 of 2 threads 1\n"}
 
 
@@ -58,7 +63,10 @@ def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig)
     trials = ("t1", "t2", "t3")
     for gpu, trial in enumerate(trials):
         client.start(trial, gpus=(gpu,))
-    ports = {client.until(Reported, lambda fact, trial=trial: fact.trial == trial).metrics["port"] for trial in trials}
+    ports = {
+        client.until(Reported, lambda fact, trial=trial: fact.trial == trial).metrics["port"]
+        for trial in trials
+    }
     assert len(ports) == len(trials)
     launcher = client.until(Started, lambda fact: fact.trial == "t1").pid
     workers = [process for process in rig.processes_of("t1") if process.pid != launcher]
@@ -66,7 +74,9 @@ def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig)
     os.kill(launcher, signal.SIGKILL)
     end = client.exit_of("t1")
     assert (end.cause, end.code) == ("crashed", -signal.SIGKILL)
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in workers)
+    assert not any(
+        process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in workers
+    )
     assert all(rig.processes_of(trial) for trial in trials[1:])
     for trial in trials[1:]:
         client.stop(trial)

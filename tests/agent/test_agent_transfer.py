@@ -128,7 +128,9 @@ def test_the_newest_of_the_named_is_fetched(tmp_path):
     assert names(tmp_path / "local") == ["2.json", "2.pt"]
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"weightx"), lambda path: path.unlink()])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_bytes(b"weightx"), lambda path: path.unlink()]
+)
 def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path, damage):
     save(tmp_path / "store", "1")
     damage(save(tmp_path / "store", "2"))
@@ -159,13 +161,17 @@ def test_names_that_may_be_part_of_a_path(name):
     assert is_safe(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".a", "a/b", "/a", "a\n", "a\0", "x" * 65, "ä", None, 1, ["a"]])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".a", "a/b", "/a", "a\n", "a\0", "x" * 65, "ä", None, 1, ["a"]]
+)
 def test_names_that_may_not(name):
     assert not is_safe(name)
 
 
 def test_all_sides_keep_the_same_number_of_checkpoints() -> None:
-    """The training side and the core import nothing of the agent, so each says the number itself."""
+    """The training side and the core import nothing of the agent, so each says the number
+    itself.
+    """
     sources = "".join(path.read_text() for path in (ROOT / "seerd").rglob("*.py"))
     assert set(re.findall(r"^_?KEPT = (\d+)$", sources, re.MULTILINE)) == {str(KEPT)}
     assert Rules().kept_checkpoints == KEPT

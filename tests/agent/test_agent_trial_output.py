@@ -19,12 +19,16 @@ from seerd.agent.trial_output import MOST_AT_ONCE, MOST_COMPLAINTS, TrialOutput
 REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 FIELDS = {"epoch": JSON, "metrics": JSON, "name": JSON, "at": JSON, "unit_s": JSON, "save_s": JSON}
-NEARLY = st.fixed_dictionaries({"kind": st.sampled_from(["training", "report", "checkpoint"])}, optional=FIELDS)
+NEARLY = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["training", "report", "checkpoint"])}, optional=FIELDS
+)
 
 
 class Trial:
@@ -37,7 +41,10 @@ class Trial:
     def write(self, *lines: Any) -> None:
         with self.path.open("ab") as out:
             out.write(
-                b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+                b"".join(
+                    line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
+                    for line in lines
+                )
             )
 
     def facts(self) -> list[Any]:
@@ -65,7 +72,9 @@ def test_lines_become_facts_once_they_are_whole(trial):
 def test_a_moment_that_cannot_be_is_now(trial):
     now = time.time()
     trial.write(
-        {**REPORT, "at": now - 5, "epoch": 1}, {**REPORT, "at": now + 99, "epoch": 2}, {**REPORT, "at": "x", "epoch": 3}
+        {**REPORT, "at": now - 5, "epoch": 1},
+        {**REPORT, "at": now + 99, "epoch": 2},
+        {**REPORT, "at": "x", "epoch": 3},
     )
     told = trial.facts()
     assert told[0].at == now - 5
@@ -87,14 +96,19 @@ def test_a_damaged_report_does_not_take_the_place_of_a_good_one(trial):
     assert [fact.metrics for fact in trial.facts()] == [{"accuracy": 0.5}]
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "null", "1" + "0" * 400])
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e999", "null", "1" + "0" * 400]
+)
 def test_a_metric_that_is_no_finite_number_is_none(trial, number):
     trial.write(json.dumps(REPORT).replace("0.5", number).encode() + b"\n")
     assert trial.facts()[0].metrics == {"accuracy": None}
 
 
 def test_more_than_fits_at_once_is_all_told(trial):
-    lines = [{**REPORT, "epoch": epoch, "metrics": {"x" * 60: 0.5}} for epoch in range(MOST_AT_ONCE // 100)]
+    lines = [
+        {**REPORT, "epoch": epoch, "metrics": {"x" * 60: 0.5}}
+        for epoch in range(MOST_AT_ONCE // 100)
+    ]
     trial.write(*lines)
     assert trial.path.stat().st_size > MOST_AT_ONCE
     assert len(trial.facts()) == len(lines)

@@ -1,8 +1,10 @@
-"""Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places and waits otherwise, and with
-SEERD_SPEAKS set to a number it speaks that version of the agents' protocol. With SEERD_AGENT set to the zip of an older version's agent, the
-runs that it begins have that agent.
+"""Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places
+and waits otherwise, and with SEERD_SPEAKS set to a number it speaks that version of the agents'
+protocol. With SEERD_AGENT set to the zip of an older version's agent, the runs that it begins have
+that agent.
 
-The one rule: everything that a version may change in what it decides is changed here; nothing in how a journal is read.
+The one rule: everything that a version may change in what it decides is changed here; nothing in
+how a journal is read.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ def another_version() -> None:
 
     rules = seerd.core.rules
     rules.RULES = dataclasses.replace(  # type: ignore[misc]
-        rules.RULES, kept_checkpoints=1, max_crashes=1, grace_min_s=5.0, lease_s=45.0, retry_s=7.0, worth_packing=0.5
+        rules.RULES,
+        kept_checkpoints=1,
+        max_crashes=1,
+        grace_min_s=5.0,
+        lease_s=45.0,
+        retry_s=7.0,
+        worth_packing=0.5,
     )
     seerd.planner.draws.draws = seerd.planner.caching.per_problem(  # type: ignore[attr-defined]
         lambda problem: seerd.planner.draws.Draws(problem, random.Random(problem.params.seed + 1))
@@ -51,5 +59,8 @@ def other(source: bytes) -> bytes:
     return source.replace(b"\nVERSION = 2\n", f"\nVERSION = {SPEAKS or 2}\n".encode())
 
 
-if importlib.util.find_spec("seerd") is not None and importlib.util.find_spec("planner") is not None:
+if (
+    importlib.util.find_spec("seerd") is not None
+    and importlib.util.find_spec("planner") is not None
+):
     another_version()

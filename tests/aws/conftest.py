@@ -1,4 +1,6 @@
-"""moto's server, and an environment with nothing of the person's own AWS in it. Used by tests/shell as well."""
+"""moto's server, and an environment with nothing of the person's own AWS in it. Used by tests/shell
+as well.
+"""
 
 from __future__ import annotations
 
@@ -31,5 +33,7 @@ def moto(moto_process: str, monkeypatch: pytest.MonkeyPatch) -> str:
     }
     for name, value in plain.items():
         monkeypatch.setenv(name, value)
-    urllib.request.urlopen(urllib.request.Request(f"{moto_process}/moto-api/reset", method="POST")).close()
+    urllib.request.urlopen(
+        urllib.request.Request(f"{moto_process}/moto-api/reset", method="POST")
+    ).close()
     return moto_process

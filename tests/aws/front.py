@@ -1,7 +1,9 @@
 """moto's EC2 behind a front that makes it as strict, as slow and as unreliable as AWS.
 
-The one rule: moto alone says what exists (`Front.truth`); the front only delays, refuses and loses. Launches are idempotent by ClientToken
-(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html), a new instance is pending at first, and perhaps not listed yet.
+The one rule: moto alone says what exists (`Front.truth`); the front only delays, refuses and loses.
+Launches are idempotent by ClientToken
+(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html), a new instance is pending at
+first, and perhaps not listed yet.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Params = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with one call. `done`: it is carried out all the same; `code`: what is answered, "" if nothing is."""
+    """What goes wrong with one call. `done`: it is carried out all the same; `code`: what is
+    answered, "" if nothing is.
+    """
 
     code: str
     done: bool = False
@@ -52,7 +56,9 @@ def fine(action: str, params: Params) -> Fault | None:
 
 @dataclass(slots=True)
 class Front:
-    """The endpoint that clients see. `fault` judges each call; `calls` are those that came, `launched` when each instance was."""
+    """The endpoint that clients see. `fault` judges each call; `calls` are those that came,
+    `launched` when each instance was.
+    """
 
     moto: str
     fault: Callable[[str, Params], Fault | None] = fine
@@ -72,7 +78,12 @@ class Front:
     def truth(self) -> list[dict[str, Any]]:
         """All instances that moto has ever made, as moto tells of them."""
         pages = self.client("ec2").get_paginator("describe_instances").paginate()
-        return [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
+        return [
+            instance
+            for page in pages
+            for group in page["Reservations"]
+            for instance in group["Instances"]
+        ]
 
     def alive(self) -> set[str]:
         """Those that would be billed, or could be again."""
@@ -86,7 +97,11 @@ class Front:
         """One call."""
         body = await request.read()
         params = dict(parse_qsl(body.decode(errors="replace")))
-        action = params.get("Action") or request.headers.get("X-Amz-Target", "").rpartition(".")[2] or request.path
+        action = (
+            params.get("Action")
+            or request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            or request.path
+        )
         self.calls.append((action, params))
         fault = self.fault(action, params)
         if fault is not None and not fault.done:
@@ -94,7 +109,9 @@ class Front:
         answer = await self._carry_out(request, action, params, body)
         return answer if fault is None else self._refuse(request, fault)
 
-    async def _carry_out(self, request: web.Request, action: str, params: Params, body: bytes) -> web.Response:
+    async def _carry_out(
+        self, request: web.Request, action: str, params: Params, body: bytes
+    ) -> web.Response:
         if action != "RunInstances":
             return await self._pass(request, action, body)
         token = params["ClientToken"]
@@ -126,7 +143,9 @@ class Front:
             content = await answer.read()
             if action == "DescribeInstances" and answer.status == 200:
                 content = self._aged(content)
-            return web.Response(status=answer.status, body=content, content_type=answer.content_type)
+            return web.Response(
+                status=answer.status, body=content, content_type=answer.content_type
+            )
 
     def _aged(self, content: bytes) -> bytes:
         """Instances are not listed at first, and pending for a while."""
@@ -136,7 +155,10 @@ class Front:
         for group in list(groups):
             for item in group.findall(f"{IN}instancesSet/{IN}item"):
                 age = time.time() - self.launched.get(item.findtext(f"{IN}instanceId") or "", 0.0)
-                name, code = item.find(f"{IN}instanceState/{IN}name"), item.find(f"{IN}instanceState/{IN}code")
+                name, code = (
+                    item.find(f"{IN}instanceState/{IN}name"),
+                    item.find(f"{IN}instanceState/{IN}code"),
+                )
                 assert name is not None
                 assert code is not None
                 if age < self.pending_s and name.text == "running":
@@ -157,7 +179,11 @@ class Front:
 def past(service: str, moto: str) -> Any:
     """A client of moto itself; making one takes a good part of a second."""
     return boto3.client(
-        service, endpoint_url=moto, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t"
+        service,
+        endpoint_url=moto,
+        region_name=REGION,
+        aws_access_key_id="t",
+        aws_secret_access_key="t",
     )
 
 
@@ -189,7 +215,9 @@ async def front(moto: str) -> AsyncIterator[Front]:
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[str]:
-    """moto's server as a process of its own: its state is global, and the rig changes moto for its own."""
+    """moto's server as a process of its own: its state is global, and the rig changes moto for its
+    own.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,6 @@
-"""What tests of the EC2 provider share: its settings against the front, and the far side of SSH as a counter."""
+"""What tests of the EC2 provider share: its settings against the front, and the far side of SSH as
+a counter.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.aws.front import REGION, Front
 
 @dataclass(slots=True)
 class Door:
-    """In the place of SSH: who was waited for, and with which keys; `trouble` says what goes wrong with a machine, "" for nothing."""
+    """In the place of SSH: who was waited for, and with which keys; `trouble` says what goes wrong
+    with a machine, "" for nothing.
+    """
 
     trouble: Callable[[RemoteMachine], str] = lambda machine: ""
     waited: list[RemoteMachine] = field(default_factory=list)
@@ -73,7 +77,9 @@ def linux(front: Front) -> str:
     return str(front.client("ec2").describe_images(Filters=filters)["Images"][0]["ImageId"])
 
 
-async def holds(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], for_s: float = 30.0) -> None:
+async def holds(
+    condition: Callable[[], bool] | Callable[[], Awaitable[bool]], for_s: float = 30.0
+) -> None:
     """Wait until the condition holds."""
     end = time.monotonic() + for_s
     while True:

@@ -1,4 +1,6 @@
-"""What AWS is asked beside instances: whose it is, prices of spot, types that it no longer lists, what was left behind, errors in words."""
+"""What AWS is asked beside instances: whose it is, prices of spot, types that it no longer lists,
+what was left behind, errors in words.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +50,31 @@ def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: st
         ec2 = there.client("ec2")
 
         def start(*pairs: dict[str, str]) -> str:
-            kinds = [{"ResourceType": kind, "Tags": list(pairs)} for kind in ("instance", "volume")] if pairs else []
-            rows = ec2.run_instances(ImageId=linux(there), MinCount=1, MaxCount=1, TagSpecifications=kinds)["Instances"]
+            kinds = (
+                [{"ResourceType": kind, "Tags": list(pairs)} for kind in ("instance", "volume")]
+                if pairs
+                else []
+            )
+            rows = ec2.run_instances(
+                ImageId=linux(there), MinCount=1, MaxCount=1, TagSpecifications=kinds
+            )["Instances"]
             return str(rows[0]["InstanceId"])
 
         mine = start(*tags(run="r1", owner=ME, name="digits"))
-        others = {start(*tags(run="r2", owner="arn:aws:iam::1:user/you")), start(*tags(owner=ME)), start()}
+        others = {
+            start(*tags(run="r2", owner="arn:aws:iam::1:user/you")),
+            start(*tags(owner=ME)),
+            start(),
+        }
         spec = [{"ResourceType": "volume", "Tags": tags(run="r1", owner=ME)}]
-        disk = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=spec)["VolumeId"]
+        disk = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=spec)[
+            "VolumeId"
+        ]
         found = await sweeping.find(cloud, ME)
         assert {left.id for left in found} == {mine, disk}
-        assert all(0.0 <= left.age_s < 60.0 and left.run == "r1" and "r1" in str(left) for left in found)
+        assert all(
+            0.0 <= left.age_s < 60.0 and left.run == "r1" and "r1" in str(left) for left in found
+        )
         for left in [*found, *found]:
             await sweeping.remove(cloud, left)
         assert await sweeping.find(cloud, ME) == []
@@ -86,7 +102,9 @@ def test_a_price_that_was_kept_is_asked_for_again_after_a_day(moto: str, tmp_pat
         prices._keep(file, kept)
         assert await prices.on_demand(cloud, "p3.2xlarge", tmp_path) == kept
         assert "2026" in str(kept) or "$3.0600/h" in str(kept)
-        there.fault = lambda action, params: Fault("AccessDeniedException") if action == "GetProducts" else None
+        there.fault = lambda action, params: (
+            Fault("AccessDeniedException") if action == "GetProducts" else None
+        )
         prices._keep(file, prices.Price(3.06, "price list", time.time() - 90000.0))
         with pytest.raises(CloudError):
             await prices.on_demand(cloud, "p3.2xlarge", tmp_path)
@@ -122,7 +140,10 @@ def test_each_family_has_its_quota() -> None:
 
 
 def answer(code: str, status: int = 400, message: str = "m") -> boto.ClientError:
-    response: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    response: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     return boto.ClientError(response, "RunInstances")
 
 
@@ -136,7 +157,11 @@ def test_a_lack_of_capacity_is_told_apart_from_a_failure_of_the_server() -> None
 
 def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
     error = told(
-        answer("UnauthorizedOperation", 403, "You may not. Encoded authorization failure message: QUJD" * 9),
+        answer(
+            "UnauthorizedOperation",
+            403,
+            "You may not. Encoded authorization failure message: QUJD" * 9,
+        ),
         "RunInstances",
     )
     assert error.kind is Kind.DENIED
@@ -156,12 +181,16 @@ def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
         (ConnectionResetError("gone"), Kind.UNCLEAR),
     ],
 )
-def test_what_never_arrived_is_told_apart_from_what_may_have_been_done(error: Exception, expected: Kind) -> None:
+def test_what_never_arrived_is_told_apart_from_what_may_have_been_done(
+    error: Exception, expected: Kind
+) -> None:
     assert told(error, "RunInstances").kind is expected
 
 
 @given(code=st.text(), status=st.integers(0, 599), message=st.text(max_size=2000))
-def test_whatever_aws_says_there_is_a_message_of_a_decent_length(code: str, status: int, message: str) -> None:
+def test_whatever_aws_says_there_is_a_message_of_a_decent_length(
+    code: str, status: int, message: str
+) -> None:
     error = told(answer(code, status, message), "RunInstances")
     assert isinstance(error, AwsError)
     assert len(str(error)) < 1000 + len(code)

@@ -20,7 +20,10 @@ from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import FIRMWARE_S, LIMIT, LOOK_S, ORPHAN_TIMEOUT_S, Boot, script
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END OPENSSH PRIVATE KEY-----\n"
+KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n-----END "
+    "OPENSSH PRIVATE KEY-----\n"
+)
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE7GGwK72UmfngnyvJlamJ836tz4J6fSF seerd"
 
 
@@ -29,7 +32,9 @@ def boot(run: str = "a", hard_end: float = 2e9, public: str = PUBLIC) -> Boot:
 
 
 @given(run=RUNS, hard_end=st.floats(0, 1e11))
-def test_it_is_small_and_the_same_every_time_and_a_shell_can_read_it(run: str, hard_end: float) -> None:
+def test_it_is_small_and_the_same_every_time_and_a_shell_can_read_it(
+    run: str, hard_end: float
+) -> None:
     text = script(boot(run, hard_end))
     assert text == script(boot(run, hard_end))
     assert len(text.encode()) <= LIMIT
@@ -54,9 +59,15 @@ def test_the_power_off_comes_before_anything_else() -> None:
         assert commands.index("shutdown -P") < commands.index(later)
 
 
-@pytest.mark.parametrize(("left_s", "expected"), [(3600, "+60"), (3659, "+60"), (61, "+1"), (5, "+1"), (-1000, "+1")])
-def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, left_s: int, expected: str) -> None:
-    """The first part of the script is really run, with a `shutdown` that writes down what it is told and no systemd."""
+@pytest.mark.parametrize(
+    ("left_s", "expected"), [(3600, "+60"), (3659, "+60"), (61, "+1"), (5, "+1"), (-1000, "+1")]
+)
+def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(
+    tmp_path: Path, left_s: int, expected: str
+) -> None:
+    """The first part of the script is really run, with a `shutdown` that writes down what it is
+    told and no systemd.
+    """
     programs = {
         "shutdown": f'echo "$@" > {tmp_path}/told',
         "systemd-run": "exit 1",
@@ -67,21 +78,33 @@ def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(tmp_path: Path, 
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     first, _, _ = script(boot(hard_end=1800000000 + left_s + 0.9)).partition("# 2.")
-    first = first.replace("PATH=", f"PATH={tmp_path}:").replace("/var/lib/cloud", f"{tmp_path}/cloud")
+    first = first.replace("PATH=", f"PATH={tmp_path}:").replace(
+        "/var/lib/cloud", f"{tmp_path}/cloud"
+    )
     subprocess.run(["sh", "-c", first], check=True)
     assert (tmp_path / "told").read_text().split() == ["-P", expected]
     (tmp_path / "told").unlink()
     subprocess.run([tmp_path / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
     assert (tmp_path / "told").read_text().split() == ["-P", expected], "and again at every boot"
     until((tmp_path / "watched").exists)
-    assert (tmp_path / "watched").read_text().split() == ["/bin/sh", f"{tmp_path}/cloud/scripts/seerd-deserted"]
+    assert (tmp_path / "watched").read_text().split() == [
+        "/bin/sh",
+        f"{tmp_path}/cloud/scripts/seerd-deserted",
+    ]
 
 
-def deserted(tmp_path: Path, agents: str, orphan_timeout_s: float | None = None, up_s: int = 0) -> int:
-    """How often the script that looks for agents has slept before it powered off; `agents`: what each look finds, `y` or `n`."""
+def deserted(
+    tmp_path: Path, agents: str, orphan_timeout_s: float | None = None, up_s: int = 0
+) -> int:
+    """How often the script that looks for agents has slept before it powered off; `agents`: what
+    each look finds, `y` or `n`.
+    """
     programs = {
         "sleep": f"echo {{}} >> {tmp_path}/slept",
-        "grep": f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | sed -E "s/^.{{$((looked - 1))}}(.).*/\\1/")" = y ]',
+        "grep": (
+            f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | sed -E '
+            f'"s/^.{{$((looked - 1))}}(.).*/\\1/")" = y ]'
+        ),
         "touch": f'echo "$@" > {tmp_path}/touched',
         "cut": f"echo {up_s}",
         "shutdown": f'echo "$@" > {tmp_path}/told',
@@ -90,7 +113,9 @@ def deserted(tmp_path: Path, agents: str, orphan_timeout_s: float | None = None,
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    _, _, text = script(replace(boot(), orphan_timeout_s=orphan_timeout_s)).partition("<< 'SEERD_DESERTED'\n")
+    _, _, text = script(replace(boot(), orphan_timeout_s=orphan_timeout_s)).partition(
+        "<< 'SEERD_DESERTED'\n"
+    )
     text = text.partition("SEERD_DESERTED\n")[0].replace("PATH=", f"PATH={tmp_path}:")
     subprocess.run(["sh", "-c", text], check=True, timeout=30)
     assert (tmp_path / "told").read_text().split() == ["-P", "now"]
@@ -98,7 +123,9 @@ def deserted(tmp_path: Path, agents: str, orphan_timeout_s: float | None = None,
 
 
 @pytest.mark.parametrize(("agents", "looks"), [("n", 60), ("nnnyyyn", 66), ("n" * 59 + "y", 120)])
-def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(tmp_path: Path, agents: str, looks: int) -> None:
+def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(
+    tmp_path: Path, agents: str, looks: int
+) -> None:
     assert deserted(tmp_path, agents) == looks
     assert looks * LOOK_S >= ORPHAN_TIMEOUT_S
     assert (tmp_path / "touched").exists() == ("y" in agents)
@@ -108,7 +135,9 @@ def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> N
     looks = re.search(r"if (grep .*); then", script(boot()))
     assert looks
     shows = f"from seerd.agent import host; host.show_as({NAME!r}); print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", shows], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", shows], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin
         assert process.stdout
         process.stdout.readline()
@@ -121,13 +150,22 @@ def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("agents", "orphan_timeout_s", "looks"),
-    [("n", 79.0, 6), ("n", 75.0, 6), ("n", 74.9, 5), ("n", 0.0, 1), ("n", 1e9, 60), ("nny", 75.0, 63)],
+    [
+        ("n", 79.0, 6),
+        ("n", 75.0, 6),
+        ("n", 74.9, 5),
+        ("n", 0.0, 1),
+        ("n", 1e9, 60),
+        ("nny", 75.0, 63),
+    ],
 )
 def test_until_its_first_agent_it_costs_no_more_than_its_launch_could_pay(
     tmp_path: Path, agents: str, orphan_timeout_s: float, looks: int
 ) -> None:
     assert deserted(tmp_path, agents, orphan_timeout_s) == looks
-    assert looks * LOOK_S + FIRMWARE_S <= max(orphan_timeout_s, LOOK_S + FIRMWARE_S) or "y" in agents
+    assert (
+        looks * LOOK_S + FIRMWARE_S <= max(orphan_timeout_s, LOOK_S + FIRMWARE_S) or "y" in agents
+    )
 
 
 @pytest.mark.parametrize(("up_s", "looks"), [(5, 5), (40, 2), (100, 0)])
@@ -140,22 +178,32 @@ def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) 
     for number, worked in enumerate((False, True)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for name, body in {"shutdown": f'echo "$@" >> {folder}/told', "systemd-run": "exit 0"}.items():
+        for name, body in {
+            "shutdown": f'echo "$@" >> {folder}/told',
+            "systemd-run": "exit 0",
+        }.items():
             (folder / name).write_text(f"#!/bin/sh\n{body}\n")
             (folder / name).chmod(0o755)
         first, _, _ = script(boot(hard_end=time.time() + 600)).partition("# 2.")
-        first = first.replace("PATH=", f"PATH={folder}:").replace("/var/lib/cloud", f"{folder}/cloud")
+        first = first.replace("PATH=", f"PATH={folder}:").replace(
+            "/var/lib/cloud", f"{folder}/cloud"
+        )
         subprocess.run(["sh", "-c", first], check=True)
         if worked:
             (folder / "cloud" / "scripts" / "seerd-worked").touch()
         subprocess.run([folder / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
-        told.append((folder / "told").read_text().splitlines() if (folder / "told").exists() else [])
+        told.append(
+            (folder / "told").read_text().splitlines() if (folder / "told").exists() else []
+        )
     assert told == [[], ["-P now"]]
 
 
 def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:
     assert "seerd-deserted" not in script(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
-    assert "seerd-deserted ||" in script(boot()).partition("<< 'SEERD_HARD_END'")[2].partition("\nSEERD_HARD_END\n")[0]
+    assert (
+        "seerd-deserted ||"
+        in script(boot()).partition("<< 'SEERD_HARD_END'")[2].partition("\nSEERD_HARD_END\n")[0]
+    )
 
 
 @pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a"])

@@ -61,7 +61,14 @@ def remote(folder: Path) -> Remote:
         source.mkdir()
         (source / "train.py").write_text("pass\n")
     options = AgentOptions(
-        run=RUN, gpus=4, cuda=False, lease_s=60.0, grace_s=5.0, power_off=False, spot=False, python="python3"
+        run=RUN,
+        gpus=4,
+        cuda=False,
+        lease_s=60.0,
+        grace_s=5.0,
+        power_off=False,
+        spot=False,
+        python="python3",
     )
     return Remote(Bundle(bundle, source), options)
 
@@ -78,7 +85,9 @@ def play(rig: Rig, folder: Path, scenario: Callable[[Ec2Provider], Awaitable[Non
     asyncio.run(run())
 
 
-def test_instances_boot_are_logged_in_to_and_are_accounted_for_to_the_second(aws: Rig, tmp_path: Path) -> None:
+def test_instances_boot_are_logged_in_to_and_are_accounted_for_to_the_second(
+    aws: Rig, tmp_path: Path
+) -> None:
     async def scenario(provider: Ec2Provider) -> None:
         launched = await asyncio.gather(*(provider.launch(f"{n}.0") for n in range(4)))
         assert {i.id for i in aws.instances()} == {one.instance for one in launched}
@@ -143,7 +152,10 @@ def test_a_second_life_reaches_the_instances_of_the_first(aws: Rig, tmp_path: Pa
     known: list[str] = []
 
     async def first(provider: Ec2Provider) -> None:
-        known.extend(one.instance for one in await asyncio.gather(provider.launch("1.0"), provider.launch("2.0")))
+        known.extend(
+            one.instance
+            for one in await asyncio.gather(provider.launch("1.0"), provider.launch("2.0"))
+        )
 
     async def second(provider: Ec2Provider) -> None:
         assert await provider.adopt(known[:1], []) == known[:1]
@@ -179,9 +191,14 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             guest.launch(aws, InstanceType="p3.8xlarge")
             beside = await quotas.check(cloud, kind, "on-demand", 3)
             assert (beside.enough, beside.instances) == (False, 2)
-            assert "is 100, of which 32 are in use; 3 p3.8xlarge need 96, and it allows 2" in beside.text
+            assert (
+                "is 100, of which 32 are in use; 3 p3.8xlarge need 96, and it allows 2"
+                in beside.text
+            )
             aws.set_quota("P", 100, "spot")
-            assert (await quotas.check(cloud, kind, "spot", 3)).instances == 3, "on-demand instances count elsewhere"
+            assert (await quotas.check(cloud, kind, "spot", 3)).instances == 3, (
+                "on-demand instances count elsewhere"
+            )
             aws.set_quota("G", 54)
             both = [kind, *await types.describe(cloud, ["g4dn.12xlarge", "g4dn.xlarge"])]
             joint, never = (

@@ -1,4 +1,6 @@
-"""How often EC2 is asked what has become of a run's instances: often enough to account for them, and never so often that others suffer."""
+"""How often EC2 is asked what has become of a run's instances: often enough to account for them,
+and never so often that others suffer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def test_quick_answers_are_asked_for_at_an_even_pace(every_s: float) -> None:
 
 
 def test_what_the_ledger_may_have_too_much_is_less_than_a_second() -> None:
-    """From the last question before a start to the first after it, from an end to the next question, and the answers."""
+    """From the last question before a start to the first after it, from an end to the next
+    question, and the answers.
+    """
     for took_s in (0.01, 0.04, 0.08):
         too_early_s = took_s + rest_s(BUSY_S, took_s)
         too_late_s = took_s + rest_s(CALM_S, took_s) + took_s

@@ -1,4 +1,6 @@
-"""The EC2 provider against moto behind a front: what it asks for, what it makes of refusals, what it takes up and what it ends."""
+"""The EC2 provider against moto behind a front: what it asks for, what it makes of refusals, what
+it takes up and what it ends.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def asked(there: Front) -> list[Params]:
     return [params for action, params in there.calls if action == "RunInstances"]
 
 
-def test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole(moto: str, tmp_path: Path) -> None:
+def test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         there.pending_s = 0.3
         before = time.time()
@@ -69,7 +73,10 @@ def test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole(
         }
         assert {key: request.get(key) for key in expected} == expected
         assert len(request["ClientToken"]) <= 64
-        assert not any(key.startswith(("IamInstanceProfile", "InstanceMarketOptions", "KeyName")) for key in request)
+        assert not any(
+            key.startswith(("IamInstanceProfile", "InstanceMarketOptions", "KeyName"))
+            for key in request
+        )
         assert {request[f"TagSpecification.{n}.ResourceType"] for n in (1, 2, 3)} == {
             "instance",
             "volume",
@@ -82,9 +89,9 @@ def test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole(
         assert tags["seerd:owner"].startswith("arn:aws:iam::")
         assert tags["seerd:hard-end"].endswith("Z")
         assert tags["team"] == "vision"
-        volumes = there.client("ec2").describe_volumes(Filters=[{"Name": "tag:seerd:run", "Values": ["2026-11-20-a"]}])[
-            "Volumes"
-        ]
+        volumes = there.client("ec2").describe_volumes(
+            Filters=[{"Name": "tag:seerd:run", "Values": ["2026-11-20-a"]}]
+        )["Volumes"]
         assert len(volumes) == 1
         (machine,) = door.waited
         assert machine.user == "seerd"
@@ -96,7 +103,9 @@ def test_a_launch_asks_for_one_instance_that_ends_by_itself_and_is_tagged_whole(
     play(moto, tmp_path, scenario)
 
 
-def test_spot_and_public_and_a_key_pair_are_asked_for_where_they_are_wanted(moto: str, tmp_path: Path) -> None:
+def test_spot_and_public_and_a_key_pair_are_asked_for_where_they_are_wanted(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         there.client("ec2").create_key_pair(KeyName="mine")
         launched = await provider.launch("1.0")
@@ -112,7 +121,9 @@ def test_spot_and_public_and_a_key_pair_are_asked_for_where_they_are_wanted(moto
     play(moto, tmp_path, scenario, market="spot", address="public", key="mine", max_usd_per_h=2.5)
 
 
-def test_where_there_is_no_capacity_the_next_zone_is_asked_and_then_the_next_type(moto: str, tmp_path: Path) -> None:
+def test_where_there_is_no_capacity_the_next_zone_is_asked_and_then_the_next_type(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         full = {"g4dn.12xlarge"}
         there.fault = lambda action, params: (
@@ -123,7 +134,9 @@ def test_where_there_is_no_capacity_the_next_zone_is_asked_and_then_the_next_typ
         await provider.launch("1.0")
         requests = asked(there)
         zones = len({request["NetworkInterface.1.SubnetId"] for request in requests})
-        assert [request["InstanceType"] for request in requests] == ["g4dn.12xlarge"] * zones + ["p3.8xlarge"]
+        assert [request["InstanceType"] for request in requests] == ["g4dn.12xlarge"] * zones + [
+            "p3.8xlarge"
+        ]
         assert len({request["ClientToken"] for request in requests}) == len(requests)
         full.add("p3.8xlarge")
         with pytest.raises(LaunchError, match="none of these to give") as told:
@@ -156,16 +169,23 @@ def test_what_would_be_refused_again_is_told_at_once(
         with pytest.raises(LaunchError, match=text) as told:
             await provider.launch("1.0")
         assert told.value.retry is retry
-        different = {(request["InstanceType"], request["NetworkInterface.1.SubnetId"]) for request in asked(there)}
+        different = {
+            (request["InstanceType"], request["NetworkInterface.1.SubnetId"])
+            for request in asked(there)
+        }
         assert len(asked(there)) == len(different)
 
     play(moto, tmp_path, scenario)
 
 
-def test_a_full_quota_means_fewer_instances_where_the_run_has_some(moto: str, tmp_path: Path) -> None:
+def test_a_full_quota_means_fewer_instances_where_the_run_has_some(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         await provider.launch("1.0")
-        there.fault = lambda action, params: Fault("VcpuLimitExceeded") if action == "RunInstances" else None
+        there.fault = lambda action, params: (
+            Fault("VcpuLimitExceeded") if action == "RunInstances" else None
+        )
         with pytest.raises(LaunchError, match="goes on with the instances that it has") as told:
             await provider.launch("2.0")
         assert told.value.retry
@@ -174,9 +194,12 @@ def test_a_full_quota_means_fewer_instances_where_the_run_has_some(moto: str, tm
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault("", done=True), Fault("InternalError", done=True), Fault("RequestLimitExceeded")]
+    "fault",
+    [Fault("", done=True), Fault("InternalError", done=True), Fault("RequestLimitExceeded")],
 )
-def test_an_answer_that_is_lost_costs_no_second_instance(moto: str, tmp_path: Path, fault: Fault) -> None:
+def test_an_answer_that_is_lost_costs_no_second_instance(
+    moto: str, tmp_path: Path, fault: Fault
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         there.fault = failing("RunInstances", fault, fault)
         launched = await provider.launch("1.0")
@@ -198,7 +221,9 @@ def test_an_instance_that_is_not_listed_yet_is_waited_for(moto: str, tmp_path: P
     play(moto, tmp_path, scenario)
 
 
-def test_a_machine_that_never_answers_is_given_back_and_its_time_is_told(moto: str, tmp_path: Path) -> None:
+def test_a_machine_that_never_answers_is_given_back_and_its_time_is_told(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         door.trouble = lambda machine: "connection refused"
         with pytest.raises(LaunchError, match="connection refused") as told:
@@ -217,7 +242,9 @@ def test_an_instance_that_dies_while_it_boots_is_told_of_at_once(moto: str, tmp_
         door.gate = asyncio.Event()
         launch = asyncio.create_task(provider.launch("1.0"))
         await holds(lambda: bool(door.waited))
-        await asyncio.to_thread(there.client("ec2").terminate_instances, InstanceIds=[door.waited[0].name])
+        await asyncio.to_thread(
+            there.client("ec2").terminate_instances, InstanceIds=[door.waited[0].name]
+        )
         with pytest.raises(LaunchError, match="somebody terminated it"):
             await launch
 
@@ -226,12 +253,16 @@ def test_an_instance_that_dies_while_it_boots_is_told_of_at_once(moto: str, tmp_
 
 @pytest.mark.parametrize("moment", ["asking", "pending", "booting"])
 @pytest.mark.parametrize("how", ["cancelled", "terminated"])
-def test_a_launch_that_is_called_off_leaves_nothing(moto: str, tmp_path: Path, moment: str, how: str) -> None:
+def test_a_launch_that_is_called_off_leaves_nothing(
+    moto: str, tmp_path: Path, moment: str, how: str
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         door.gate = asyncio.Event()
         there.pending_s = 60.0 if moment == "pending" else 0.0
         if moment == "asking":
-            there.fault = lambda action, params: Fault("", done=True) if action == "RunInstances" else None
+            there.fault = lambda action, params: (
+                Fault("", done=True) if action == "RunInstances" else None
+            )
         launch = asyncio.create_task(provider.launch("1.0"))
         await holds(lambda: bool(there.launched) and (moment != "booting" or bool(door.waited)))
         if how == "cancelled":
@@ -251,7 +282,9 @@ def test_a_launch_that_is_called_off_leaves_nothing(moto: str, tmp_path: Path, m
     play(moto, tmp_path, scenario)
 
 
-def test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone(moto: str, tmp_path: Path) -> None:
+def test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         launched = await provider.launch("1.0")
         throttled = [Fault("RequestLimitExceeded"), Fault("InternalError"), Fault("")]
@@ -275,9 +308,12 @@ def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_o
 
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         launched = await provider.launch("1.0")
-        there.fault = lambda action, params: Fault("UnauthorizedOperation") if action == "TerminateInstances" else None
+        there.fault = lambda action, params: (
+            Fault("UnauthorizedOperation") if action == "TerminateInstances" else None
+        )
         with pytest.raises(
-            ProviderError, match=f"terminate-instances --region us-east-1 --instance-ids {launched.instance}"
+            ProviderError,
+            match=f"terminate-instances --region us-east-1 --instance-ids {launched.instance}",
         ):
             await provider.terminate(launched.instance)
         (line, *_) = await provider.leftovers()
@@ -286,11 +322,15 @@ def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_o
     play(moto, tmp_path, scenario)
 
 
-def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(moto: str, tmp_path: Path) -> None:
+def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         gone, kept = await asyncio.gather(provider.launch("1.0"), provider.launch("2.0"))
         await provider.terminate(kept.instance)
-        await asyncio.to_thread(there.client("ec2").terminate_instances, InstanceIds=[gone.instance])
+        await asyncio.to_thread(
+            there.client("ec2").terminate_instances, InstanceIds=[gone.instance]
+        )
         loss = await asyncio.wait_for(provider.loss(), 20)
         assert loss.instance == gone.instance
         assert "somebody terminated it" in loss.why
@@ -307,12 +347,20 @@ def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(m
 def test_what_the_run_has_and_nobody_knows_is_ended(moto: str, tmp_path: Path) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         launched = await provider.launch("1.0")
-        tags = [{"ResourceType": "instance", "Tags": [{"Key": "seerd:run", "Value": "2026-11-20-a"}]}]
+        tags = [
+            {"ResourceType": "instance", "Tags": [{"Key": "seerd:run", "Value": "2026-11-20-a"}]}
+        ]
         image = asked(there)[0]["ImageId"]
         await asyncio.to_thread(
-            there.client("ec2").run_instances, ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags
+            there.client("ec2").run_instances,
+            ImageId=image,
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=tags,
         )
-        await asyncio.to_thread(there.client("ec2").run_instances, ImageId=image, MinCount=1, MaxCount=1)
+        await asyncio.to_thread(
+            there.client("ec2").run_instances, ImageId=image, MinCount=1, MaxCount=1
+        )
         assert len(there.alive()) == 3
         await holds(lambda: len(there.alive()) == 2)
         assert launched.instance in there.alive()
@@ -328,15 +376,23 @@ def test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_
             door = Door()
             first = Ec2Provider(settings(there, tmp_path), door)  # type: ignore[arg-type]
             await first.open()
-            known, forgotten, lost = await asyncio.gather(*(first.launch(token) for token in ("1.0", "2.0", "3.0")))
-            there.fault = lambda action, params: Fault("", done=True) if action == "RunInstances" else None
+            known, forgotten, lost = await asyncio.gather(
+                *(first.launch(token) for token in ("1.0", "2.0", "3.0"))
+            )
+            there.fault = lambda action, params: (
+                Fault("", done=True) if action == "RunInstances" else None
+            )
             under_way = asyncio.create_task(first.launch("4.0"))
             await holds(lambda: len(there.launched) == 4)
             await first.close()
-            assert isinstance((await asyncio.gather(under_way, return_exceptions=True))[0], asyncio.CancelledError)
+            assert isinstance(
+                (await asyncio.gather(under_way, return_exceptions=True))[0], asyncio.CancelledError
+            )
             assert len(there.alive()) == 4
             there.fault = lambda action, params: None
-            await asyncio.to_thread(there.client("ec2").terminate_instances, InstanceIds=[lost.instance])
+            await asyncio.to_thread(
+                there.client("ec2").terminate_instances, InstanceIds=[lost.instance]
+            )
 
             second = Ec2Provider(settings(there, tmp_path), door)  # type: ignore[arg-type]
             await second.open()
@@ -362,13 +418,17 @@ def test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_
 def test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_for_first(
     moto: str, tmp_path: Path
 ) -> None:
-    """The first place had no capacity then, and has now: its ClientToken is another one, and only the tags say what there is."""
+    """The first place had no capacity then, and has now: its ClientToken is another one, and only
+    the tags say what there is.
+    """
 
     async def scenario() -> None:
         async with front(moto) as there:
             there.pending_s = 60.0
             there.fault = lambda action, params: (
-                Fault("InsufficientInstanceCapacity") if params.get("InstanceType") == "g4dn.12xlarge" else None
+                Fault("InsufficientInstanceCapacity")
+                if params.get("InstanceType") == "g4dn.12xlarge"
+                else None
             )
             first = Ec2Provider(settings(there, tmp_path), Door())  # type: ignore[arg-type]
             await first.open()
@@ -416,7 +476,9 @@ def test_a_launch_of_an_earlier_life_that_is_not_shown_yet_counts_from_when_it_w
     asyncio.run(scenario())
 
 
-def test_terminating_a_launch_of_an_earlier_life_finds_what_it_brought(moto: str, tmp_path: Path) -> None:
+def test_terminating_a_launch_of_an_earlier_life_finds_what_it_brought(
+    moto: str, tmp_path: Path
+) -> None:
     async def scenario() -> None:
         async with front(moto) as there:
             there.hidden_s = 1.0

@@ -1,4 +1,6 @@
-"""The memory of instances: whatever EC2 answers, and in whatever order, time is counted once and losses are told once."""
+"""The memory of instances: whatever EC2 answers, and in whatever order, time is counted once and
+losses are told once.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,17 @@ def test_it_runs_since_it_was_last_known_not_to() -> None:
 
 
 def test_it_ran_until_ec2_says_or_until_it_was_seen_to_have_ended() -> None:
-    for ended_at, until in ((T + 10, T + 11), (None, T + 20.1), (T - 500, T + 20.1), (T + 900, T + 20.1)):
+    for ended_at, until in (
+        (T + 10, T + 11),
+        (None, T + 20.1),
+        (T - 500, T + 20.1),
+        (T + 900, T + 20.1),
+    ):
         register = Register()
         launched(register)
-        news = register.observe([seen("i-1", "terminated", ended_at=ended_at)], T + 20, T + 20.1, nobody)
+        news = register.observe(
+            [seen("i-1", "terminated", ended_at=ended_at)], T + 20, T + 20.1, nobody
+        )
         assert [loss.span for loss in news.losses] == [Span(T + 2, until)]
 
 
@@ -97,7 +106,9 @@ def test_a_stranger_is_ended_once_unless_its_launch_waits_for_it() -> None:
 
 
 def test_every_known_reason_is_told_in_words() -> None:
-    assert "spot instance back" in why(seen("i-1", "terminated", code="Server.SpotInstanceTermination"))
+    assert "spot instance back" in why(
+        seen("i-1", "terminated", code="Server.SpotInstanceTermination")
+    )
     assert "lease" in why(seen("i-1", "terminated", code="Client.InstanceInitiatedShutdown"))
     assert why(seen("i-1", "terminated")) == "EC2 gives no reason"
 
@@ -107,12 +118,18 @@ STATES = ("absent", "pending", "running", "shutting-down", "terminated", "stoppe
 
 @given(
     answers=st.lists(
-        st.tuples(st.sampled_from(STATES), st.floats(0.01, 100.0), st.one_of(st.none(), st.floats(-1e4, 1e4))),
+        st.tuples(
+            st.sampled_from(STATES),
+            st.floats(0.01, 100.0),
+            st.one_of(st.none(), st.floats(-1e4, 1e4)),
+        ),
         max_size=20,
     ),
     give_back_at=st.integers(0, 20),
 )
-def test_any_answers_in_any_order(answers: list[tuple[str, float, float | None]], give_back_at: int) -> None:
+def test_any_answers_in_any_order(
+    answers: list[tuple[str, float, float | None]], give_back_at: int
+) -> None:
     register, losses, now = Register(), list[Loss](), T
     entry = register.expect(seen("i-1", "pending"), "1.0", T, T)
     entry.handed_over = True

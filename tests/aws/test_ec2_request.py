@@ -1,4 +1,6 @@
-"""The request for an instance: a function of run, launch and place alone, so that a launch that is tried again is the same one for EC2."""
+"""The request for an instance: a function of run, launch and place alone, so that a launch that is
+tried again is the same one for EC2.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from seerd.shell.aws.images import Image
-from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, client_token, run_instances, tags
+from seerd.shell.providers.ec2_request import (
+    Candidate,
+    Ec2Settings,
+    client_token,
+    run_instances,
+    tags,
+)
 
 PLACE = Candidate("g4dn.12xlarge", "subnet-1", "us-east-1a")
 SETTINGS = Ec2Settings(
@@ -34,7 +42,9 @@ SETTINGS = Ec2Settings(
 
 
 def test_a_launch_has_the_token_that_it_had_in_every_earlier_process() -> None:
-    """EC2 knows a repeated launch by nothing else: a version of seerd that made another token would launch twice what is under way."""
+    """EC2 knows a repeated launch by nothing else: a version of seerd that made another token would
+    launch twice what is under way.
+    """
     known = "seerd-6a41238af7545d857f0cd4fb25073b0a8d1ed57c846cc9e52abf8419a0"
     assert client_token("2026-11-20-a", "1.0", PLACE) == known
 
@@ -60,19 +70,29 @@ def test_the_same_launch_is_the_same_request(image: Image) -> None:
     assert first["ClientToken"] == client_token(SETTINGS.run, "1.0", PLACE)
 
 
-def test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along(image: Image) -> None:
+def test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along(
+    image: Image,
+) -> None:
     request = run_instances(SETTINGS, "1.0", PLACE, image, "")
     assert (request["MinCount"], request["MaxCount"]) == (1, 1)
     assert request["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert request["MetadataOptions"]["HttpTokens"] == "required"
     assert request["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
     disks = {disk["DeviceName"]: disk["Ebs"] for disk in request["BlockDeviceMappings"]}
-    assert {device: ebs["VolumeSize"] for device, ebs in disks.items()} == {"/dev/sda1": 100, "/dev/sdb": 20}
+    assert {device: ebs["VolumeSize"] for device, ebs in disks.items()} == {
+        "/dev/sda1": 100,
+        "/dev/sdb": 20,
+    }
     assert all(ebs["DeleteOnTermination"] and ebs["Encrypted"] for ebs in disks.values())
 
 
 def test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are(image: Image) -> None:
-    theirs = {"seerd:run": "another", "seerd:owner": "nobody", "seerd:command": "9.9", "team": "vision"}
+    theirs = {
+        "seerd:run": "another",
+        "seerd:owner": "nobody",
+        "seerd:command": "9.9",
+        "team": "vision",
+    }
     settings = replace(SETTINGS, tags=theirs)
     found = tags(settings, "1.0")
     assert found == theirs | {

@@ -1,4 +1,5 @@
-"""Many launches while the API throttles, fails, refuses and loses answers, callers change their minds, and the process dies.
+"""Many launches while the API throttles, fails, refuses and loses answers, callers change their
+minds, and the process dies.
 
 `make rig` has 200 of them.
 """
@@ -41,7 +42,11 @@ class Weather:
             return Fault("", done=True)
         # EC2 does not lack capacity for what it has already given.
         given = params.get("ClientToken") in self.front.answers
-        return Fault("InsufficientInstanceCapacity") if draw < 0.40 and action == "RunInstances" and not given else None
+        return (
+            Fault("InsufficientInstanceCapacity")
+            if draw < 0.40 and action == "RunInstances" and not given
+            else None
+        )
 
 
 @dataclass(slots=True)
@@ -59,13 +64,19 @@ class Journal:
 
     @property
     def wanted(self) -> dict[str, str]:
-        return {token: instance for token, instance in self.known.items() if token not in self.called_off}
+        return {
+            token: instance
+            for token, instance in self.known.items()
+            if token not in self.called_off
+        }
 
 
 async def launch(provider: Ec2Provider, journal: Journal, token: str, dice: random.Random) -> None:
     """A launch as the shell does it, sometimes told twice, sometimes called off."""
     calling_off = (
-        asyncio.create_task(call_off(provider, journal, token, dice.uniform(0, 2))) if dice.random() < 0.1 else None
+        asyncio.create_task(call_off(provider, journal, token, dice.uniform(0, 2)))
+        if dice.random() < 0.1
+        else None
     )
     try:
         twice = dice.random() < 0.1
@@ -90,7 +101,9 @@ async def call_off(provider: Ec2Provider, journal: Journal, token: str, after_s:
     journal.over[token] = "called off"
 
 
-async def one_life(made: Ec2Settings, front_: Front, journal: Journal, tokens: list[str], seed: int) -> None:
+async def one_life(
+    made: Ec2Settings, front_: Front, journal: Journal, tokens: list[str], seed: int
+) -> None:
     """From a start to the process's death, some launches still in the air."""
     dice = random.Random(seed)
     door = Door(trouble=lambda machine: "sshd says no" if dice.random() < 0.05 else "")
@@ -99,7 +112,9 @@ async def one_life(made: Ec2Settings, front_: Front, journal: Journal, tokens: l
     await take_up(provider, journal)
     again = sorted(journal.under_way)
     journal.asked |= set(tokens)
-    tasks = [asyncio.create_task(launch(provider, journal, token, dice)) for token in (*again, *tokens)]
+    tasks = [
+        asyncio.create_task(launch(provider, journal, token, dice)) for token in (*again, *tokens)
+    ]
     await holds(lambda: sum(task.done() for task in tasks) > 0.8 * len(tasks), 120)
     if seed % 2:  # killed: nothing is put in order, and what was being said to the shell is lost
         await provider.close()
@@ -138,7 +153,9 @@ def test_nothing_is_lost_and_nothing_is_left(moto: str, tmp_path: Path, seed: in
 
 
 async def last_life(made: Ec2Settings, there: Front, journal: Journal) -> None:
-    """What is under way is called off, what is known stays until it is given back; then there is nothing."""
+    """What is under way is called off, what is known stays until it is given back; then there is
+    nothing.
+    """
     provider = Ec2Provider(made, Door())  # type: ignore[arg-type]
     await provider.open()
     await take_up(provider, journal)
@@ -149,7 +166,10 @@ async def last_life(made: Ec2Settings, there: Front, journal: Journal) -> None:
     assert known == alive
     assert len(known) == len(journal.known)
     spans = await asyncio.gather(*(provider.terminate(instance) for instance in known))
-    assert all(span.since is not None and span.until is not None and span.since <= span.until for span in spans)
+    assert all(
+        span.since is not None and span.until is not None and span.since <= span.until
+        for span in spans
+    )
     assert await provider.leftovers() == []
     there.fault = lambda action, params: None
     assert await asyncio.to_thread(there.alive) == set()

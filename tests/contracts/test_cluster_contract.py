@@ -1,4 +1,6 @@
-"""What every kind of cluster promises, from a spec to instances, and again when a run is resumed."""
+"""What every kind of cluster promises, from a spec to instances, and again when a run is
+resumed.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def known(folder: Path, server: Sshd) -> str:
 
 
 @pytest.fixture(params=sorted(clusters.KINDS))
-def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+def made(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Made]:
     folder, home = tmp_path / "project", Home(tmp_path / "runs")
     folder.mkdir()
     if request.param == "local":
@@ -167,7 +171,9 @@ def test_its_instances_can_be_had_and_none_is_left(made: Made) -> None:
     asyncio.run(live())
 
 
-def test_this_machine_is_looked_at_once(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_looked_at_once(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A driver with two devices, which writes down that it was asked."""
     tools, asked = tmp_path / "tools", tmp_path / "asked"
     tools.mkdir()

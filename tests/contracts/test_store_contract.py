@@ -1,4 +1,6 @@
-"""What every store promises, with agents at its other end: a checkpoint is whole or not there, and used only if it was confirmed."""
+"""What every store promises, with agents at its other end: a checkpoint is whole or not there, and
+used only if it was confirmed.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,12 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
     client, where = boto3.client("s3"), {"Bucket": "bucket"}
     yield Kind(
         lambda: S3Store("s3://bucket/seerd", "r1", time.time() + 3600),
-        lambda: {o["Key"].rpartition("/")[2] for o in client.list_objects_v2(**where).get("Contents", [])},
-        lambda name, data: client.put_object(**where, Key=f"seerd/r1/t1/{name}", Body=data) and None,
+        lambda: {
+            o["Key"].rpartition("/")[2] for o in client.list_objects_v2(**where).get("Contents", [])
+        },
+        lambda name, data: (
+            client.put_object(**where, Key=f"seerd/r1/t1/{name}", Body=data) and None
+        ),
         lambda name: client.delete_object(**where, Key=f"seerd/r1/t1/{name}") and None,
     )
 
@@ -87,7 +93,13 @@ class Both:
     def save(self, name: str, data: bytes, **other: Any) -> None:
         self.local.mkdir(exist_ok=True)
         (self.local / f"{name}.pt").write_bytes(data)
-        about = {"name": name, "epoch": 1, "metrics": {}, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        about = {
+            "name": name,
+            "epoch": 1,
+            "metrics": {},
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "size": len(data),
+        }
         (self.local / f"{name}.json").write_text(json.dumps({**about, **other}))
 
     def put(self, name: str, data: bytes, first: int = 1) -> tuple[str, str]:
@@ -118,7 +130,9 @@ def test_the_daemon_takes_nothing_but_what_was_confirmed(both, tmp_path, data):
     both.kind.remove(f"{name}.pt")
     both.kind.write(f"{name}.pt", data)
     with pytest.raises(StoreError, match="damaged"):
-        both.daemon(lambda store: store.fetch("t1", name, sha256, tmp_path / "best" / "checkpoint.pt"))
+        both.daemon(
+            lambda store: store.fetch("t1", name, sha256, tmp_path / "best" / "checkpoint.pt")
+        )
     assert list((tmp_path / "best").iterdir()) == []
 
 
@@ -167,7 +181,9 @@ def test_keeping_the_newest_two_leaves_them(both):
         both.save(f"00000{number}-1", b"weights")
         there.append(both.agent(number).put(both.local, f"00000{number}-1")[0])
     both.daemon(lambda store: store.keep("t1", there[1:]))
-    assert both.kind.there() == {f"{name}.{suffix}" for name in there[1:] for suffix in ("pt", "json")}
+    assert both.kind.there() == {
+        f"{name}.{suffix}" for name in there[1:] for suffix in ("pt", "json")
+    }
 
 
 def test_what_nobody_told_of_is_found_oldest_first_and_rubbish_is_passed_over(both):

@@ -43,7 +43,9 @@ def rented(gpus: int, most: int | None = None) -> ClusterFacts:
 
 @cache
 def fewest(trials: tuple[int, ...], room: tuple[int, ...], size: int) -> int:
-    """By trying everything: instances to open for these trials, given what is left free of those that are open; none larger than one."""
+    """By trying everything: instances to open for these trials, given what is left free of those
+    that are open; none larger than one.
+    """
     if not trials:
         return 0
     trial, *rest = trials
@@ -58,18 +60,24 @@ def fewest(trials: tuple[int, ...], room: tuple[int, ...], size: int) -> int:
 def brute_force(trials: Sequence[int], size: int) -> int:
     """Trials larger than an instance take whole ones."""
     whole = sum(trial // size for trial in trials)
-    return whole + fewest(tuple(sorted((t % size for t in trials if t % size), reverse=True)), (), size)
+    return whole + fewest(
+        tuple(sorted((t % size for t in trials if t % size), reverse=True)), (), size
+    )
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.lists(st.sampled_from([1, 2, 4, 8, 16]), max_size=9))
 @settings(max_examples=200, deadline=None)
-def test_sizes_that_divide_each_other_need_as_few_instances_as_can_be(size: int, trials: list[int]) -> None:
+def test_sizes_that_divide_each_other_need_as_few_instances_as_can_be(
+    size: int, trials: list[int]
+) -> None:
     assert instances_needed(Counter(trials), rented(size)) == brute_force(trials, size)
 
 
 @given(st.integers(1, 8), st.lists(st.integers(1, 8), max_size=8))
 @settings(max_examples=200, deadline=None)
-def test_others_are_never_too_few_and_at_most_half_as_many_again(size: int, trials: list[int]) -> None:
+def test_others_are_never_too_few_and_at_most_half_as_many_again(
+    size: int, trials: list[int]
+) -> None:
     """Best fit with the largest first needs at most 11/9 of the fewest and one more."""
     trials = [trial for trial in trials if trial <= size]
     needed, least = instances_needed(Counter(trials), rented(size)), brute_force(trials, size)
@@ -78,11 +86,15 @@ def test_others_are_never_too_few_and_at_most_half_as_many_again(size: int, tria
 
 
 @given(st.sampled_from([1, 4, 8]), st.lists(st.integers(1, 8), max_size=12), st.integers(1, 5))
-def test_never_more_than_there_are_and_as_many_as_the_forecast_pays(size: int, trials: list[int], most: int) -> None:
+def test_never_more_than_there_are_and_as_many_as_the_forecast_pays(
+    size: int, trials: list[int], most: int
+) -> None:
     trials = [trial for trial in trials if trial <= size or trial % size == 0]
     free = instances_needed(Counter(trials), rented(size))
     assert instances_needed(Counter(trials), rented(size, most)) == min(free, most)
-    assert free == instances_for([Group(gpus, count) for gpus, count in Counter(trials).items()], size)
+    assert free == instances_for(
+        [Group(gpus, count) for gpus, count in Counter(trials).items()], size
+    )
 
 
 def test_sizes_that_nobody_wants_any_more_need_nothing() -> None:
@@ -123,10 +135,21 @@ class Board:
         return sorted(trial.id for trial in self.state.trials.values() if trial.target is not None)
 
     def check(self) -> None:
-        """Claims are the targets, each GPU once; counts are those of who is wanted; nobody waits who could be placed on free GPUs."""
+        """Claims are the targets, each GPU once; counts are those of who is wanted; nobody waits
+        who could be placed on free GPUs.
+        """
         state = self.state
-        targets = [(s.node, gpu, t.id) for t in state.trials.values() for s in t.target or () for gpu in s.gpus]
-        claims = [(i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.claims.items()]
+        targets = [
+            (s.node, gpu, t.id)
+            for t in state.trials.values()
+            for s in t.target or ()
+            for gpu in s.gpus
+        ]
+        claims = [
+            (i.id, gpu, trial)
+            for i in state.fleet.instances.values()
+            for gpu, trial in i.claims.items()
+        ]
         assert sorted(targets) == sorted(claims)
         assert set(state.aims.aimed) == set(self.aimed)
         assert +state.aims.sizes == Counter(a.gpus for a in state.plan.wanted.values())
@@ -167,7 +190,9 @@ def test_a_larger_one_does_not_go_where_only_a_smaller_one_fits(facts: MakeFacts
     board.check()
 
 
-def test_who_waits_for_more_than_an_instance_has_is_placed_with_all_the_others(facts: MakeFacts) -> None:
+def test_who_waits_for_more_than_an_instance_has_is_placed_with_all_the_others(
+    facts: MakeFacts,
+) -> None:
     board = Board(facts(billing="rented", gpus=4), [8, 1], 4)
     board.add(4)
     fill(board.state)
@@ -185,7 +210,9 @@ def test_a_trial_that_is_dropped_twice_frees_its_gpus_once(facts: MakeFacts) -> 
     board.check()
 
 
-def test_trials_are_packed_again_when_that_frees_a_quarter_of_the_instances(facts: MakeFacts) -> None:
+def test_trials_are_packed_again_when_that_frees_a_quarter_of_the_instances(
+    facts: MakeFacts,
+) -> None:
     board = Board(facts(billing="rented", gpus=1), [1] * 8, *[1] * 8)
     board.drop("t0")
     assert not board.state.agenda.replace
@@ -218,7 +245,9 @@ def test_whoever_is_dropped_and_whatever_is_added_nobody_waits_beside_room(
 
 
 def rich_facts(gpus: int) -> RunFacts:
-    """The six trials of `small_facts`, four on 1 GPU and two on 2, and a budget that pays for any instance that they could need."""
+    """The six trials of `small_facts`, four on 1 GPU and two on 2, and a budget that pays for any
+    instance that they could need.
+    """
     made = small_facts(billing="rented", gpus=gpus)
     limits = made.problem.limits
     problem = replace(made.problem, limits=replace(limits, budget_gpu_s=5000.0), within=limits)
@@ -228,11 +257,15 @@ def rich_facts(gpus: int) -> RunFacts:
 def launched(facts: RunFacts) -> tuple[State, list[Launch]]:
     """A run that has asked for its instances."""
     state = begun(facts)
-    return state, [c for c in handle(state, RunStarted(at=0.0, facts=facts)) if isinstance(c, Launch)]
+    return state, [
+        c for c in handle(state, RunStarted(at=0.0, facts=facts)) if isinstance(c, Launch)
+    ]
 
 
 def ready(command: Launch, instance: str, at: float) -> InstanceReady:
-    return InstanceReady(at=at, command=command.id, instance=instance, gpus=command.gpus, running_since=at - 0.5)
+    return InstanceReady(
+        at=at, command=command.id, instance=instance, gpus=command.gpus, running_since=at - 0.5
+    )
 
 
 @pytest.mark.parametrize(("gpus", "instances"), [(1, 8), (2, 4), (4, 2), (8, 1)])
@@ -256,7 +289,9 @@ def test_an_instance_that_is_lost_leaves_its_trials_waiting_for_the_next() -> No
 
 
 def test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it() -> None:
-    """Its end settles what it cost: from when it ran, for a minute at least, and nothing if it never did."""
+    """Its end settles what it cost: from when it ran, for a minute at least, and nothing if it
+    never did.
+    """
     state, (first, second) = launched(rich_facts(4))
     handle(state, ready(first, "a", 1.0))
     commands = handle(state, StopAsked(at=2.0))
@@ -287,16 +322,24 @@ def test_an_instance_is_given_back_before_it_is_ready_when_nobody_needs_it() -> 
 
 
 @pytest.mark.parametrize(
-    ("running_since", "ended", "gpu_s"), [(None, None, 0.0), (1.0, 2.0, 240.0), (1.0, None, 396.0), (1.0, 91.0, 360.0)]
+    ("running_since", "ended", "gpu_s"),
+    [(None, None, 0.0), (1.0, 2.0, 240.0), (1.0, None, 396.0), (1.0, 91.0, 360.0)],
 )
 def test_a_launch_that_came_to_nothing_costs_what_ran_of_it(
     running_since: float | None, ended: float | None, gpu_s: float
 ) -> None:
-    made = small_facts(billing="rented", gpus=4, deadline_s=600.0, t_min_s=150.0, budget_gpu_s=3200.0)
+    made = small_facts(
+        billing="rented", gpus=4, deadline_s=600.0, t_min_s=150.0, budget_gpu_s=3200.0
+    )
     state, launches = launched(made)
     refused = [
         LaunchRefused(
-            at=100.0, command=c.id, why="it died while it booted", retry=True, running_since=running_since, ended=ended
+            at=100.0,
+            command=c.id,
+            why="it died while it booted",
+            retry=True,
+            running_since=running_since,
+            ended=ended,
         )
         for c in launches
     ]
@@ -311,12 +354,17 @@ def test_a_launch_is_charged_from_the_request_until_its_start_is_known() -> None
     state, launches = launched(rich_facts(4))
     assert state.ledger.spent_gpu_s(0.0) == len(launches) * 4 * 60
     assert state.ledger.spent_gpu_s(100.0) == len(launches) * 4 * 100
-    handle(state, InstanceReady(at=30.0, command=launches[0].id, instance="a", gpus=4, running_since=20.0))
+    handle(
+        state,
+        InstanceReady(at=30.0, command=launches[0].id, instance="a", gpus=4, running_since=20.0),
+    )
     assert state.ledger.spent_gpu_s(100.0) == 4 * 80 + 4 * 100
 
 
 def test_nothing_is_asked_for_that_could_not_be_used_before_the_end() -> None:
-    """Closing begins at 51 s, after the grace and what giving back takes; an attempt must have five seconds."""
+    """Closing begins at 51 s, after the grace and what giving back takes; an attempt must have five
+    seconds.
+    """
     for lost_at, asked in ((40.0, 1), (50.0, 0)):
         state, launches = launched(rich_facts(8))
         handle(state, ready(launches[0], "a", 1.0))

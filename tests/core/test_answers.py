@@ -276,7 +276,9 @@ TOO_MANY = [
 
 
 @pytest.mark.parametrize(("change", "why"), TOO_MANY)
-def test_trials_get_no_more_gpus_than_there_may_be(facts: MakeFacts, change: PlanChange, why: list[str]) -> None:
+def test_trials_get_no_more_gpus_than_there_may_be(
+    facts: MakeFacts, change: PlanChange, why: list[str]
+) -> None:
     """Neither one of them nor all together, beside those that the answer leaves as they were."""
     run = Run(facts(max_gpus=4))
     run.answer(FIRST)
@@ -525,7 +527,9 @@ def test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_an
 
 
 def test_an_instance_may_come_while_a_resumed_run_waits_for_its_policy(facts: MakeFacts) -> None:
-    """It has been asked for by the daemon before, and has another name by the time of the answer."""
+    """It has been asked for by the daemon before, and has another name by the time of the
+    answer.
+    """
     run = Run(facts(billing="rented", gpus=4, budget_gpu_s=2000.0))
     run.answer(PlanChange(new=(New("a", LR),), put=(Put("a", 4, 0, None, 0),), ask_at_s=20.0))
     run.wake()

@@ -1,4 +1,6 @@
-"""What a policy answers is what the journal gives back, and what it remembers is what it is asked with."""
+"""What a policy answers is what the journal gives back, and what it remembers is what it is asked
+with.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def asking(plan: PlanFunction, order: Order | None = None) -> Asking:
 
 def test_plans_follow_each_other() -> None:
     plans = [
-        Plan((Allocation("t1", 1), Allocation("t2", 1)), new=(NewTrial("t1", {}), NewTrial("t2", {}))),
+        Plan(
+            (Allocation("t1", 1), Allocation("t2", 1)), new=(NewTrial("t1", {}), NewTrial("t2", {}))
+        ),
         Plan((Allocation("t1", 1), Allocation("t2", 1))),
         Plan((Allocation("t2", 2),)),
     ]

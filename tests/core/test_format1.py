@@ -135,7 +135,10 @@ def test_a_run_that_is_taken_up_has_an_outline_again(facts: MakeFacts, policy: s
     state = world.run_on()
     assert state.outline == untouched.state.outline
     assert world.read(None).outline == state.outline
-    assert (state.end.status, state.plan.stage) == (untouched.state.end.status, untouched.state.plan.stage)
+    assert (state.end.status, state.plan.stage) == (
+        untouched.state.end.status,
+        untouched.state.plan.stage,
+    )
     assert state.end.status == "done"
 
 

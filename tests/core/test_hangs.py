@@ -12,7 +12,13 @@ from rich.console import Console
 
 from seerd.core.attempts import crash_text
 from seerd.core.commands import Launch, StartTrial, Terminate
-from seerd.core.events import InstanceNoticed, InstanceTerminated, TrialExited, TrialStalled, TrialWaited
+from seerd.core.events import (
+    InstanceNoticed,
+    InstanceTerminated,
+    TrialExited,
+    TrialStalled,
+    TrialWaited,
+)
 from seerd.core.hangs import slow_rank
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
@@ -76,8 +82,15 @@ def test_who_keeps_the_others_waiting_is_told_once_when_all_nodes_have_spoken(pa
     for _ in range(2):
         for node, ranks, shares in (("a", (0, 1), (0.75, 0.75)), ("b", (2, 3), (0.75, 0.04))):
             pair.at += 1.0
-            common = {"at": pair.at, "happened": pair.at, "instance": node, "fact": 2 + round(pair.at)}
-            event = TrialWaited(**common, trial="t0001", attempt=1, over_s=30.0, ranks=ranks, shares=shares)
+            common = {
+                "at": pair.at,
+                "happened": pair.at,
+                "instance": node,
+                "fact": 2 + round(pair.at),
+            }
+            event = TrialWaited(
+                **common, trial="t0001", attempt=1, over_s=30.0, ranks=ranks, shares=shares
+            )
             assert pair.tell(event) == []
             told.append(line_of(event, pair.state))
     note = "rank 3 of t0001 on b keeps the others waiting 71% of the time"
@@ -89,7 +102,10 @@ def test_who_keeps_the_others_waiting_is_told_once_when_all_nodes_have_spoken(pa
 
 
 def test_an_instance_that_cannot_be_used_any_more_is_left_and_noted(pair: Pair) -> None:
-    why = "after t0009/1 had ended its GPUs could not be used again: process 7, which has ended, still holds 900 MiB"
+    why = (
+        "after t0009/1 had ended its GPUs could not be used again: process 7, which has "
+        "ended, still holds 900 MiB"
+    )
     event = InstanceNoticed(at=9.0, happened=9.0, instance="b", fact=9, what="unhealthy", why=why)
     commands = pair.tell(event)
     assert pair.state.fleet.instances["b"].phase is InstancePhase.LEAVING
@@ -99,11 +115,22 @@ def test_an_instance_that_cannot_be_used_any_more_is_left_and_noted(pair: Pair) 
 
 def test_a_host_that_cannot_be_used_is_left_before_it_is_asked_for_anew(facts: MakeFacts) -> None:
     pair = Pair(facts, "held").run()
-    pair.tell(InstanceNoticed(at=9.0, happened=9.0, instance="b", fact=9, what="unhealthy", why="held"))
+    pair.tell(
+        InstanceNoticed(at=9.0, happened=9.0, instance="b", fact=9, what="unhealthy", why="held")
+    )
     pair.at = 10.0
     pair.exit("a", "asked")
     commands = pair.tell(
-        TrialExited(at=12.0, happened=12.0, instance="b", fact=10, trial="t0001", attempt=1, cause="asked", code=0)
+        TrialExited(
+            at=12.0,
+            happened=12.0,
+            instance="b",
+            fact=10,
+            trial="t0001",
+            attempt=1,
+            cause="asked",
+            code=0,
+        )
     )
     (left,) = commands
     assert isinstance(left, Terminate)
@@ -117,12 +144,23 @@ def test_a_host_that_cannot_be_used_is_left_before_it_is_asked_for_anew(facts: M
         ({"code": 1}, "ended with exit status 1"),
         ({"code": 1, "rank": 2}, "ended with exit status 1 (rank 2 on i-7)"),
         ({"code": -9}, "was killed by signal 9 (usually out of memory)"),
-        ({"code": 1, "rank": 2, "signal": 9}, "was killed by signal 9 (rank 2 on i-7; usually out of memory)"),
+        (
+            {"code": 1, "rank": 2, "signal": 9},
+            "was killed by signal 9 (rank 2 on i-7; usually out of memory)",
+        ),
         ({"code": 1, "rank": 2, "signal": 11}, "was killed by signal 11 (rank 2 on i-7)"),
     ],
 )
 def test_how_an_attempt_crashed_in_words(fields: dict[str, Any], text: str) -> None:
-    common = {"at": 1.0, "happened": 1.0, "instance": "i-7", "fact": 1, "trial": "t1", "attempt": 1, "cause": "crashed"}
+    common = {
+        "at": 1.0,
+        "happened": 1.0,
+        "instance": "i-7",
+        "fact": 1,
+        "trial": "t1",
+        "attempt": 1,
+        "cause": "crashed",
+    }
     assert crash_text(TrialExited(**common, **fields)) == text
 
 

@@ -22,7 +22,13 @@ def having(facts: RunFacts, **trials: list[Row]) -> State:
     for name, rows in trials.items():
         checkpoints = tuple(
             Checkpoint(
-                trial=name, attempt=1, name=f"c{reports}", reports=reports, metric=metric, sha256="0" * 64, size=1
+                trial=name,
+                attempt=1,
+                name=f"c{reports}",
+                reports=reports,
+                metric=metric,
+                sha256="0" * 64,
+                size=1,
             )
             for reports, metric in rows
         )
@@ -36,8 +42,12 @@ def best(state: State) -> tuple[str, str] | None:
 
 
 @pytest.mark.parametrize(("mode", "winner"), [("max", ("b", "c3")), ("min", ("c", "c1"))])
-def test_the_best_wins_wherever_it_stands(facts: MakeFacts, mode: str, winner: tuple[str, str]) -> None:
-    state = having(facts(mode=mode), a=[(2, 0.5), (1, 0.4)], b=[(4, 0.6), (3, 0.7)], c=[(2, 0.3), (1, 0.2)])
+def test_the_best_wins_wherever_it_stands(
+    facts: MakeFacts, mode: str, winner: tuple[str, str]
+) -> None:
+    state = having(
+        facts(mode=mode), a=[(2, 0.5), (1, 0.4)], b=[(4, 0.6), (3, 0.7)], c=[(2, 0.3), (1, 0.2)]
+    )
     assert best(state) == winner
 
 

@@ -52,7 +52,9 @@ def test_held_gpus_are_given_back_so_that_the_release_is_still_paid() -> None:
 
 Rows = list[tuple[int, float, float | None]]
 charges = st.lists(
-    st.tuples(st.integers(1, 8), st.floats(0, 100), st.one_of(st.none(), st.floats(0, 200))), min_size=1, max_size=8
+    st.tuples(st.integers(1, 8), st.floats(0, 100), st.one_of(st.none(), st.floats(0, 200))),
+    min_size=1,
+    max_size=8,
 )
 minima = st.sampled_from([0.0, 60.0])
 
@@ -67,7 +69,9 @@ def _ledger(rows: Rows, minimum_s: float) -> Ledger:
 
 
 @given(charges, minima, st.floats(300, 1000))
-def test_running_sums_equal_the_sum_over_all_charges(rows: Rows, minimum_s: float, now: float) -> None:
+def test_running_sums_equal_the_sum_over_all_charges(
+    rows: Rows, minimum_s: float, now: float
+) -> None:
     ledger = _ledger(rows, minimum_s)
     assert ledger.spent_gpu_s(now) == pytest.approx(sum(c.gpu_s(now) for c in ledger.charges()))
 
@@ -139,7 +143,9 @@ steps = st.lists(
 
 
 def both(steps: list[tuple[str, int, int, float, float]]) -> tuple[Ledger, Plain]:
-    """Up to ten charges at a time that begin, end, turn out to be nothing, or to have begun at another time."""
+    """Up to ten charges at a time that begin, end, turn out to be nothing, or to have begun at
+    another time.
+    """
     ledger, plain = Ledger(), Plain()
     for number, (what, index, gpus, at_s, minimum_s) in enumerate(steps):
         if what == "start":

@@ -1,4 +1,6 @@
-"""The limits as moments in time: what may still be begun, how long agents go on alone, what is charged while nobody listens."""
+"""The limits as moments in time: what may still be begun, how long agents go on alone, what is
+charged while nobody listens.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def rented(facts: MakeFacts, budget_gpu_s: float, *, boot_s: float = 0.0) -> Sta
     return state
 
 
-def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget(facts: MakeFacts) -> None:
+def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget(
+    facts: MakeFacts,
+) -> None:
     state = begun(facts(budget_gpu_s=320.0))
     state.ledger.start(Charge("t1/1", "i", 2, 0.0))
     wait_s = release_s(state)
@@ -67,7 +71,9 @@ def test_a_trial_is_started_only_if_its_gpus_can_be_given_back_within_the_budget
 
 
 @pytest.mark.parametrize(("boot_s", "least_s"), [(0.0, 60.0), (300.0, 300.0)])
-def test_a_launch_must_be_paid_for_a_minute_and_for_its_boot(facts: MakeFacts, boot_s: float, least_s: float) -> None:
+def test_a_launch_must_be_paid_for_a_minute_and_for_its_boot(
+    facts: MakeFacts, boot_s: float, least_s: float
+) -> None:
     release = release_s(rented(facts, 4000.0, boot_s=boot_s))
     least_s += release if boot_s else 0.0
     assert affordable_launch(rented(facts, 4 * least_s, boot_s=boot_s), 4)
@@ -85,22 +91,36 @@ def test_a_launch_must_be_paid_beside_what_runs(facts: MakeFacts) -> None:
 
 def test_instances_that_never_get_an_agent_end_within_the_budget(facts: MakeFacts) -> None:
     """All that were asked for together: the first of them knows of the last."""
-    state = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0))
-    asked = [c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    state = begun(
+        facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=2000.0)
+    )
+    asked = [
+        c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)
+    ]
     assert len(asked) > 1
-    used = sum(command.gpus * ((command.orphan_timeout_s or 0.0) + terminate_s(state)) for command in asked)
+    used = sum(
+        command.gpus * ((command.orphan_timeout_s or 0.0) + terminate_s(state)) for command in asked
+    )
     assert used == pytest.approx(2000.0)
     assert all((command.orphan_timeout_s or 0.0) + terminate_s(state) < 600.0 for command in asked)
-    soon = begun(facts(billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4))
+    soon = begun(
+        facts(
+            billing="rented", gpus=2, deadline_s=600.0, t_min_s=100.0, budget_gpu_s=1e6, max_gpus=4
+        )
+    )
     asked = [c for c in handle(soon, RunStarted(at=0.0, facts=soon.facts)) if isinstance(c, Launch)]
     assert {command.orphan_timeout_s for command in asked} == {600.0 - terminate_s(soon)}
     held = begun(facts())
     assert [
-        c.orphan_timeout_s for c in handle(held, RunStarted(at=0.0, facts=held.facts)) if isinstance(c, Launch)
+        c.orphan_timeout_s
+        for c in handle(held, RunStarted(at=0.0, facts=held.facts))
+        if isinstance(c, Launch)
     ] == [None]
 
 
-def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(facts: MakeFacts) -> None:
+def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(
+    facts: MakeFacts,
+) -> None:
     state = rented(facts, 4000.0)
     assert lease_s(state, 0.0) == RULES.lease_s
     late = close_at(state) - 10.0
@@ -123,7 +143,9 @@ def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_tha
     facts: MakeFacts,
 ) -> None:
     state = begun(facts())
-    (launch,) = [c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    (launch,) = [
+        c for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)
+    ]
     handle(state, InstanceReady(at=1.0, command=launch.id, instance="i", gpus=8, running_since=1.0))
     common = {"instance": "i", "trial": "t0001", "attempt": 1}
     handle(state, TrialStarted(at=9.0, happened=2.0, fact=1, pid=7, **common))
@@ -133,7 +155,9 @@ def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_tha
 
 
 def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> None:
-    """It was heard of last at 100 s: with its lease and the time to let go it may have lived so much longer, and no more than until now."""
+    """It was heard of last at 100 s: with its lease and the time to let go it may have lived so
+    much longer, and no more than until now.
+    """
     for resumed_at in (110.0, 1000.0):
         state = rented(facts, 4000.0)
         handle(state, RunStarted(at=0.0, facts=state.facts))
@@ -149,7 +173,9 @@ def test_what_may_have_run_on_without_a_daemon_is_charged(facts: MakeFacts) -> N
 
 
 def test_what_agents_were_promised_counts_whatever_the_rules_are_now(facts: MakeFacts) -> None:
-    """Another version takes the run up: who is not found had gone by the lease of the one before."""
+    """Another version takes the run up: who is not found had gone by the lease of the one
+    before.
+    """
     charged = []
     for now_s in (RULES.lease_s, 3 * RULES.lease_s):
         state = rented(facts, 4000.0)
@@ -164,11 +190,19 @@ def test_what_agents_were_promised_counts_whatever_the_rules_are_now(facts: Make
     assert charged[0] == charged[1] < 1.0 + 2 * RULES.lease_s
 
 
-def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent(facts: MakeFacts) -> None:
-    """After that it is gone, and what the same launch brings when it is asked for again begins then."""
+def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent(
+    facts: MakeFacts,
+) -> None:
+    """After that it is gone, and what the same launch brings when it is asked for again begins
+    then.
+    """
     for resumed_at in (110.0, 450.0, 900.0):
-        state = begun(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
-        launch = next(c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+        state = begun(
+            facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0)
+        )
+        launch = next(
+            c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch)
+        )
         assert launch.orphan_timeout_s is not None
         assert 110.0 < launch.orphan_timeout_s < 900.0
         handle(state, RunResumed(at=resumed_at, alive=()))
@@ -178,20 +212,33 @@ def test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an
 
 def test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else(facts: MakeFacts) -> None:
     """It had no agent whose lease would have ended it: it costs until its end is confirmed."""
-    state = begun(facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0))
-    launch = next(c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch))
+    state = begun(
+        facts(billing="rented", gpus=2, deadline_s=1000.0, t_min_s=100.0, budget_gpu_s=2000.0)
+    )
+    launch = next(
+        c for c in handle(state, RunStarted(at=0.5, facts=state.facts)) if isinstance(c, Launch)
+    )
     asked = [c for c in handle(state, StopAsked(at=30.0, hard=True)) if isinstance(c, Terminate)]
     assert launch.id in {command.instance for command in asked}
     again = handle(state, RunResumed(at=400.0, alive=()))
     assert {command.id for command in asked} <= {command.id for command in again}
     assert state.ledger.open[launch.id].gpu_s(400.0) == 2 * 399.5
     (ending,) = (command for command in asked if command.instance == launch.id)
-    handle(state, InstanceTerminated(at=401.0, command=ending.id, instance=launch.id, running_since=5.0, ended=400.5))
-    assert [charge.gpu_s(401.0) for charge in state.ledger.closed if charge.instance == launch.id] == [2 * 395.5]
+    handle(
+        state,
+        InstanceTerminated(
+            at=401.0, command=ending.id, instance=launch.id, running_since=5.0, ended=400.5
+        ),
+    )
+    assert [
+        charge.gpu_s(401.0) for charge in state.ledger.closed if charge.instance == launch.id
+    ] == [2 * 395.5]
 
 
 def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: MakeFacts) -> None:
-    """A daemon that was away for long may find that most has ended in time: it hears that behind `RunResumed`, and before any timer."""
+    """A daemon that was away for long may find that most has ended in time: it hears that behind
+    `RunResumed`, and before any timer.
+    """
     world = World(facts(), Behaviour(metric=lambda config, epoch: 0.5))
     world.begin()
     while not world.state.fleet.holding:

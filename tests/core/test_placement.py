@@ -23,7 +23,10 @@ def at(node: str, *gpus: int) -> Assignment:
 
 def shown(assignments: Mapping[str, Assignment]) -> dict[str, str]:
     """As text, "a:01" for GPUs 0 and 1 of a."""
-    return {t: " ".join(f"{s.node}:{''.join(map(str, s.gpus))}" for s in a) for t, a in assignments.items()}
+    return {
+        t: " ".join(f"{s.node}:{''.join(map(str, s.gpus))}" for s in a)
+        for t, a in assignments.items()
+    }
 
 
 def test_a_trial_that_fits_an_instance_is_never_split() -> None:
@@ -64,13 +67,17 @@ def test_a_spanning_trial_does_not_push_out_a_more_valuable_one() -> None:
 
 def test_a_spanning_trial_stays_when_instances_of_another_size_arrive() -> None:
     held = (Slots("a", (0, 1)), Slots("b", (0, 1)), Slots("c", (0, 1)))
-    placed = place(demands(big=6), {"big": held}, [*nodes(2, 2, 2), PackingNode("x", 3), PackingNode("y", 3)])
+    placed = place(
+        demands(big=6), {"big": held}, [*nodes(2, 2, 2), PackingNode("x", 3), PackingNode("y", 3)]
+    )
     assert placed.assignments["big"] == held
 
 
 def test_it_comes_together_when_an_instance_arrives_that_holds_it() -> None:
     held = (Slots("a", (0, 1)), Slots("b", (0, 1)))
-    assert shown(place(demands(big=4), {"big": held}, nodes(2, 2, 4)).assignments) == {"big": "c:0123"}
+    assert shown(place(demands(big=4), {"big": held}, nodes(2, 2, 4)).assignments) == {
+        "big": "c:0123"
+    }
 
 
 def test_when_not_all_fit_the_most_valuable_are_placed_and_a_smaller_one_fills_the_hole() -> None:
@@ -120,12 +127,18 @@ def test_scattered_gpus_of_one_instance_are_better_than_none() -> None:
 
 def test_trials_of_a_lost_instance_are_placed_anew() -> None:
     current = {"x": at("lost", 0, 1), "y": at("a", 0, 1)}
-    assert shown(place(demands(x=2, y=2), current, nodes(4)).assignments) == {"x": "a:23", "y": "a:01"}
+    assert shown(place(demands(x=2, y=2), current, nodes(4)).assignments) == {
+        "x": "a:23",
+        "y": "a:01",
+    }
 
 
 def test_a_gpu_claimed_by_two_stays_with_the_more_valuable() -> None:
     current = {"x": at("a", 0), "y": at("a", 0)}
-    assert shown(place(demands(y=1, x=1), current, nodes(2)).assignments) == {"y": "a:0", "x": "a:1"}
+    assert shown(place(demands(y=1, x=1), current, nodes(2)).assignments) == {
+        "y": "a:0",
+        "x": "a:1",
+    }
 
 
 def test_without_instances_everyone_waits_and_without_trials_nothing_happens() -> None:
@@ -134,7 +147,9 @@ def test_without_instances_everyone_waits_and_without_trials_nothing_happens() -
 
 
 def test_a_stage_boundary_of_seer_keeps_the_bracket_that_does_not_grow() -> None:
-    """Two brackets on four-GPU instances: survivors of the first double, the second keeps its two GPUs each."""
+    """Two brackets on four-GPU instances: survivors of the first double, the second keeps its two
+    GPUs each.
+    """
     current = {
         "s1": at("a", 0),
         "s2": at("a", 1),

@@ -1,4 +1,6 @@
-"""A plan by how it differs from the one before: nothing is lost, and no more is said than needed."""
+"""A plan by how it differs from the one before: nothing is lost, and no more is said than
+needed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from seerd.planner.model import Allocation, Compared, NewTrial, Plan
 TRIALS = [f"t{number:04}" for number in range(24)]
 
 
-def allocations_of(trials: st.SearchStrategy[list[str]]) -> st.SearchStrategy[tuple[Allocation, ...]]:
+def allocations_of(
+    trials: st.SearchStrategy[list[str]],
+) -> st.SearchStrategy[tuple[Allocation, ...]]:
     def one(trial: str) -> st.SearchStrategy[Allocation]:
         until = st.none() | st.integers(1, 3)
         return st.builds(Allocation, st.just(trial), st.integers(1, 2), st.integers(0, 1), until)
@@ -24,9 +28,13 @@ def allocations_of(trials: st.SearchStrategy[list[str]]) -> st.SearchStrategy[tu
 ANY = allocations_of(st.lists(st.sampled_from(TRIALS), unique=True))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = FINITE | st.integers(-(2**53), 2**53) | st.text(max_size=4) | st.booleans()
-NEW = st.builds(NewTrial, st.sampled_from(TRIALS), st.dictionaries(st.text(max_size=4), VALUES, max_size=3))
+NEW = st.builds(
+    NewTrial, st.sampled_from(TRIALS), st.dictionaries(st.text(max_size=4), VALUES, max_size=3)
+)
 NUMBERS = st.integers(0, 9)
-COMPARED = st.builds(Compared, st.sampled_from(TRIALS), st.none() | FINITE, *[NUMBERS] * 5, final=st.booleans())
+COMPARED = st.builds(
+    Compared, st.sampled_from(TRIALS), st.none() | FINITE, *[NUMBERS] * 5, final=st.booleans()
+)
 PLANS = st.builds(
     Plan,
     ANY,
@@ -58,7 +66,9 @@ def change(before: str, after: str) -> PlanChange:
 
 @settings(max_examples=500, deadline=None)
 @given(ANY, PLANS)
-def test_the_difference_applied_is_the_new_plan(before: tuple[Allocation, ...], after: Plan) -> None:
+def test_the_difference_applied_is_the_new_plan(
+    before: tuple[Allocation, ...], after: Plan
+) -> None:
     order = Order(before)
     found = written(difference(order, after))
     assert found == difference(order, after)
@@ -75,14 +85,20 @@ def test_the_difference_applied_is_the_new_plan(before: tuple[Allocation, ...], 
 
 @settings(max_examples=200, deadline=None)
 @given(ANY, ANY)
-def test_no_more_is_said_than_needed(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> None:
-    """Whoever keeps place and values among the others is not named: as many as a longest common subsequence."""
+def test_no_more_is_said_than_needed(
+    before: tuple[Allocation, ...], after: tuple[Allocation, ...]
+) -> None:
+    """Whoever keeps place and values among the others is not named: as many as a longest common
+    subsequence.
+    """
     found = difference(Order(before), Plan(after))
     old, new = [one.trial for one in before], [one.trial for one in after]
     longest = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
     for i, a in enumerate(old):
         for j, b in enumerate(new):
-            longest[i + 1][j + 1] = longest[i][j] + 1 if a == b else max(longest[i][j + 1], longest[i + 1][j])
+            longest[i + 1][j + 1] = (
+                longest[i][j] + 1 if a == b else max(longest[i][j + 1], longest[i + 1][j])
+            )
     assert len([put for put in found.put if put.place != STAYS]) == len(new) - longest[-1][-1]
     stays = [put for put in found.put if put.place == STAYS]
     assert all(Order(before).get(put.trial) != Order(after).get(put.trial) for put in stays)
@@ -104,15 +120,20 @@ def test_what_changes_is_put_where_it_belongs() -> None:
     assert change("a b c", "a x b c") == PlanChange(put=(Put("x", 1, 0, None, 1),))
     assert change("a b c d", "d a b c") == PlanChange(put=(Put("d", 1, 0, None, 0),))
     assert change("a b c d", "b2 c a2 x") == PlanChange(
-        gone=("d",), put=(Put("b", 2, 0, None, STAYS), Put("a", 2, 0, None, 2), Put("x", 1, 0, None, 3))
+        gone=("d",),
+        put=(Put("b", 2, 0, None, STAYS), Put("a", 2, 0, None, 2), Put("x", 1, 0, None, 3)),
     )
 
 
 def test_it_is_short_when_written_down() -> None:
     assert msgspec.json.encode(PlanChange()) == b"{}"
     assert msgspec.json.encode(change("a b", "b2")) == b'{"gone":["a"],"put":[["b",2,0,null,-1]]}'
-    some = PlanChange(new=(New("t1", {"lr": 1.0}),), compared=(Standing("t1", None, 1, 1, 2, 1, 0, final=False),))
-    assert msgspec.json.encode(some) == (b'{"new":[["t1",{"lr":1.0}]],"compared":[["t1",null,1,1,2,1,0,false]]}')
+    some = PlanChange(
+        new=(New("t1", {"lr": 1.0}),), compared=(Standing("t1", None, 1, 1, 2, 1, 0, final=False),)
+    )
+    assert msgspec.json.encode(some) == (
+        b'{"new":[["t1",{"lr":1.0}]],"compared":[["t1",null,1,1,2,1,0,false]]}'
+    )
 
 
 def test_a_trial_twice_is_no_plan() -> None:

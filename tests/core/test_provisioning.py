@@ -1,4 +1,6 @@
-"""Launches that are refused, instances that the cloud takes away, and launches that come too late."""
+"""Launches that are refused, instances that the cloud takes away, and launches that come too
+late.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from seerd.core.commands import AnyCommand, Finish, Launch, SetTimer, StartTrial, StopTrial, Terminate
+from seerd.core.commands import (
+    AnyCommand,
+    Finish,
+    Launch,
+    SetTimer,
+    StartTrial,
+    StopTrial,
+    Terminate,
+)
 from seerd.core.events import (
     InstanceLost,
     InstanceNoticed,
@@ -35,17 +45,27 @@ GPUS = 4
 
 
 class Cloud:
-    """A run of SEER that wants three instances of four GPUs, or with limits of its own one of twelve equal trials; the test is the cloud."""
+    """A run of SEER that wants three instances of four GPUs, or with limits of its own one of
+    twelve equal trials; the test is the cloud.
+    """
 
-    def __init__(self, facts: MakeFacts, cluster: dict[str, float] | None = None, **limits: float | None) -> None:
-        made = facts(billing="rented", gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    def __init__(
+        self, facts: MakeFacts, cluster: dict[str, float] | None = None, **limits: float | None
+    ) -> None:
+        made = facts(
+            billing="rented", gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0
+        )
         params = (
             replace(made.problem.params, name="random", trials=12, p_max=1, t_min_s=15.0)
             if limits
             else made.problem.params
         )
-        problem = replace(made.problem, limits=replace(made.problem.limits, **limits), params=params)
-        made = msgspec.structs.replace(made, problem=problem, cluster=replace(made.cluster, **(cluster or {})))
+        problem = replace(
+            made.problem, limits=replace(made.problem.limits, **limits), params=params
+        )
+        made = msgspec.structs.replace(
+            made, problem=problem, cluster=replace(made.cluster, **(cluster or {}))
+        )
         self.state: State = begun(made)
         self.timer: SetTimer | None = None
         self.open = self.launches(self.tell(RunStarted(at=0.0, facts=made)))
@@ -67,10 +87,19 @@ class Cloud:
         return self.tell(LaunchRefused(at=at, command=launch.id, why="no capacity", retry=retry))
 
     def come(self, launch: Launch, name: str, at: float) -> list[AnyCommand]:
-        commands = self.tell(InstanceReady(at=at, command=launch.id, instance=name, gpus=GPUS, running_since=at))
+        commands = self.tell(
+            InstanceReady(at=at, command=launch.id, instance=name, gpus=GPUS, running_since=at)
+        )
         for start in commands:
             if isinstance(start, StartTrial):
-                self.fact(TrialStarted, start.instance, at, trial=start.trial, attempt=start.attempt, pid=1)
+                self.fact(
+                    TrialStarted,
+                    start.instance,
+                    at,
+                    trial=start.trial,
+                    attempt=start.attempt,
+                    pid=1,
+                )
         return commands
 
     def fact(self, kind: type, name: str, at: float, **fields: object) -> list[AnyCommand]:
@@ -83,7 +112,15 @@ class Cloud:
         return self.tell(TimerFired(at=self.timer.due, command=self.timer.id))
 
     def exit(self, stop: StopTrial, at: float) -> list[AnyCommand]:
-        return self.fact(TrialExited, stop.instance, at, trial=stop.trial, attempt=stop.attempt, cause="asked", code=0)
+        return self.fact(
+            TrialExited,
+            stop.instance,
+            at,
+            trial=stop.trial,
+            attempt=stop.attempt,
+            cause="asked",
+            code=0,
+        )
 
 
 @pytest.fixture
@@ -125,7 +162,9 @@ def test_each_refusal_in_a_row_doubles_the_wait_up_to_two_minutes(facts: MakeFac
         (first,) = cloud.launches(cloud.wake())
     assert waits == [15.0, 30.0, 60.0, 120.0, 120.0, 120.0]
     cloud.come(first, "last", at)
-    (again,) = cloud.launches(cloud.tell(InstanceLost(at=at + 1, instance="last", why="power failure")))
+    (again,) = cloud.launches(
+        cloud.tell(InstanceLost(at=at + 1, instance="last", why="power failure"))
+    )
     cloud.refuse(again, at + 2)
     assert due(cloud) - (at + 2) == 15.0
 
@@ -187,7 +226,9 @@ def test_a_run_that_has_trained_was_not_refused(cloud: Cloud) -> None:
     for launch in others:
         cloud.refuse(launch, 1.0, retry=False)
     cloud.come(first, "a", 2.0)
-    (again, *more) = cloud.launches(cloud.tell(InstanceLost(at=50.0, instance="a", why="power failure")))
+    (again, *more) = cloud.launches(
+        cloud.tell(InstanceLost(at=50.0, instance="a", why="power failure"))
+    )
     for launch in (again, *more):
         cloud.refuse(launch, 51.0, retry=False)
     assert cloud.state.end.status == "failed"
@@ -213,10 +254,15 @@ def test_an_instance_that_could_not_be_ready_in_time_is_not_asked_for(
     """Closing begins at 593 s."""
     cloud = Cloud(facts, {"boot_s": 60.0}, budget_gpu_s=40_000.0)
     names = full(cloud)
-    assert len(cloud.launches(cloud.tell(InstanceLost(at=at, instance=names[0], why="power failure")))) == launched
+    assert (
+        len(cloud.launches(cloud.tell(InstanceLost(at=at, instance=names[0], why="power failure"))))
+        == launched
+    )
 
 
-def test_a_run_without_an_instance_and_without_time_for_another_one_is_over(facts: MakeFacts) -> None:
+def test_a_run_without_an_instance_and_without_time_for_another_one_is_over(
+    facts: MakeFacts,
+) -> None:
     cloud = Cloud(facts, {"boot_s": 60.0}, budget_gpu_s=40_000.0)
     for name in full(cloud):
         cloud.tell(InstanceLost(at=550.0, instance=name, why="power failure"))
@@ -244,7 +290,9 @@ def stopped(commands: Sequence[AnyCommand], name: str) -> list[StopTrial]:
     return [c for c in commands if isinstance(c, StopTrial) and c.instance == name]
 
 
-def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once(cloud: Cloud) -> None:
+def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once(
+    cloud: Cloud,
+) -> None:
     full(cloud)
     there = set(cloud.state.fleet.instances["b"].busy.values())
     commands = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=170.0)
@@ -264,7 +312,9 @@ def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_aske
 def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:
     full(cloud)
     usual = grace_s(cloud.state)
-    soon = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=50.0 + RULES.notice_margin_s + 1.5)
+    soon = cloud.fact(
+        InstanceNoticed, "b", 50.0, what="interruption", by=50.0 + RULES.notice_margin_s + 1.5
+    )
     assert {stop.grace_s for stop in stopped(soon, "b")} == {1.5}
     never = cloud.fact(InstanceNoticed, "a", 50.0, what="rebalance", by=None)
     assert {stop.grace_s for stop in stopped(never, "a")} == {usual}
@@ -312,14 +362,21 @@ def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> 
     commands = cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=170.0)
     assert cloud.launches(commands) == []
     after = [cloud.exit(stop, 51.0) for stop in commands if isinstance(stop, StopTrial)]
-    assert [type(c) for told in after for c in told if isinstance(c, Terminate | Launch)] == [Terminate, Launch]
+    assert [type(c) for told in after for c in told if isinstance(c, Terminate | Launch)] == [
+        Terminate,
+        Launch,
+    ]
 
 
 @pytest.mark.parametrize("billing", ["held", "rented"])
-def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(facts: MakeFacts, billing: str) -> None:
+def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(
+    facts: MakeFacts, billing: str
+) -> None:
     made = facts(billing=billing, gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
     state = begun(made)
     launched = Cloud.launches(handle(state, RunStarted(at=0.0, facts=made)))
     assert launched
     ends = handle(state, StopAsked(at=5.0))
-    assert [c.instance for c in ends if isinstance(c, Terminate)] == [launch.id for launch in launched]
+    assert [c.instance for c in ends if isinstance(c, Terminate)] == [
+        launch.id for launch in launched
+    ]

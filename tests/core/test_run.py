@@ -59,17 +59,24 @@ def test_brackets_eliminate_inside_and_the_best_get_more_gpus(facts: MakeFacts) 
     phases = [t.phase for t in state.trials.values()]
     assert phases.count(TrialPhase.ELIMINATED) == 3
     survivors = [t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED]
-    assert sorted(t.id for t in survivors if t.bracket == 1) == [max(survivors, key=lambda t: t.config["lr"]).id]
+    assert sorted(t.id for t in survivors if t.bracket == 1) == [
+        max(survivors, key=lambda t: t.config["lr"]).id
+    ]
 
 
 def test_an_unmoved_trial_is_not_touched_at_a_stage_boundary(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
     state = world.run()
-    kept = [t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED and t.attempt == 1]
+    kept = [
+        t for t in state.trials.values() if t.phase is not TrialPhase.ELIMINATED and t.attempt == 1
+    ]
     assert kept
     for trial in kept:
         stops = [
-            c for _, commands in world.journal for c in commands if isinstance(c, StopTrial) and c.trial == trial.id
+            c
+            for _, commands in world.journal
+            for c in commands
+            if isinstance(c, StopTrial) and c.trial == trial.id
         ]
         assert len(stops) == 1
         assert stops[0].checkpoint
@@ -104,7 +111,9 @@ def test_money_is_a_budget_too(facts: MakeFacts) -> None:
 
 
 def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFacts) -> None:
-    state = World(facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0), PLAIN).run()
+    state = World(
+        facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0), PLAIN
+    ).run()
     ends = sorted(i.ended_at or 0.0 for i in state.fleet.instances.values())
     assert len(ends) >= 2
     assert ends[0] < 110.0 < 250.0 < ends[-1]
@@ -113,7 +122,10 @@ def test_rented_instances_are_given_back_when_a_stage_needs_fewer(facts: MakeFac
 
 def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: MakeFacts) -> None:
     world = World(
-        facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3)
+        facts(),
+        Behaviour(
+            metric=curve, crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3
+        ),
     )
     state = world.run()
     failed = state.trials["t0001"]
@@ -121,7 +133,12 @@ def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: 
     assert failed.attempt == 3
     assert "exit status 1" in failed.why
     assert failed.tail == ("last line",)
-    starts = [c for _, commands in world.journal for c in commands if isinstance(c, StartTrial) and c.trial == "t0001"]
+    starts = [
+        c
+        for _, commands in world.journal
+        for c in commands
+        if isinstance(c, StartTrial) and c.trial == "t0001"
+    ]
     assert [bool(c.checkpoints) for c in starts] == [False, True, True]
 
 
@@ -138,7 +155,9 @@ def test_a_trial_that_takes_machine_after_machine_down_fails_in_the_end(facts: M
 
 
 def again(facts: MakeFacts) -> World:
-    """A run whose t0001 has crashed before its fourth report, and trains again from its first, on the same instance."""
+    """A run whose t0001 has crashed before its fourth report, and trains again from its first, on
+    the same instance.
+    """
     crashes = lambda trial, attempt, epoch: (trial, attempt, epoch) == ("t0001", 1, 4)  # noqa: E731
     world = World(facts(), Behaviour(metric=curve, crashes=crashes))
     world.begin()
@@ -152,12 +171,16 @@ def again(facts: MakeFacts) -> World:
 def test_reports_that_were_lost_with_an_attempt_do_not_count(facts: MakeFacts) -> None:
     world = again(facts)
     trial = world.state.trials["t0001"]
-    assert [e.reports for e, _ in world.journal if isinstance(e, TrialReported) and e.trial == "t0001"] == [1, 2, 3]
+    assert [
+        e.reports for e, _ in world.journal if isinstance(e, TrialReported) and e.trial == "t0001"
+    ] == [1, 2, 3]
     assert [report.reports for report in trial.history] == [1]
     tell(world, TrialReported, reports=2, metric=0.2, unit_s=1.0)
     tell(world, TrialReported, reports=3, metric=0.3, unit_s=1.0)
     tell(world, TrialReported, reports=2, metric=0.4, unit_s=1.0)
-    assert [(report.reports, report.metric) for report in trial.history][1:] == [(2, 0.4)], "the later word counts"
+    assert [(report.reports, report.metric) for report in trial.history][1:] == [(2, 0.4)], (
+        "the later word counts"
+    )
 
 
 def test_an_old_attempt_has_nothing_to_say(facts: MakeFacts) -> None:
@@ -165,7 +188,17 @@ def test_an_old_attempt_has_nothing_to_say(facts: MakeFacts) -> None:
     trial = world.state.trials["t0001"]
     before = trial.held, list(trial.history), trial.checkpoints
     tell(world, TrialReported, attempt=1, reports=9, metric=0.9, unit_s=1.0)
-    tell(world, TrialCheckpointed, attempt=1, name="9", reports=9, metric=0.9, sha256="0" * 64, size=1, save_s=1.0)
+    tell(
+        world,
+        TrialCheckpointed,
+        attempt=1,
+        name="9",
+        reports=9,
+        metric=0.9,
+        sha256="0" * 64,
+        size=1,
+        save_s=1.0,
+    )
     tell(world, TrialTraining, attempt=1, reports=0)
     tell(world, TrialExited, attempt=1, cause="crashed", code=1)
     assert (trial.held, trial.history, trial.checkpoints) == before
@@ -175,7 +208,11 @@ def test_an_old_attempt_has_nothing_to_say(facts: MakeFacts) -> None:
 def test_a_fact_that_is_told_again_counts_once(facts: MakeFacts) -> None:
     world = again(facts)
     trial = world.state.trials["t0001"]
-    known = [e for e, _ in world.journal if isinstance(e, TrialTraining) and (e.trial, e.attempt) == ("t0001", 2)]
+    known = [
+        e
+        for e, _ in world.journal
+        if isinstance(e, TrialTraining) and (e.trial, e.attempt) == ("t0001", 2)
+    ]
     tell(world, TrialReported, reports=2, metric=0.2, unit_s=1.0)
     handle(world.state, known[-1])
     assert [report.reports for report in trial.history] == [1, 2]
@@ -197,7 +234,9 @@ def tell(world: World, kind: type, attempt: int | None = None, **fields: object)
 
 
 def test_when_every_trial_crashes_the_run_ends_early_without_a_model(facts: MakeFacts) -> None:
-    state = World(facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)).run()
+    state = World(
+        facts(), Behaviour(metric=curve, crashes=lambda trial, attempt, epoch: True)
+    ).run()
     assert state.end.status == "failed"
     assert state.result.published is None
     assert state.now < 20.0
@@ -310,7 +349,9 @@ def test_the_same_facts_give_the_same_run(facts: MakeFacts) -> None:
 
 
 @pytest.mark.parametrize("down_s", [0.5, 15.0])
-def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts, down_s: float) -> None:
+def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(
+    facts: MakeFacts, down_s: float
+) -> None:
     undisturbed = World(facts(), PLAIN)
     configs = [t.config for t in undisturbed.run().trials.values()]
     for seq in range(1, len(undisturbed.journal)):
@@ -325,7 +366,15 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(facts: MakeFacts,
 
 def saved(world: World, name: str, epoch: int, attempt: int = 1) -> Checkpoint:
     """A checkpoint of t0001 that its agent never told of."""
-    return Checkpoint(trial="t0001", attempt=attempt, name=name, reports=epoch, metric=0.4, sha256="0" * 64, size=1)
+    return Checkpoint(
+        trial="t0001",
+        attempt=attempt,
+        name=name,
+        reports=epoch,
+        metric=0.4,
+        sha256="0" * 64,
+        size=1,
+    )
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -338,22 +387,38 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     trial, now = world.state.trials["t0001"], world.now
     assert trial.held is not None
     known = [checkpoint.name for checkpoint in trial.checkpoints]
-    unheard = (saved(world, "late", 50, attempt=7), saved(world, "later", 60), saved(world, "last", 70))
+    unheard = (
+        saved(world, "late", 50, attempt=7),
+        saved(world, "later", 60),
+        saved(world, "last", 70),
+    )
     lost = InstanceLost(at=now, instance=trial.held[0].node, why="power failure", saved=unheard)
     handle(world.state, RunResumed(at=now, alive=(), saved=unheard) if resumed else lost)
-    assert [checkpoint.name for checkpoint in trial.checkpoints] == ["last", "later"], f"not {known}, not of attempt 7"
+    assert [checkpoint.name for checkpoint in trial.checkpoints] == ["last", "later"], (
+        f"not {known}, not of attempt 7"
+    )
     assert (trial.reports, trial.metric) == (70, 0.4)
     assert trial.phase is TrialPhase.WAITING
 
     instance = world.state.fleet.instances[lost.instance]
     for epoch in (3, 71, 3):
-        late = {"at": now, "happened": now, "instance": instance.id, "fact": instance.seen + 1, "trial": "t0001"}
+        late = {
+            "at": now,
+            "happened": now,
+            "instance": instance.id,
+            "fact": instance.seen + 1,
+            "trial": "t0001",
+        }
         handle(world.state, TrialReported(**late, attempt=1, reports=epoch, metric=0.3, unit_s=1.0))
     epochs = [report.reports for report in trial.history]
-    assert epochs == [1, 2, 3, 60, 70], "what its own journal tells later fills the holes, and adds nothing"
+    assert epochs == [1, 2, 3, 60, 70], (
+        "what its own journal tells later fills the holes, and adds nothing"
+    )
 
 
-def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_is_resumed(facts: MakeFacts) -> None:
+def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_is_resumed(
+    facts: MakeFacts,
+) -> None:
     """Another model would be a worse one: only damage makes the next best the result."""
     world = World(facts(), PLAIN)
     world.begin()
@@ -367,7 +432,9 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
         world.turn()
     assert state.result.published is None
     assert any("is in the store: busy" in note for note in state.result.notes)
-    (again,) = [c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)]
+    (again,) = [
+        c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)
+    ]
     assert again.checkpoint == asked[0].checkpoint
     last = handle(state, ModelPublished(at=world.now, command=again.id, path="best"))
     assert [type(c) for c in last] == [Finish]

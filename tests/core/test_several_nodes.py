@@ -1,4 +1,6 @@
-"""Attempts on several instances: they start with node 0, end everywhere, and what ended them is what counts."""
+"""Attempts on several instances: they start with node 0, end everywhere, and what ended them is
+what counts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ MakeFacts = Callable[..., RunFacts]
 
 
 class Pair:
-    """One trial on the instances `a` (node 0) and `b` of two GPUs each; after every event the invariants hold and nothing is asked for twice."""
+    """One trial on the instances `a` (node 0) and `b` of two GPUs each; after every event the
+    invariants hold and nothing is asked for twice.
+    """
 
     def __init__(self, make: MakeFacts, billing: str = "rented") -> None:
         made = make(billing=billing, gpus=2, deadline_s=600.0, budget_gpu_s=4000.0)
@@ -69,7 +73,9 @@ class Pair:
         self._facts[node] += 1
         if kind is not OrderRefused:
             fields = {"trial": "t0001", "attempt": self.start.attempt} | fields
-        return self.tell(kind(at=self.at, happened=self.at, instance=node, fact=self._facts[node], **fields))
+        return self.tell(
+            kind(at=self.at, happened=self.at, instance=node, fact=self._facts[node], **fields)
+        )
 
     def run(self) -> Pair:
         """Both nodes have started, node 0 trains."""
@@ -141,7 +147,8 @@ def test_a_crash_on_one_node_is_the_end_on_the_other(pair: Pair, first: str, lef
 
 
 @pytest.mark.parametrize(
-    ("silent_a", "silent_b", "guilty"), [(5.0, 4.0, "b"), (4.0, 5.0, "a"), (None, None, "a"), (None, 9.0, "b")]
+    ("silent_a", "silent_b", "guilty"),
+    [(5.0, 4.0, "b"), (4.0, 5.0, "a"), (None, None, "a"), (None, 9.0, "b")],
 )
 def test_the_node_that_fell_silent_first_is_the_guilty_one(
     pair: Pair, silent_a: float | None, silent_b: float | None, guilty: str
@@ -164,7 +171,9 @@ def test_a_lost_node_takes_the_blame_also_if_the_other_one_was_heard_first(pair:
 
 
 def test_with_one_node_lost_and_the_other_one_stuck_it_waits(pair: Pair) -> None:
-    """Its GPUs are free where it has ended; it starts again when it has ended everywhere, and not before."""
+    """Its GPUs are free where it has ended; it starts again when it has ended everywhere, and not
+    before.
+    """
     pair.run()
     commands = pair.lose("b")
     assert stops(commands) == [(("a",), False, 0.0)]
@@ -196,7 +205,9 @@ def test_an_order_that_one_node_refuses_ends_the_attempt(pair: Pair) -> None:
     assert pair.trial.crashes == 1
 
 
-def test_when_node_0_has_finished_all_is_saved_and_the_others_may_end_by_themselves(pair: Pair) -> None:
+def test_when_node_0_has_finished_all_is_saved_and_the_others_may_end_by_themselves(
+    pair: Pair,
+) -> None:
     pair.run()
     assert stops(pair.exit("a", "finished")) == [(("b",), True, RULES.grace_min_s)]
     assert pair.trial.phase is TrialPhase.STOPPING
@@ -223,8 +234,19 @@ def test_a_crash_after_another_node_has_finished_is_a_crash(pair: Pair) -> None:
 def test_what_is_told_twice_or_late_changes_nothing(pair: Pair) -> None:
     pair.run()
     pair.exit("b", "crashed")
-    late = TrialExited(at=9.0, happened=9.0, instance="b", fact=9, trial="t0001", attempt=1, cause="crashed", code=1)
-    twice = TrialStarted(at=9.0, happened=9.0, instance="b", fact=10, trial="t0001", attempt=1, pid=8)
+    late = TrialExited(
+        at=9.0,
+        happened=9.0,
+        instance="b",
+        fact=9,
+        trial="t0001",
+        attempt=1,
+        cause="crashed",
+        code=1,
+    )
+    twice = TrialStarted(
+        at=9.0, happened=9.0, instance="b", fact=10, trial="t0001", attempt=1, pid=8
+    )
     assert pair.tell(late) == []
     assert pair.tell(twice) == []
     pair.at = 9.0

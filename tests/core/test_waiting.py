@@ -1,4 +1,6 @@
-"""Who waits for GPUs: what could go onto free ones is found as a scan over all of them would find it."""
+"""Who waits for GPUs: what could go onto free ones is found as a scan over all of them would find
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def greedy(waiting: list[Demand], gpus: int) -> list[Demand]:
 
 
 @given(sizes, st.data())
-def test_first_has_all_that_a_scan_over_everybody_would_choose(gpus: list[int], data: st.DataObject) -> None:
+def test_first_has_all_that_a_scan_over_everybody_would_choose(
+    gpus: list[int], data: st.DataObject
+) -> None:
     left = demands(gpus)
     waiting = Waiting(left)
     for demand in [demand for demand in left if data.draw(st.booleans())]:
@@ -43,7 +47,9 @@ def test_first_has_all_that_a_scan_over_everybody_would_choose(gpus: list[int], 
 
 
 @given(sizes, st.integers(1, 12))
-def test_of_each_size_it_has_only_so_many_as_could_share_the_gpus(gpus: list[int], free: int) -> None:
+def test_of_each_size_it_has_only_so_many_as_could_share_the_gpus(
+    gpus: list[int], free: int
+) -> None:
     first = Waiting(demands(gpus)).first(free)
     for size in set(gpus):
         assert sum(demand.gpus == size for demand in first) == min(

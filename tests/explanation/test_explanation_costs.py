@@ -43,7 +43,9 @@ def test_a_stage_pays_for_its_own_time(facts: MakeFacts) -> None:
     assert {one.instance for one in second.instances} == {"m2.0", "m2.1"}
 
 
-def test_what_the_minimum_adds_is_in_the_stage_in_which_the_instance_ended(facts: MakeFacts) -> None:
+def test_what_the_minimum_adds_is_in_the_stage_in_which_the_instance_ended(
+    facts: MakeFacts,
+) -> None:
     world = rented_world(facts)
     world.at(31.0, world.interrupt)
     state, timeline = timeline_of(world)

@@ -38,7 +38,9 @@ def test_what_is_unknown_is_told_as_unknown(path: Path) -> None:
         assert {explanation.why for explanation in explanations_of(timeline, kind)} <= {"unknown"}
     assert all(explanation.needed is None for explanation in explanations_of(timeline, "asked"))
     assert all(chapter.stage is None for chapter in timeline.chapters)
-    assert len(explanations_of(timeline, "closing")) == sum(chapter.end for chapter in timeline.chapters)
+    assert len(explanations_of(timeline, "closing")) == sum(
+        chapter.end for chapter in timeline.chapters
+    )
     json.dumps(timeline_json(timeline, state, "done"))
 
 
@@ -47,7 +49,10 @@ def test_every_page_can_be_read(path: Path) -> None:
     state, timeline = read(path)
     told = sum(part.billed for part in costs(timeline, state, state.now))
     assert float(told) == pytest.approx(state.ledger.spent_gpu_s(state.now))
-    pages = [timeline_page(timeline, state), moment_page(moment_json(state.now, timeline, state), state)]
+    pages = [
+        timeline_page(timeline, state),
+        moment_page(moment_json(state.now, timeline, state), state),
+    ]
     for trial in state.trials.values():
         assert outcome_of(trial, timeline, state)[1]
         pages.append(trial_page(trial_json(trial, timeline, state), timeline, state))

@@ -26,22 +26,40 @@ from tests.scenarios.test_scenarios import SCENARIOS
 
 def test_a_trial_is_out_since_others_were_better_and_the_line_is_told(facts: MakeFacts) -> None:
     state, timeline = timeline_of(SCENARIOS["rented"](facts))
-    (out,) = (explanation for explanation in explanations_of(timeline, "judged") if explanation.trial == "t0003")
+    (out,) = (
+        explanation
+        for explanation in explanations_of(timeline, "judged")
+        if explanation.trial == "t0003"
+    )
     assert (out.verdict, out.place, out.of, out.best, out.cut) == ("out", 3, 4, 2, "t0004")
     assert out.metric == pytest.approx(0.346, abs=0.001)
-    text = "accuracy 0.346469 after 3 reports was 3rd of 4; the 2 best go on (the last of them t0004 with 0.510244): it is out"
+    text = (
+        "accuracy 0.346469 after 3 reports was 3rd of 4; the 2 best go on (the last of "
+        "them t0004 with 0.510244): it is out"
+    )
     assert sentence(out, "accuracy") == f"t0003: {text}"
     became, why = outcome_of(state.trials["t0003"], timeline, state)
     assert (became, why) == ("eliminated", text)
-    (stop,) = (explanation for explanation in explanations_of(timeline, "stopped") if explanation.trial == "t0003")
+    (stop,) = (
+        explanation
+        for explanation in explanations_of(timeline, "stopped")
+        if explanation.trial == "t0003"
+    )
     assert (stop.why, stop.saves) == ("out", False)
 
 
-def test_brackets_are_compared_apart_and_the_best_of_all_get_the_most_gpus(facts: MakeFacts) -> None:
+def test_brackets_are_compared_apart_and_the_best_of_all_get_the_most_gpus(
+    facts: MakeFacts,
+) -> None:
     _, timeline = timeline_of(SCENARIOS["spot_notice"](facts))
     judged = {explanation.trial: explanation for explanation in explanations_of(timeline, "judged")}
     assert (judged["t0005"].bracket, judged["t0005"].gpus_before, judged["t0005"].gpus) == (1, 1, 2)
-    assert (judged["t0002"].bracket, judged["t0002"].place, judged["t0002"].of, judged["t0002"].gpus) == (2, 1, 2, 1)
+    assert (
+        judged["t0002"].bracket,
+        judged["t0002"].place,
+        judged["t0002"].of,
+        judged["t0002"].gpus,
+    ) == (2, 1, 2, 1)
     resized = {
         explanation.trial: (explanation.gpus_before, explanation.gpus)
         for explanation in explanations_of(timeline, "stopped")
@@ -58,7 +76,11 @@ def test_why_instances_come_and_go(facts: MakeFacts) -> None:
     idle, end = explanations_of(timeline, "given-back")
     assert (idle.why, idle.instances, idle.needed, idle.had) == ("idle", ("m2.0",), 1, 2)
     assert (end.why, end.instances) == ("end", ("m2.1",))
-    (moved,) = (explanation for explanation in explanations_of(timeline, "stopped") if explanation.why == "moved")
+    (moved,) = (
+        explanation
+        for explanation in explanations_of(timeline, "stopped")
+        if explanation.why == "moved"
+    )
     assert moved.trial == "t0002", "it leaves an instance that is not needed any more"
 
 
@@ -74,34 +96,60 @@ def test_a_spot_notice_moves_trials_and_asks_for_another_instance(facts: MakeFac
     }
     assert stops["t0003"] == ("leaving", ())
     assert stops["t0007"] == ("displaced", ("t0003",)), "a more valuable trial gets its GPUs"
-    assert [explanation.why for explanation in explanations_of(timeline, "asked")] == ["plan", "replacement"]
+    assert [explanation.why for explanation in explanations_of(timeline, "asked")] == [
+        "plan",
+        "replacement",
+    ]
     (given,) = (
-        explanation for explanation in explanations_of(timeline, "given-back") if explanation.instances == ("m2.1",)
+        explanation
+        for explanation in explanations_of(timeline, "given-back")
+        if explanation.instances == ("m2.1",)
     )
     assert given.why == "leaving"
 
 
-def test_a_lost_instance_takes_its_trials_with_it_and_they_go_on_from_their_checkpoints(facts: MakeFacts) -> None:
+def test_a_lost_instance_takes_its_trials_with_it_and_they_go_on_from_their_checkpoints(
+    facts: MakeFacts,
+) -> None:
     _, timeline = timeline_of(SCENARIOS["lost_instance"](facts))
     (lost,) = explanations_of(timeline, "lost")
     assert (lost.instance, lost.detail, len(lost.trials)) == ("m2.0", "power failure", 6)
-    ended = [explanation for explanation in explanations_of(timeline, "ended") if explanation.event == lost.event]
-    assert {(explanation.how, explanation.then, explanation.kept) for explanation in ended} == {("lost", "restarts", 1)}
-    again = [explanation for explanation in explanations_of(timeline, "started") if explanation.attempt == 2]
+    ended = [
+        explanation
+        for explanation in explanations_of(timeline, "ended")
+        if explanation.event == lost.event
+    ]
+    assert {(explanation.how, explanation.then, explanation.kept) for explanation in ended} == {
+        ("lost", "restarts", 1)
+    }
+    again = [
+        explanation
+        for explanation in explanations_of(timeline, "started")
+        if explanation.attempt == 2
+    ]
     assert {explanation.after_reports for explanation in again} == {1}
     assert explanations_of(timeline, "asked")[1].why == "replacement"
 
 
 def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeFacts) -> None:
     state, timeline = timeline_of(SCENARIOS["crash"](facts))
-    crashes = [explanation for explanation in explanations_of(timeline, "ended") if explanation.how == "crashed"]
-    assert [(explanation.trial, explanation.failures, explanation.then) for explanation in crashes] == [
+    crashes = [
+        explanation
+        for explanation in explanations_of(timeline, "ended")
+        if explanation.how == "crashed"
+    ]
+    assert [
+        (explanation.trial, explanation.failures, explanation.then) for explanation in crashes
+    ] == [
         ("t0001", 1, "restarts"),
         ("t0001", 2, "restarts"),
         ("t0001", 3, "failed"),
     ]
     text = sentence(crashes[0], "accuracy")
-    assert "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 2 are forgiven)" in text
+    assert (
+        "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 2 are forgiven)"
+        in text
+    )
     became, why = outcome_of(state.trials["t0001"], timeline, state)
     assert became == "failed"
     assert "crashed: ended with exit status 1" in why
@@ -109,7 +157,11 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
 
 def test_a_rank_that_fails_ends_the_attempt_on_its_other_instance(facts: MakeFacts) -> None:
     _, timeline = timeline_of(SCENARIOS["crashed_node"](facts))
-    (node,) = (explanation for explanation in explanations_of(timeline, "stopped") if explanation.why == "node")
+    (node,) = (
+        explanation
+        for explanation in explanations_of(timeline, "stopped")
+        if explanation.why == "node"
+    )
     assert (node.trial, node.saves) == ("t0001", False)
     first = explanations_of(timeline, "started")[0]
     assert [on.instance for on in first.on] == ["m2.0", "m2.1"]
@@ -119,7 +171,11 @@ def test_a_refusal_is_told_with_when_it_is_asked_again(facts: MakeFacts) -> None
     _, timeline = timeline_of(SCENARIOS["little_capacity"](facts))
     refused = explanations_of(timeline, "refused")
     assert refused[0].again_s == pytest.approx(refused[0].at_s + 15.0)
-    assert [explanation.why for explanation in explanations_of(timeline, "asked")][:3] == ["plan", "again", "again"]
+    assert [explanation.why for explanation in explanations_of(timeline, "asked")][:3] == [
+        "plan",
+        "again",
+        "again",
+    ]
 
 
 def test_a_run_without_an_instance_ends_for_that_reason(facts: MakeFacts) -> None:
@@ -127,7 +183,9 @@ def test_a_run_without_an_instance_ends_for_that_reason(facts: MakeFacts) -> Non
     (closing,) = explanations_of(timeline, "closing")
     assert (closing.status, closing.why) == ("failed", "no-instance")
     assert closing.detail
-    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {"never-started"}
+    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {
+        "never-started"
+    }
 
 
 def test_the_budget_that_ends_a_run_is_told_in_numbers(facts: MakeFacts) -> None:
@@ -143,7 +201,9 @@ def test_an_instance_that_the_budget_could_not_pay_is_held_back(facts: MakeFacts
     made = rented_world(facts, budget_gpu_s=4800.0).facts
     params = replace(made.problem.params, name="random", trials=2, p_min=4, p_max=4)
     problem = replace(made.problem, params=params, gpus_per_instance=4)
-    behaviour = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, boot=exactly(30.0))
+    behaviour = Behaviour(
+        metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, boot=exactly(30.0)
+    )
     world = World(msgspec.structs.replace(made, problem=problem), behaviour)
     world.at(560.0, lambda: world.lose("m2.0"))
     _, timeline = timeline_of(world)
@@ -156,7 +216,9 @@ def test_an_interrupted_run_says_who_asked_for_its_end(facts: MakeFacts) -> None
     assert not explanations_of(timeline, "stop-wanted")[0].hard
     (closing,) = explanations_of(timeline, "closing")
     assert closing.why == "person"
-    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {"survived"}
+    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {
+        "survived"
+    }
 
 
 def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts) -> None:
@@ -167,7 +229,13 @@ def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts
     state, timeline = replayed(world)
     (resumed,) = explanations_of(timeline, "resumed")
     assert resumed.reopened
-    assert [(c.stage, c.times) for c in timeline.chapters] == [(0, 1), (None, 1), (0, 2), (1, 1), (None, 2)]
+    assert [(c.stage, c.times) for c in timeline.chapters] == [
+        (0, 1),
+        (None, 1),
+        (0, 2),
+        (1, 1),
+        (None, 2),
+    ]
     assert [explanation.because for explanation in explanations_of(timeline, "planned")] == [
         "began",
         "resumed",
@@ -188,7 +256,10 @@ def test_orders_that_are_given_again_under_their_old_ids_are_told_once(facts: Ma
     world = World(world.facts, world.fleet.behaviour, kill_after=frozenset({2}))
     _, timeline = timeline_of(world)
     assert explanations_of(timeline, "resumed")
-    starts = [(explanation.trial, explanation.attempt) for explanation in explanations_of(timeline, "started")]
+    starts = [
+        (explanation.trial, explanation.attempt)
+        for explanation in explanations_of(timeline, "started")
+    ]
     assert len(starts) == len(set(starts))
 
 
@@ -209,7 +280,9 @@ def test_the_model_is_told_with_the_next_best(facts: MakeFacts) -> None:
 
 def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
     """Deaf trials do not save at the end: their last reports are in no checkpoint."""
-    world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, deaf=True))
+    world = World(
+        facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, deaf=True)
+    )
     _, timeline = timeline_of(world)
     (chosen,) = explanations_of(timeline, "chosen")
     assert chosen.better_unsaved is not None
@@ -217,7 +290,9 @@ def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
 
 
 def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
-    world = World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5))
+    world = World(
+        facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5)
+    )
     state, timeline = timeline_of(world)
     became, why = outcome_of(state.trials["t0001"], timeline, state)
     assert became == "finished"
@@ -226,18 +301,39 @@ def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
 
 def test_halving_stops_trials_to_compare_them_and_completes_the_last(facts: MakeFacts) -> None:
     state, timeline = timeline_of(policy_world(facts, "sha"))
-    reached = [explanation for explanation in explanations_of(timeline, "stopped") if explanation.why == "reached"]
+    reached = [
+        explanation
+        for explanation in explanations_of(timeline, "stopped")
+        if explanation.why == "reached"
+    ]
     assert {explanation.until for explanation in reached} == {1, 4, 13}
-    assert [(c.stage, c.times) for c in timeline.chapters] == [(0, 1), (1, 1), (2, 1), (3, 1), (None, 1)]
+    assert [(c.stage, c.times) for c in timeline.chapters] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (None, 1),
+    ]
     last = explanations_of(timeline, "judged")[-1]
     assert (last.verdict, last.reports) == ("complete", 27)
-    out = [trial for trial in state.trials.values() if outcome_of(trial, timeline, state)[0] == "eliminated"]
+    out = [
+        trial
+        for trial in state.trials.values()
+        if outcome_of(trial, timeline, state)[0] == "eliminated"
+    ]
     assert len(out) == 26
 
 
 def test_the_stages_of_hyperband_come_again_with_each_bracket(facts: MakeFacts) -> None:
     _, timeline = timeline_of(policy_world(facts, "hyperband"))
-    assert [(c.stage, c.times) for c in timeline.chapters][:6] == [(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (1, 2)]
+    assert [(c.stage, c.times) for c in timeline.chapters][:6] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (0, 2),
+        (1, 2),
+    ]
     assert timeline.chapters[4].planned_end_s is None
 
 

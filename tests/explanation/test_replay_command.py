@@ -1,4 +1,6 @@
-"""`seerd replay` as people use it: on journals of simulated runs and on an old one, whole and damaged."""
+"""`seerd replay` as people use it: on journals of simulated runs and on an old one, whole and
+damaged.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,19 @@ def change(home: Path, statement: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_command_tells_the_run_and_nothing_is_wider_than_the_terminal(home: Path, columns: int) -> None:
+def test_the_command_tells_the_run_and_nothing_is_wider_than_the_terminal(
+    home: Path, columns: int
+) -> None:
     done = seerd(home, "replay", "last", columns=columns)
     assert done.returncode == 0, done.stderr
     text = re.sub(r"\s+", " ", done.stdout)
     assert "stage 1 of 2, 0.1s to 3m20s: 2 trials x 2 GPUs and 5 trials x 1 GPU" in text
     moved = "t0003, t0004, t0005, t0006 must save and go on elsewhere"
     assert f"the cloud takes m2.1 away at 3m20s; {moved}" in text
-    assert "the model: t0005, accuracy 0.600576 after 43 reports: the best of 7 with a confirmed checkpoint" in text
+    assert (
+        "the model: t0005, accuracy 0.600576 after 43 reports: the best of 7 with a confirmed "
+        "checkpoint" in text
+    )
     assert text.rstrip().endswith("replayed 239 events: the same 45 commands came out")
     assert max(len(line) for line in done.stdout.splitlines()) <= columns
 
@@ -68,7 +75,9 @@ def test_json_says_the_same_and_its_stages_add_up(home: Path) -> None:
     assert (timeline["events"], timeline["commands"], timeline["same"]) == (239, 45, True)
     assert timeline["difference"] is None
     assert [chapter["stage"] for chapter in timeline["chapters"]] == [1, 2, None]
-    assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(timeline["gpu_min"], abs=0.001)
+    assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(
+        timeline["gpu_min"], abs=0.001
+    )
     for chapter in timeline["chapters"]:
         parts = sum(one["gpu_min"] for one in chapter["instances"])
         assert parts == pytest.approx(chapter["gpu_min"], abs=0.001)
@@ -84,7 +93,11 @@ def test_every_key_is_documented(home: Path) -> None:
 def _keys(value: object) -> set[str]:
     if isinstance(value, dict):
         return set(value) | {key for inner in value.values() for key in _keys(inner)}
-    return {key for inner in value for key in _keys(inner)} if isinstance(value, list | tuple) else set()
+    return (
+        {key for inner in value for key in _keys(inner)}
+        if isinstance(value, list | tuple)
+        else set()
+    )
 
 
 def test_a_trial_is_found_with_or_without_its_zeros(home: Path) -> None:
@@ -102,12 +115,19 @@ def test_a_trial_is_found_with_or_without_its_zeros(home: Path) -> None:
 def test_a_moment_tells_what_ran_and_what_comes_first(home: Path) -> None:
     moment = told(home, at="1m30s").told
     assert (moment["at_s"], moment["stage"], moment["phase"]) == (90.0, 1, "running")
-    assert {one["trial"] for one in moment["running"]} == {"t0001", "t0002", "t0003", "t0004", "t0005", "t0006"}
+    assert {one["trial"] for one in moment["running"]} == {
+        "t0001",
+        "t0002",
+        "t0003",
+        "t0004",
+        "t0005",
+        "t0006",
+    }
     assert moment["waiting"] == [{"trial": "t0007", "gpus": 1}]
     assert [one["kind"] for one in moment["under_way"]] == ["set-timer", "launch"]
     assert moment["next"][0] == {"what": "plan", "at_s": 200.0}
-    # Three instances of four GPUs since the start, of which one was given back at 80.6 s; a fourth was asked for at 80 s,
-    # and counts for a minute at once.
+    # Three instances of four GPUs since the start, of which one was given back at 80.6 s; a fourth
+    # was asked for at 80 s, and counts for a minute at once.
     spent = 2 * 4 * 90 + 4 * (80.6 - 0.05) + 4 * 60
     assert moment["spent_gpu_min"] == pytest.approx(spent / 60, abs=0.02)
     assert moment["events"] == 239, "the whole journal was replayed"
@@ -118,7 +138,10 @@ def test_a_moment_tells_what_ran_and_what_comes_first(home: Path) -> None:
 
 def test_a_moment_may_be_an_event_and_a_trial_can_be_told_until_then(home: Path) -> None:
     assert told(home, at="@45").told["at_s"] == 80.0
-    assert {explanation["kind"] for explanation in told(home, at="@45").told["decided"]} == {"stopped", "asked"}
+    assert {explanation["kind"] for explanation in told(home, at="@45").told["decided"]} == {
+        "stopped",
+        "asked",
+    }
     assert told(home, trial="t3", at="100s").told["fate"] == "running"
     for wrong in ("70", "@x", "soon"):
         with pytest.raises(UsageError, match="--at"):
@@ -148,7 +171,9 @@ def test_other_decisions_are_told_once_beside_the_story_that_was_recorded(home: 
     assert "checkpoint=False" in now
     assert f"was begun by seerd {VERSION}, this is seerd {VERSION}." in text
     life = told(home, trial="t3").told
-    assert [explanation["saves"] for explanation in life["beats"] if explanation["kind"] == "stopped"][-1] is True
+    assert [
+        explanation["saves"] for explanation in life["beats"] if explanation["kind"] == "stopped"
+    ][-1] is True
 
 
 def test_another_answer_of_the_policy_is_told_with_its_question(home: Path) -> None:
@@ -165,7 +190,9 @@ def _replace(home: Path, column: str, seq: int, old: str, new: str) -> None:
 
 
 def test_a_damaged_journal_is_told_with_the_event(home: Path) -> None:
-    change(home, 'UPDATE events SET event = CAST(\'{"kind": "stop-asked"}\' AS BLOB) WHERE seq = 100')
+    change(
+        home, 'UPDATE events SET event = CAST(\'{"kind": "stop-asked"}\' AS BLOB) WHERE seq = 100'
+    )
     with pytest.raises(JournalError, match="This is event 100; the 99 before it can be read"):
         told(home)
 
@@ -206,11 +233,21 @@ def test_of_a_run_of_format_1_is_told_what_is_known(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in OLD.read_text().splitlines()]
     write_format1(tmp_path, RUN, rows)
     timeline = told(tmp_path).told
-    explanations = [explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]]
-    assert {explanation["kind"] for explanation in explanations} >= {"resumed", "started", "ended", "chosen", "over"}
-    assert {explanation["why"] for explanation in explanations if explanation["kind"] in ("started", "asked")} == {
-        "unknown"
+    explanations = [
+        explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]
+    ]
+    assert {explanation["kind"] for explanation in explanations} >= {
+        "resumed",
+        "started",
+        "ended",
+        "chosen",
+        "over",
     }
+    assert {
+        explanation["why"]
+        for explanation in explanations
+        if explanation["kind"] in ("started", "asked")
+    } == {"unknown"}
     assert [(c["stage"], c["end"]) for c in timeline["chapters"]] == [(None, False), (None, True)]
     assert (timeline["events"], timeline["same"], timeline["difference"]) == (len(rows), None, None)
     page = re.sub(r"\s+", " ", printed(told(tmp_path).page))

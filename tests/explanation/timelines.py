@@ -1,4 +1,6 @@
-"""Runs of the simulated world, and their stories as `seerd replay` makes them: from the journal alone."""
+"""Runs of the simulated world, and their stories as `seerd replay` makes them: from the journal
+alone.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def policy_world(facts: MakeFacts, name: str, **params: object) -> World:
     """Eight slots for five minutes; every report takes 4 seconds on one GPU."""
     made = facts(deadline_s=300.0, budget_gpu_s=2400.0, t_min_s=20.0)
     chosen = {"eta": 3, "min_reports": 1, "max_reports": 27, **params}
-    problem = replace(made.problem, params=replace(made.problem.params, name=name, **chosen), gpus_per_instance=8)  # type: ignore[arg-type]
+    problem = replace(
+        made.problem, params=replace(made.problem.params, name=name, **chosen), gpus_per_instance=8
+    )  # type: ignore[arg-type]
     behaviour = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus)
     return World(msgspec.structs.replace(made, problem=problem), behaviour)
 
@@ -67,7 +71,9 @@ def rented_world(facts: MakeFacts, behaviour: Behaviour | None = None, **limits:
     """Instances of four GPUs that boot for 30 seconds, at $3.06 for each GPU and hour."""
     given = {"deadline_s": 600.0, "budget_gpu_s": 4000.0, "t_min_s": 150.0, **limits}
     made = facts(billing="rented", gpus=4, usd_per_gpu_h=3.06, **given)
-    usual = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0))
+    usual = Behaviour(
+        metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)
+    )
     return World(made, behaviour or usual)
 
 

@@ -1,8 +1,11 @@
 """`python -m tests.faults`: play seeds by hand.
 
-python -m tests.faults --seeds 10000          all of 0..9999, one JSON object with the figures; exit status 1 if a promise was broken
-python -m tests.faults --seed 4711            one seed with everything that happened; if it fails, the smallest scenario that still does
-python -m tests.faults --every-step 7         the daemon killed before every single step of seed 7, one after the other
+python -m tests.faults --seeds 10000          all of 0..9999, one JSON object with the figures; exit
+                                              status 1 if a promise was broken
+python -m tests.faults --seed 4711            one seed with everything that happened; if it fails,
+                                              the smallest scenario that still does
+python -m tests.faults --every-step 7         the daemon killed before every single step of seed 7,
+                                              one after the other
 """
 
 from __future__ import annotations
@@ -23,13 +26,20 @@ ENOUGH = 5000
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--seeds", type=int, default=200, help="so many, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--seed", type=int, help="this one alone, told")
-    parser.add_argument("--every-step", type=int, metavar="SEED", help="kill the daemon before each step of this seed")
+    parser.add_argument(
+        "--every-step",
+        type=int,
+        metavar="SEED",
+        help="kill the daemon before each step of this seed",
+    )
     asked = parser.parse_args()
     if asked.seed is not None:
         return tell(asked.seed)
@@ -37,7 +47,11 @@ def main() -> int:
         return every_step(asked.every_step)
     soaked = soak(range(asked.first, asked.first + asked.seeds), asked.jobs)
     print(
-        json.dumps(asdict(soaked) | {"seeds_per_s": round(soaked.seeds_per_s, 2), "missing": soaked.missing}, indent=1)
+        json.dumps(
+            asdict(soaked)
+            | {"seeds_per_s": round(soaked.seeds_per_s, 2), "missing": soaked.missing},
+            indent=1,
+        )
     )
     for seed in sorted(soaked.violations)[:1]:
         tell(seed)
@@ -54,7 +68,10 @@ def tell(seed: int) -> int:
     report = play(whole, told=True)
     if report.wrong:
         whole, report = shrink(whole)
-    print(f"seed {seed}, with {', '.join(whole.parts) or 'nothing going wrong'}; kills {whole.kills}", file=sys.stderr)
+    print(
+        f"seed {seed}, with {', '.join(whole.parts) or 'nothing going wrong'}; kills {whole.kills}",
+        file=sys.stderr,
+    )
     _print(report)
     return 1 if report.wrong else 0
 

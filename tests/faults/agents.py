@@ -1,7 +1,8 @@
-"""An agent on its instance: the protocol, the lease and the journal of the real one, around simulated trials.
+"""An agent on its instance: the protocol, the lease and the journal of the real one, around
+simulated trials.
 
-The one rule: its orders and facts are in the real agent's own journal file before anything follows from them, so what survives its death is
-what would survive the real one's.
+The one rule: its orders and facts are in the real agent's own journal file before anything follows
+from them, so what survives its death is what would survive the real one's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ TORN_S = 0.5
 
 @dataclass(slots=True)
 class Attempt:
-    """What the agent knows of an attempt. `waiting`: the newest checkpoint that is not in the store yet."""
+    """What the agent knows of an attempt. `waiting`: the newest checkpoint that is not in the store
+    yet.
+    """
 
     start: Start
     run: Run
@@ -144,7 +147,12 @@ class Agent:
             return
         if not self._ending and self._lease.ended(now):
             self._let_go("the lease has ended")
-        elif not self._ending and self._doomed and self._wire is None and now - self._alone_since >= DESERTED_S:
+        elif (
+            not self._ending
+            and self._doomed
+            and self._wire is None
+            and now - self._alone_since >= DESERTED_S
+        ):
             self._let_go("deserted")
         self._timeline.after(0.5, self._look)
 
@@ -153,7 +161,9 @@ class Agent:
         attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
         for attempt in attempts:
             self._stop(attempt, "lease", self._lease.grace_s)
-        self._timeline.after(self._lease.grace_s + self._lease.last_s, lambda: self._switch_off(force=True))
+        self._timeline.after(
+            self._lease.grace_s + self._lease.last_s, lambda: self._switch_off(force=True)
+        )
         self._switch_off(force=False)
 
     def _switch_off(self, *, force: bool) -> None:
@@ -189,7 +199,19 @@ class Agent:
             self._wire.end_by_agent()
         self._wire, self._sent = wire, hello.seen
         last, attempts = self._journal.last, sorted(self.attempts)
-        wire.send(encode(Welcome(VERSION, "1", self._machine.gpus, last, self._wall(), attempts, self._machine.boot)))
+        wire.send(
+            encode(
+                Welcome(
+                    VERSION,
+                    "1",
+                    self._machine.gpus,
+                    last,
+                    self._wall(),
+                    attempts,
+                    self._machine.boot,
+                )
+            )
+        )
         if self._shared.chance.hits("tells from before a restart"):
             self._sent = max(0, hello.seen - 3)
         self._tell([])
@@ -207,7 +229,11 @@ class Agent:
             self._machine.power_off("shut down")
         elif isinstance(message, Grant):
             self._granted(message)
-        elif isinstance(message, (Prepare, Start, Stop)) and not self._ending and self._journal.take(message):
+        elif (
+            isinstance(message, (Prepare, Start, Stop))
+            and not self._ending
+            and self._journal.take(message)
+        ):
             self._carry_out(message)
         if chance.hits("breaks after an order"):
             self._break()
@@ -259,7 +285,11 @@ class Agent:
 
     def _begin(self, order: Start) -> None:
         held = {gpu for a in self.attempts.values() if not a.over for gpu in a.start.gpus}
-        if self._journal.job is None or held & set(order.gpus) or self._shared.chance.hits("refuses an order"):
+        if (
+            self._journal.job is None
+            or held & set(order.gpus)
+            or self._shared.chance.hits("refuses an order")
+        ):
             at = self._wall()
             self._tell([lambda seq: Refused(seq, at, order.id, "not now")])
             return
@@ -287,13 +317,17 @@ class Agent:
             attempt.run.spawn(None)
             return
         sources = self._places.setdefault((order.trial, order.attempt), Places()).sources
-        if chance.during("store down", self._timeline.now) or not set(order.checkpoints) & sources.keys():
+        if (
+            chance.during("store down", self._timeline.now)
+            or not set(order.checkpoints) & sources.keys()
+        ):
             self._timeline.after(AGAIN_S, lambda: self._restore(attempt))
             return
         model = self._shared.objects.newest(order.trial, order.checkpoints)
         if model is None:
             self._shared.wrong.append(
-                f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none of which is there"
+                f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none "
+                "of which is there"
             )
         self._timeline.after(chance.lasts("restore", 0.2, 4.0), lambda: self._spawn(attempt, model))
 
@@ -337,7 +371,13 @@ class Agent:
 
     def _reported(self, order: Start, epoch: int, metric: float | None, unit_s: float) -> None:
         at = self._wall()
-        self._tell([lambda seq: Reported(seq, at, order.trial, order.attempt, epoch, {"accuracy": metric}, unit_s)])
+        self._tell(
+            [
+                lambda seq: Reported(
+                    seq, at, order.trial, order.attempt, epoch, {"accuracy": metric}, unit_s
+                )
+            ]
+        )
 
     def _saved(self, order: Start, model: Model) -> None:
         attempt = self.attempts[f"{order.trial}/{order.attempt}"]
@@ -351,12 +391,20 @@ class Agent:
         self._until_stored(attempt, cause, code, self._timeline.now + LAST_PLACE_S)
 
     def _until_stored(self, attempt: Attempt, cause: str, code: int, give_up_at: float) -> None:
-        """The end of an attempt is told when its last checkpoint is in the store, or will not get there."""
+        """The end of an attempt is told when its last checkpoint is in the store, or will not get
+        there.
+        """
         if not self.alive or attempt.over:
             return
         limit = give_up_at if attempt.kill_at is None else min(give_up_at, attempt.kill_at)
-        cut = attempt.kill_at is not None and attempt.cause != "lease" and self._timeline.now >= attempt.kill_at
-        if (attempt.uploading and not cut) or (attempt.waiting is not None and self._timeline.now < limit):
+        cut = (
+            attempt.kill_at is not None
+            and attempt.cause != "lease"
+            and self._timeline.now >= attempt.kill_at
+        )
+        if (attempt.uploading and not cut) or (
+            attempt.waiting is not None and self._timeline.now < limit
+        ):
             self._upload(attempt)
             self._timeline.after(0.2, lambda: self._until_stored(attempt, cause, code, give_up_at))
             return
@@ -369,18 +417,32 @@ class Agent:
         assert gone is not None
         at = EPOCH + gone + self._machine.ahead_s
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
-        self._tell([lambda seq: Exited(seq, at, order.trial, order.attempt, known, code, 0, ["last words"])])
+        self._tell(
+            [
+                lambda seq: Exited(
+                    seq, at, order.trial, order.attempt, known, code, 0, ["last words"]
+                )
+            ]
+        )
         self._switch_off(force=False)
 
     def _upload(self, attempt: Attempt) -> None:
         """Put the newest checkpoint into the store, as soon as there is a place, one at a time."""
         order, chance = attempt.start, self._shared.chance
         slot = self._free_place(attempt)
-        if not self.alive or attempt.waiting is None or attempt.uploading or attempt.over or slot is None:
+        if (
+            not self.alive
+            or attempt.waiting is None
+            or attempt.uploading
+            or attempt.over
+            or slot is None
+        ):
             return
         model, attempt.waiting, attempt.uploading = attempt.waiting, None, True
         key = order.trial, order.attempt
-        wait_s = chance.lasts("upload", self._shared.script.upload_s, 6 * self._shared.script.upload_s)
+        wait_s = chance.lasts(
+            "upload", self._shared.script.upload_s, 6 * self._shared.script.upload_s
+        )
 
         def bytes_there() -> None:
             if not self.alive:
@@ -425,7 +487,16 @@ class Agent:
         self._tell(
             [
                 lambda seq: Checkpointed(
-                    seq, at, order.trial, order.attempt, name, model.reports, metrics, model.sha256, size, 1.0
+                    seq,
+                    at,
+                    order.trial,
+                    order.attempt,
+                    name,
+                    model.reports,
+                    metrics,
+                    model.sha256,
+                    size,
+                    1.0,
                 )
             ]
         )

@@ -1,4 +1,5 @@
-"""The daemon as a process: started, killed at a step or a write, started again, as `seerd run` and `seerd resume` would.
+"""The daemon as a process: started, killed at a step or a write, started again, as `seerd run` and
+`seerd resume` would.
 
 The one rule: everything of it is the real thing (daemon, dispatch, sessions, EC2 provider, journal
 on a disk); only what lies behind its adapters is virtual.
@@ -41,7 +42,9 @@ from tests.recorded import differing
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the process has ended, and why if not in order."""
+    """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the
+    process has ended, and why if not in order.
+    """
 
     said: Callable[[str], None]
     saw: Callable[[State, list[Entry]], None]
@@ -56,7 +59,9 @@ class NoRules:
 
 
 class DoomedJournal(Journal):
-    """A journal whose process may be killed around any of its writes, and whose disk may be full."""
+    """A journal whose process may be killed around any of its writes, and whose disk may be
+    full.
+    """
 
     coordinator: Coordinator
 
@@ -66,17 +71,27 @@ class DoomedJournal(Journal):
         mine.writes += 1
         mine.die_if(lambda kill: kill.write == mine.writes and not kill.after)
         if mine.shared.chance.during("coordinator disk full", mine.shared.timeline.now):
-            raise JournalError(f"the journal {self.path} cannot be written: database or disk is full")
+            raise JournalError(
+                f"the journal {self.path} cannot be written: database or disk is full"
+            )
         super().append(entries)
         mine.said_all(entries)
         mine.die_if(lambda kill: kill.write == mine.writes and kill.after)
 
 
 class Coordinator:
-    """All daemon processes of one run, one after the other. `steps` and `writes`: of all of them together."""
+    """All daemon processes of one run, one after the other. `steps` and `writes`: of all of them
+    together.
+    """
 
     def __init__(
-        self, scenario: Scenario, shared: Shared, ec2: Ec2, hosts: dict[str, Host], folder: Path, watching: Watching
+        self,
+        scenario: Scenario,
+        shared: Shared,
+        ec2: Ec2,
+        hosts: dict[str, Host],
+        folder: Path,
+        watching: Watching,
     ) -> None:
         self.shared = shared
         self.steps = 0
@@ -107,7 +122,10 @@ class Coordinator:
     @property
     def absent(self) -> list[tuple[float, float]]:
         """When there was no daemon."""
-        return [*self._absent, *([(self.left_at, self.shared.timeline.now)] if self.left_at is not None else [])]
+        return [
+            *self._absent,
+            *([(self.left_at, self.shared.timeline.now)] if self.left_at is not None else []),
+        ]
 
     def start(self) -> None:
         """`seerd run`, or `seerd resume` if there is a journal already."""
@@ -130,7 +148,11 @@ class Coordinator:
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
             if begun:
                 self._look_recorded(journal, state)
-            if state.phase is RunPhase.OVER and not lacks_its_model(state) and state.end.status != "interrupted":
+            if (
+                state.phase is RunPhase.OVER
+                and not lacks_its_model(state)
+                and state.end.status != "interrupted"
+            ):
                 loop.kill()
                 self._watching.over(None, None)
                 return
@@ -183,7 +205,9 @@ class Coordinator:
         else:
             wrong += [f"read with other rules: {what}" for what in differing(ruleless, read)]
         kept = self.state
-        if kept is not None and kept.clock.seq == read.clock.seq:  # else it was killed before it had committed
+        if (
+            kept is not None and kept.clock.seq == read.clock.seq
+        ):  # else it was killed before it had committed
             wrong += [f"read and kept: {what}" for what in differing(read, kept)]
 
     def _before_step(self) -> None:
@@ -193,7 +217,9 @@ class Coordinator:
     def _die(self, kill: Kill) -> None:
         self.killed.append(kill)
         self.shared.chance.injected["daemon killed"] += 1
-        self._watching.said(f"KILLED at step {self.steps}, write {self.writes}; back after {kill.down_s}")
+        self._watching.said(
+            f"KILLED at step {self.steps}, write {self.writes}; back after {kill.down_s}"
+        )
         assert self.loop is not None
         self.loop.kill()
         self.left_at = self.shared.timeline.now
@@ -229,7 +255,19 @@ class Coordinator:
         stages = 0 if facts.outline is None else len(facts.outline.stages)
         asker = VirtualAsker(facts.problem, version, stages, shared, self.said)
         job = Job(
-            "source", "train.py", [], "torchrun", "python3", {}, [], "", "accuracy", scenario.facts.mode, [1], 1, 10.0
+            "source",
+            "train.py",
+            [],
+            "torchrun",
+            "python3",
+            {},
+            [],
+            "",
+            "accuracy",
+            scenario.facts.mode,
+            [1],
+            1,
+            10.0,
         )
         return RunEnvironment(
             provider,

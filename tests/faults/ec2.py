@@ -1,6 +1,8 @@
-"""EC2 as it is on a bad day: answers that lag behind, lost answers, throttling, no capacity, instances that die at birth.
+"""EC2 as it is on a bad day: answers that lag behind, lost answers, throttling, no capacity,
+instances that die at birth.
 
-The one rule: an effect happens or does not, whatever the caller hears, and however long the caller still lives to hear it.
+The one rule: an effect happens or does not, whatever the caller hears, and however long the caller
+still lives to hear it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ STALE_S = 3.0
 
 @dataclass(slots=True)
 class Instance:
-    """One instance as EC2 has it. Times are seconds since the run began; it is billed from `running` until `ended`."""
+    """One instance as EC2 has it. Times are seconds since the run began; it is billed from
+    `running` until `ended`.
+    """
 
     id: str
     token: str
@@ -65,7 +69,9 @@ class Instance:
 
 
 class Ec2:
-    """The region. `booting`: told when an instance runs, `ending` when it has ended; `questions`: when it was asked what instances there are."""
+    """The region. `booting`: told when an instance runs, `ending` when it has ended; `questions`:
+    when it was asked what instances there are.
+    """
 
     def __init__(self, timeline: Timeline, chance: Chance) -> None:
         self.instances: dict[str, Instance] = {}
@@ -103,7 +109,9 @@ class Ec2:
         for known in self.instances.values():
             if known.token == token:
                 return self._again(known)
-        if self._chance.during("no capacity", self._timeline.now) or self._chance.hits("capacity refused"):
+        if self._chance.during("no capacity", self._timeline.now) or self._chance.hits(
+            "capacity refused"
+        ):
             raise refusal("InsufficientInstanceCapacity", 500)
         if self._chance.hits("quota refused"):
             raise refusal("VcpuLimitExceeded", 400)
@@ -116,8 +124,14 @@ class Ec2:
 
     def _made(self, token: str, request: Mapping[str, Any]) -> Instance:
         now, number = self._timeline.now, len(self.instances) + 1
-        tags = {tag["Key"]: tag["Value"] for kind in request["TagSpecifications"][:1] for tag in kind["Tags"]}
-        hidden_s = self._chance.lasts("hidden", 1.0, 20.0) if self._chance.hits("hidden at first") else 0.0
+        tags = {
+            tag["Key"]: tag["Value"]
+            for kind in request["TagSpecifications"][:1]
+            for tag in kind["Tags"]
+        }
+        hidden_s = (
+            self._chance.lasts("hidden", 1.0, 20.0) if self._chance.hits("hidden at first") else 0.0
+        )
         instance = Instance(
             f"i-{number:017x}",
             token,
@@ -160,7 +174,9 @@ class Ec2:
 
     def _seen_at(self) -> float:
         """EC2 tells of a moment that may have passed."""
-        lag_s = self._chance.lasts("lag", 0.1, STALE_S) if self._chance.hits("stale answer") else 0.0
+        lag_s = (
+            self._chance.lasts("lag", 0.1, STALE_S) if self._chance.hits("stale answer") else 0.0
+        )
         return self._timeline.now - lag_s
 
     def _describe_volumes(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,13 +212,20 @@ class Ec2:
     def _describe_images(self, request: Mapping[str, Any]) -> dict[str, Any]:
         disks = [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100}}]
         return {
-            "Images": [{"ImageId": request["ImageIds"][0], "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": disks}]
+            "Images": [
+                {
+                    "ImageId": request["ImageIds"][0],
+                    "RootDeviceName": "/dev/sda1",
+                    "BlockDeviceMappings": disks,
+                }
+            ]
         }
 
     def _describe_subnets(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "Subnets": [
-                {"SubnetId": f"subnet-{zone[-1]}", "AvailabilityZone": zone, "VpcId": "vpc-1"} for zone in ZONES
+                {"SubnetId": f"subnet-{zone[-1]}", "AvailabilityZone": zone, "VpcId": "vpc-1"}
+                for zone in ZONES
             ]
         }
 
@@ -220,7 +243,9 @@ class Ec2:
         }
         if over and instance.ended is not None:
             row["StateReason"] = {"Code": instance.reason[0], "Message": instance.reason[1]}
-            row["StateTransitionReason"] = f"User initiated ({moment(instance.ended):%Y-%m-%d %H:%M:%S} GMT)"
+            row["StateTransitionReason"] = (
+                f"User initiated ({moment(instance.ended):%Y-%m-%d %H:%M:%S} GMT)"
+            )
         return row
 
 
@@ -241,14 +266,24 @@ class Client:
         trip_s = self._chance.lasts("api trip", 0.01, 0.4)
         if self._chance.hits("slow answer"):
             trip_s += self._chance.lasts("slow answer", 1.0, 20.0)
-        if self._chance.during("endpoint unreachable", self._timeline.now) or self._chance.hits("never sent"):
-            self._timeline.after(trip_s, lambda: self._fail(answer, EndpointConnectionError(endpoint_url="ec2")))
+        if self._chance.during("endpoint unreachable", self._timeline.now) or self._chance.hits(
+            "never sent"
+        ):
+            self._timeline.after(
+                trip_s, lambda: self._fail(answer, EndpointConnectionError(endpoint_url="ec2"))
+            )
         else:
-            self._timeline.after(trip_s / 2, lambda: self._arrives(operation, request, answer, trip_s / 2))
+            self._timeline.after(
+                trip_s / 2, lambda: self._arrives(operation, request, answer, trip_s / 2)
+            )
         return await answer
 
     def _arrives(
-        self, operation: str, request: Mapping[str, Any], answer: asyncio.Future[dict[str, Any]], back_s: float
+        self,
+        operation: str,
+        request: Mapping[str, Any],
+        answer: asyncio.Future[dict[str, Any]],
+        back_s: float,
     ) -> None:
         refused = self._refused(operation)
         if refused is not None:
@@ -307,7 +342,10 @@ class VirtualCloud(Cloud):
 def refusal(code: str, status: int) -> ClientError:
     """As botocore raises it."""
     return ClientError(
-        {"Error": {"Code": code, "Message": "as ordered"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
+        {
+            "Error": {"Code": code, "Message": "as ordered"},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        },  # type: ignore[typeddict-item]
         "call",
     )
 
@@ -316,7 +354,11 @@ def fits(instance: Instance, filters: Any) -> bool:
     """Whether all filters take it."""
     for one in filters:
         name = one["Name"]
-        value = instance.id if name == "instance-id" else instance.tags.get(name.removeprefix("tag:"), "")
+        value = (
+            instance.id
+            if name == "instance-id"
+            else instance.tags.get(name.removeprefix("tag:"), "")
+        )
         if value not in one["Values"]:
             return False
     return True

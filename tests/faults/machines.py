@@ -1,6 +1,7 @@
 """Instances as machines: they boot, have one agent at a time, and go; and the way to them.
 
-The one rule: a machine acts on what EC2 and its agent do to it, and on its own luck; it knows no daemon.
+The one rule: a machine acts on what EC2 and its agent do to it, and on its own luck; it knows no
+daemon.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ class Host:
     """One instance's machine. `up`: it takes logins; `cut`: nobody reaches it."""
 
     def __init__(
-        self, instance: ec2.Instance, run: str, gpus: int, folder: Path, shared: Shared, end: Callable[[str], None]
+        self,
+        instance: ec2.Instance,
+        run: str,
+        gpus: int,
+        folder: Path,
+        shared: Shared,
+        end: Callable[[str], None],
     ) -> None:
         self.instance = instance
         self.up = False
@@ -76,7 +83,9 @@ class Host:
             self._shared.timeline.at(hard_end, lambda: self._off("hard end"))
         self._wait_for_the_first()
         if not self._shared.chance.hits("never boots"):
-            self._shared.timeline.after(self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins)
+            self._shared.timeline.after(
+                self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins
+            )
 
     def _takes_logins(self) -> None:
         self.up = not self.gone
@@ -87,7 +96,15 @@ class Host:
         if self.agent is None or not self.agent.alive:
             self._clear_processes()
             boot = f"{self.instance.id} boot {self.boots}"
-            machine = Machine(self.instance.id, self._run, self._gpus, self._folder, boot, self._ahead_s, self._off)
+            machine = Machine(
+                self.instance.id,
+                self._run,
+                self._gpus,
+                self._folder,
+                boot,
+                self._ahead_s,
+                self._off,
+            )
             self.agent = Agent(machine, self._shared)
             now = self._shared.timeline.now
             if self.orphaned_at is not None and self.worked_since is not None:
@@ -114,7 +131,9 @@ class Host:
         """Without an agent it does not wait for its hard end."""
         since = self.orphaned_at
         if "seerd-deserted" in self.instance.user_data:
-            self._shared.timeline.after(ORPHAN_TIMEOUT_S + LOOK_S, lambda: self._off_if_alone(since))
+            self._shared.timeline.after(
+                ORPHAN_TIMEOUT_S + LOOK_S, lambda: self._off_if_alone(since)
+            )
 
     def _off_if_alone(self, since: float | None) -> None:
         if self.orphaned_at == since and self.vanished_at is None:
@@ -173,7 +192,9 @@ class Door:
         end = self._loop.time() + patience_s
         while not self._answers(machine.name):
             if self._loop.time() > end:
-                raise ProviderError(f"{machine.name} could not be reached over SSH within {patience_s:.0f}s")
+                raise ProviderError(
+                    f"{machine.name} could not be reached over SSH within {patience_s:.0f}s"
+                )
             await asyncio.sleep(self._shared.chance.lasts("tries again", 0.5, 3.0))
         await asyncio.sleep(self._shared.chance.lasts("push", 0.3, 4.0))
         if not self._answers(machine.name):
@@ -181,7 +202,9 @@ class Door:
         self._hosts[machine.name].agent_here()
 
     async def connect(self, machine: Address) -> Connection:
-        """A connection to its agent, which is started if it does not run. Raises `ProviderError`."""
+        """A connection to its agent, which is started if it does not run. Raises
+        `ProviderError`.
+        """
         await asyncio.sleep(self._shared.chance.lasts("log in", 0.05, 2.0))
         if not self._answers(machine.name):
             await asyncio.sleep(self._shared.chance.lasts("timeout", 1.0, 15.0))

@@ -40,14 +40,18 @@ def _but(sense: Answer, **changes: object) -> Answer:
     return Answer(msgspec.structs.replace(sense.plan, **changes), sense.memory)
 
 
-def _with_put(question: Question, sense: Answer, trial: str, gpus: int, until: int | None = None) -> Answer:
+def _with_put(
+    question: Question, sense: Answer, trial: str, gpus: int, until: int | None = None
+) -> Answer:
     """And this trial behind all others."""
     after = Order(question.order)
     after.apply(sense.plan)
     return _but(sense, put=(*sense.plan.put, Put(trial, gpus, 0, until, len(after))))
 
 
-def _resized(question: Question, sense: Answer, gpus: int, until: int | None = None) -> Iterator[Answer]:
+def _resized(
+    question: Question, sense: Answer, gpus: int, until: int | None = None
+) -> Iterator[Answer]:
     """One of the trials that are wanted, with other GPUs."""
     put = sense.plan.put
     if put:

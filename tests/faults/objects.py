@@ -1,6 +1,7 @@
 """The store of checkpoints: what agents have put there, as the daemon and other agents find it.
 
-The one rule: a checkpoint is there when its manifest is; bytes alone are not a checkpoint. What was put once is changed by `keep` alone.
+The one rule: a checkpoint is there when its manifest is; bytes alone are not a checkpoint. What was
+put once is changed by `keep` alone.
 """
 
 from __future__ import annotations
@@ -52,13 +53,17 @@ class Objects:
         self.bytes_only[trial, name] = model
 
     def put_manifest(self, trial: str, name: str) -> None:
-        """The checkpoint exists, unless its bytes have been deleted meanwhile: those of an attempt that is over, and came late."""
+        """The checkpoint exists, unless its bytes have been deleted meanwhile: those of an attempt
+        that is over, and came late.
+        """
         if (trial, name) in self.bytes_only:
             self.whole[trial, name] = self.bytes_only.pop((trial, name))
 
     def newest(self, trial: str, names: Sequence[str]) -> Model | None:
         """The first of these that can be restored."""
-        return next((self.whole[trial, name] for name in names if (trial, name) in self.whole), None)
+        return next(
+            (self.whole[trial, name] for name in names if (trial, name) in self.whole), None
+        )
 
 
 class VirtualStore:
@@ -80,7 +85,9 @@ class VirtualStore:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant:
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant:
         """Places for the next checkpoints. Fails without credentials."""
         await self._trip("grants")
         puts = [slot(slot_name(attempt, number)) for number in range(first, first + GRANTED)]
@@ -95,7 +102,9 @@ class VirtualStore:
         await self._trip("store")
         newest = max((order(name) for name in names), default=(0, 0))
         for held in (self._objects.whole, self._objects.bytes_only):
-            for key in [k for k in held if k[0] == trial and k[1] not in names and order(k[1]) < newest]:
+            for key in [
+                k for k in held if k[0] == trial and k[1] not in names and order(k[1]) < newest
+            ]:
                 del held[key]
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
@@ -120,12 +129,16 @@ class VirtualStore:
 
     async def _trip(self, what: str) -> None:
         await asyncio.sleep(self._chance.lasts("store trip", 0.01, 0.5))
-        if self._chance.during(f"{what} down", self._timeline.now) or self._chance.hits(f"{what} fails"):
+        if self._chance.during(f"{what} down", self._timeline.now) or self._chance.hits(
+            f"{what} fails"
+        ):
             raise StoreError("the store does not answer")
 
     @staticmethod
     def _stored(name: str, model: Model) -> Manifest:
-        return Manifest(name, model.reports, {"accuracy": model.metric}, model.sha256, len(model.content()))
+        return Manifest(
+            name, model.reports, {"accuracy": model.metric}, model.sha256, len(model.content())
+        )
 
 
 def write(to: Path, content: bytes) -> None:

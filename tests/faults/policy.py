@@ -84,7 +84,9 @@ class Noted:
 class VirtualAsker:
     """An `Asker` whose answers take virtual time."""
 
-    def __init__(self, problem: Problem, version: Version, stages: int, shared: Shared, said: Said) -> None:
+    def __init__(
+        self, problem: Problem, version: Version, stages: int, shared: Shared, said: Said
+    ) -> None:
         self._problem = problem
         self._plan = self._perhaps_greedy(planning(version, shared.chance.injected))
         self._stages = stages
@@ -105,7 +107,10 @@ class VirtualAsker:
         changed: Collection[str] | None = None,
     ) -> None:
         """A copy of all of it. What is not `changed` must be as it was."""
-        trials = {one.id: Seen(one.id, one.config, one.status, tuple(one.history)) for one in view.trials.values()}
+        trials = {
+            one.id: Seen(one.id, one.config, one.status, tuple(one.history))
+            for one in view.trials.values()
+        }
         if self._noted is not None and changed is not None:
             self._look_unchanged(self._noted.view.trials, trials, changed)
         self._noted = Noted(View(view.now_s, view.mode, trials), dict(memory), Order(order))
@@ -182,10 +187,14 @@ class VirtualAsker:
 
         return perhaps_greedy
 
-    def _look_unchanged(self, before: Mapping[str, Any], now: Mapping[str, Seen], changed: Collection[str]) -> None:
+    def _look_unchanged(
+        self, before: Mapping[str, Any], now: Mapping[str, Seen], changed: Collection[str]
+    ) -> None:
         for name, seen in before.items():
             if name not in changed and seen != now.get(name):
-                self._shared.wrong.append(f"{name} is another for the policy, and it is not told so")
+                self._shared.wrong.append(
+                    f"{name} is another for the policy, and it is not told so"
+                )
 
     def _look_in_step(self, asking: Asking, noted: Noted) -> None:
         """What whoever answers remembers is what the run remembers."""

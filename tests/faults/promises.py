@@ -1,4 +1,5 @@
-"""What seerd promises (docs/reliability.md), looked at from outside: by the cloud's own account, the store, and what really ran where.
+"""What seerd promises (docs/reliability.md), looked at from outside: by the cloud's own account,
+the store, and what really ran where.
 
 The one rule: nothing here believes the daemon, but for what it says; each promise is one function.
 """
@@ -30,12 +31,16 @@ UNKNOWN_S = 120.0
 """How long an instance may be unknown to a daemon that lives."""
 EPSILON_S = 1e-6
 OVER_S = 420.0
-"""A run is over so long after its deadline, or after whatever has kept it from ending: credentials, a store, a daemon that was not there."""
+"""A run is over so long after its deadline, or after whatever has kept it from ending: credentials,
+a store, a daemon that was not there.
+"""
 AGAIN_S = 15.0
 """EC2 is asked again within so long after it could not be reached: politely."""
 NO_EC2 = ("throttling storm", "endpoint unreachable", "credentials expired")
 LEDGERS = "the_budget_is_kept"
-"""The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what counts."""
+"""The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what
+counts.
+"""
 
 
 class Promises:
@@ -51,15 +56,23 @@ class Promises:
         """The tighter of GPU time and money."""
         if self._play.scenario.promised_gpu_s is not None:
             return self._play.scenario.promised_gpu_s
-        limits, price = self._play.scenario.facts.problem.limits, self._play.scenario.facts.cluster.usd_per_gpu_h
+        limits, price = (
+            self._play.scenario.facts.problem.limits,
+            self._play.scenario.facts.cluster.usd_per_gpu_h,
+        )
         return (
-            limits.budget_gpu_s if limits.cost_usd is None else min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
+            limits.budget_gpu_s
+            if limits.cost_usd is None
+            else min(limits.budget_gpu_s, limits.cost_usd / price * 3600)
         )
 
     def billed_gpu_s(self) -> float:
         """By the cloud's own account."""
         gpus = self._play.scenario.facts.cluster.gpus_per_instance
-        return sum(gpus * instance.billed_s(self._play.now) for instance in self._play.ec2.instances.values())
+        return sum(
+            gpus * instance.billed_s(self._play.now)
+            for instance in self._play.ec2.instances.values()
+        )
 
     def broken(self, what: str) -> None:
         """Write it down, once."""
@@ -86,8 +99,9 @@ class Promises:
         self._a_policy_is_not_waited_for_for_ever(state)
 
     def _excused_gpu_s(self) -> float:
-        """What nobody could have saved: a machine that is dead or whose agent hangs, while no daemon could reach EC2; one without an agent,
-        while there was no daemon to start one, or none that could log in or reach EC2 (see docs/reliability.md, "What is left").
+        """What nobody could have saved: a machine that is dead or whose agent hangs, while no
+        daemon could reach EC2; one without an agent, while there was no daemon to start one, or
+        none that could log in or reach EC2 (see docs/reliability.md, "What is left").
         """
         play = self._play
         absent = play.coordinator.absent
@@ -108,7 +122,9 @@ class Promises:
             self.broken(self._play.shared.wrong.pop())
 
     def _every_instance_is_known(self, state: State) -> None:
-        """Every instance that the cloud has is known to the run by its id or its launch, or is soon ended."""
+        """Every instance that the cloud has is known to the run by its id or its launch, or is soon
+        ended.
+        """
         now = self._play.now
         for instance in self._play.ec2.live():
             if instance.id in state.fleet.instances or instance.command in state.fleet.instances:
@@ -120,9 +136,13 @@ class Promises:
     def _confirmed_is_restorable(self, state: State) -> None:
         """The newest confirmed checkpoint of every trial is in the store, whole."""
         for trial in state.trials.values():
-            if trial.checkpoints and (trial.id, trial.checkpoints[0].name) not in self._play.shared.objects.whole:
+            if (
+                trial.checkpoints
+                and (trial.id, trial.checkpoints[0].name) not in self._play.shared.objects.whole
+            ):
                 self.broken(
-                    f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and is not in the store"
+                    f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and "
+                    "is not in the store"
                 )
 
     def _progress_counts_once(self, state: State) -> None:
@@ -138,8 +158,12 @@ class Promises:
         """
         said = self._play.coordinator.said
         for decision in entry.decided:
-            if isinstance(decision, StartTrial) and decision.config not in said.meant.get(decision.trial, ()):
-                self.broken(f"{decision.trial} starts with {decision.config}, and no policy wanted that")
+            if isinstance(decision, StartTrial) and decision.config not in said.meant.get(
+                decision.trial, ()
+            ):
+                self.broken(
+                    f"{decision.trial} starts with {decision.config}, and no policy wanted that"
+                )
         if not isinstance(entry.event, PolicyAnswered):
             return
         mad = said.is_nonsense(entry.event.plan)
@@ -169,33 +193,46 @@ class Promises:
         if state.result.published is None:
             if best is not None and state.end.status != "interrupted":
                 self.broken(
-                    f"{best.trial} has a model, and none is returned ({state.end.status}): {state.result.notes[-3:]}"
+                    f"{best.trial} has a model, and none is returned ({state.end.status}): "
+                    f"{state.result.notes[-3:]}"
                 )
             return
         told = state.result.published.incumbent
         content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()
         if content != Model(told.trial, told.checkpoint.reports, told.metric).content():
-            self.broken(f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}")
+            self.broken(
+                f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}"
+            )
         sign = 1.0 if state.facts.mode == "max" else -1.0
         for trial in state.trials.values():
             for checkpoint in trial.checkpoints:
-                better = checkpoint.metric is not None and sign * checkpoint.metric > sign * told.metric
+                better = (
+                    checkpoint.metric is not None and sign * checkpoint.metric > sign * told.metric
+                )
                 unread = f"{trial.id}/{checkpoint.name}" in state.result.unreadable
                 if better and not unread and trial.phase.name != "FAILED":
-                    self.broken(f"{checkpoint.name} of {trial.id} is better than the returned model")
+                    self.broken(
+                        f"{checkpoint.name} of {trial.id} is better than the returned model"
+                    )
 
     def _the_ledger_is_the_account(self, state: State) -> None:
         """Each instance that ran is charged, and for no less than it ran."""
         charges = list(state.ledger.charges())
         minimum_s = state.facts.cluster.minimum_s
-        account = sum(i.billed_s(self._play.now, minimum_s) for i in self._play.ec2.instances.values())
+        account = sum(
+            i.billed_s(self._play.now, minimum_s) for i in self._play.ec2.instances.values()
+        )
         charged = sum(charge.gpu_s(state.now) / charge.gpus for charge in charges)
         if charged < account - self._unseen_s * len(charges) - EPSILON_S:
-            self.broken(f"the ledger has {charged:.1f} instance-seconds, the cloud's account {account:.1f}")
+            self.broken(
+                f"the ledger has {charged:.1f} instance-seconds, the cloud's account {account:.1f}"
+            )
 
     @property
     def _unseen_s(self) -> float:
-        """What an instance may have run before anyone could know: EC2 tells whole seconds, and of the past."""
+        """What an instance may have run before anyone could know: EC2 tells whole seconds, and of
+        the past.
+        """
         return 1.0 + (STALE_S if "stale answer" in self._play.scenario.weather.rates else 0.0)
 
     def at_the_end(self) -> None:
@@ -211,7 +248,9 @@ class Promises:
         play = self._play
         free = max(play.deadline_s, play.coordinator.began_at, play.last_trouble_s)
         if play.finished_at is not None and play.finished_at > free + OVER_S:
-            self.broken(f"the run was over {play.finished_at - free:.0f}s after anything could have kept it")
+            self.broken(
+                f"the run was over {play.finished_at - free:.0f}s after anything could have kept it"
+            )
 
     def _the_budget_is_kept(self) -> None:
         billed, allowed = self.billed_gpu_s(), self.budget_gpu_s + self._excused_gpu_s()
@@ -221,10 +260,16 @@ class Promises:
     def _the_deadline_is_kept(self) -> None:
         deadline_s = self._play.deadline_s
         for instance in self._play.ec2.instances.values():
-            if instance.ended is not None and instance.ended > deadline_s + EPSILON_S and instance.running is not None:
+            if (
+                instance.ended is not None
+                and instance.ended > deadline_s + EPSILON_S
+                and instance.running is not None
+            ):
                 host = self._play.hosts.get(instance.id)
                 if host is None or host.orphaned_at is None:
-                    self.broken(f"{instance.id} ended {instance.ended - deadline_s:.1f}s after the deadline")
+                    self.broken(
+                        f"{instance.id} ended {instance.ended - deadline_s:.1f}s after the deadline"
+                    )
 
     def _it_can_be_replayed(self) -> None:
         path = self._play.folder / "journal.db"

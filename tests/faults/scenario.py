@@ -1,6 +1,8 @@
-"""What one seed means: the run that is asked for, how the script and the instances behave, what goes wrong, when the daemon is killed.
+"""What one seed means: the run that is asked for, how the script and the instances behave, what
+goes wrong, when the daemon is killed.
 
-The one rule: a scenario is a value. It says everything, so that it can be shrunk: the same run with one fault fewer.
+The one rule: a scenario is a value. It says everything, so that it can be shrunk: the same run with
+one fault fewer.
 """
 
 from __future__ import annotations
@@ -30,7 +32,19 @@ WRONG_CLOCK = 0.1
 SPREAD = 0.15
 """So many runs have trials that reach over several instances."""
 
-POLICIES = ("seer", "seer", "seer", "sha", "hyperband", "asha", "hypersched", "random", "grid", "e-hyperband", "e-grid")
+POLICIES = (
+    "seer",
+    "seer",
+    "seer",
+    "sha",
+    "hyperband",
+    "asha",
+    "hypersched",
+    "random",
+    "grid",
+    "e-hyperband",
+    "e-grid",
+)
 
 RATES: dict[str, tuple[float, float]] = {
     # The API.
@@ -118,8 +132,8 @@ EVERYTHING = frozenset({*RATES, *SPANS, *POLICY, BROKEN, *NAMES, "daemon killed"
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The daemon is killed: before its `step`-th step, or at its `write`-th journal write (`after` it, or before); it comes back after
-    `down_s`, None: never, of itself.
+    """The daemon is killed: before its `step`-th step, or at its `write`-th journal write (`after`
+    it, or before); it comes back after `down_s`, None: never, of itself.
     """
 
     step: int | None = None
@@ -148,21 +162,33 @@ class Scenario:
     @property
     def parts(self) -> list[str]:
         """What could be left out of it."""
-        versions = [f"version {place}" for place, one in enumerate(self.versions) if one != Version()]
-        return [*self.weather.names, *(f"kill {place}" for place in range(len(self.kills))), *versions]
+        versions = [
+            f"version {place}" for place, one in enumerate(self.versions) if one != Version()
+        ]
+        return [
+            *self.weather.names,
+            *(f"kill {place}" for place in range(len(self.kills))),
+            *versions,
+        ]
 
     def version(self, incarnation: int) -> Version:
         """Of its daemon's first process, second, and so on."""
-        return self.versions[min(incarnation, len(self.versions)) - 1] if self.versions else Version()
+        return (
+            self.versions[min(incarnation, len(self.versions)) - 1] if self.versions else Version()
+        )
 
     def without(self, part: str) -> Scenario:
         """The same without one of its parts."""
         if part.startswith("kill "):
             gone = int(part.removeprefix("kill "))
-            return replace(self, kills=tuple(kill for place, kill in enumerate(self.kills) if place != gone))
+            return replace(
+                self, kills=tuple(kill for place, kill in enumerate(self.kills) if place != gone)
+            )
         if part.startswith("version "):
             here = int(part.removeprefix("version "))
-            return replace(self, versions=(*self.versions[:here], Version(), *self.versions[here + 1 :]))
+            return replace(
+                self, versions=(*self.versions[:here], Version(), *self.versions[here + 1 :])
+            )
         return replace(self, weather=self.weather.without(part))
 
 
@@ -195,7 +221,9 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
     limits = Limits(deadline_s, deadline_s * gpus * rng.uniform(0.3, 1.0), gpus)
     price = 3.06
     if rng.random() < 0.3:
-        limits = replace(limits, cost_usd=limits.budget_gpu_s / 3600 * price * rng.uniform(0.6, 1.2))
+        limits = replace(
+            limits, cost_usd=limits.budget_gpu_s / 3600 * price * rng.uniform(0.6, 1.2)
+        )
     params = PolicyParams(
         name=rng.choice(POLICIES),
         eta=rng.choice([2, 3, 4]),
@@ -253,7 +281,9 @@ def some_weather(rng: random.Random, deadline_s: float) -> Weather:
     """Between none and a third of all faults, at rates of their own."""
     share = rng.choice([0.0, 0.1, 0.2, 0.35])
     rates = {
-        name: least * (most / least) ** rng.random() for name, (least, most) in RATES.items() if rng.random() < share
+        name: least * (most / least) ** rng.random()
+        for name, (least, most) in RATES.items()
+        if rng.random() < share
     }
     spans = {
         name: tuple(some_span(rng, deadline_s, *lasts) for _ in range(rng.choice([1, 1, 2, 3])))

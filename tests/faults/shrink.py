@@ -1,6 +1,7 @@
 """A failing scenario made small: the same violation with as little as possible going wrong.
 
-The one rule: what is left out is left out for good if what remains still fails; nothing else is changed, so the seed stays the name of it.
+The one rule: what is left out is left out for good if what remains still fails; nothing else is
+changed, so the seed stays the name of it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ BURY_EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """All seeds together. `violations`: what was wrong, by seed; `injected`: faults by kind; `used`: share of the budget that was billed."""
+    """All seeds together. `violations`: what was wrong, by seed; `injected`: faults by kind;
+    `used`: share of the budget that was billed.
+    """
 
     seeds: int
     violations: dict[int, tuple[str, ...]]
@@ -62,7 +64,8 @@ def soak(seeds: Iterable[int], jobs: int | None = None) -> Soaked:
 
 
 def _reports(seeds: list[int], jobs: int) -> Iterator[Report]:
-    # Not forked: the interpreter's hash of strings must not matter, and a test's threads must not be copied.
+    # Not forked: the interpreter's hash of strings must not matter, and a test's threads must not
+    # be copied.
     with multiprocessing.get_context("spawn").Pool(jobs, _be_quiet) as pool:
         yield from pool.imap_unordered(one, seeds, chunksize=4)
 
@@ -79,6 +82,8 @@ def one(seed: int) -> Report:
 
 
 def _be_quiet() -> None:
-    """Coroutines of killed daemons are cleared away before they have begun, and Python finds that worth a word."""
+    """Coroutines of killed daemons are cleared away before they have begun, and Python finds that
+    worth a word.
+    """
     warnings.simplefilter("ignore", RuntimeWarning)
     gc.disable()

@@ -1,6 +1,8 @@
-"""The daemon among faults: many seeds without a broken promise, the same run from the same seed, a kill at steps all along a run.
+"""The daemon among faults: many seeds without a broken promise, the same run from the same seed, a
+kill at steps all along a run.
 
-`make test` plays 600 before all tests, `make soak SEEDS=10000` more of them; `python -m tests.faults --seed N` tells one.
+`make test` plays 600 before all tests, `make soak SEEDS=10000` more of them; `python -m
+tests.faults --seed N` tells one.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ KEPT = (
     *(3, 4, 7, 16, 20, 23, 38, 51, 62, 65, 102, 106, 133, 136, 173, 198, 623, 720, 965),
     *(1110, 2367, 3898, 3924, 4027, 5421, 5610, 6330),
 )
-"""Seeds that failed once, of the daemon or of one with a mistake in it (`tests/mutants/of_the_fault_world.py`)."""
+"""Seeds that failed once, of the daemon or of one with a mistake in it
+(`tests/mutants/of_the_fault_world.py`).
+"""
 
 
 @pytest.mark.parametrize("seed", KEPT)
@@ -77,7 +81,9 @@ def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there
     """Killed at one step or another while its launches are under way."""
     weather = Weather({}, {"credentials expired": ((4.0, 64.0),)})
     for step in range(40, 60, 2):
-        assert not play(replace(calm(3), kills=(Kill(step=step, down_s=1.0),), weather=weather)).wrong
+        assert not play(
+            replace(calm(3), kills=(Kill(step=step, down_s=1.0),), weather=weather)
+        ).wrong
 
 
 def calm(seed: int) -> Scenario:
@@ -85,7 +91,9 @@ def calm(seed: int) -> Scenario:
     return replace(scenario(seed), kills=(), weather=Weather(), versions=())
 
 
-def test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others(tmp_path: Path) -> None:
+def test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others(
+    tmp_path: Path,
+) -> None:
     """Its answers take 0.2 s on average here; it lets an account ask twenty times a second."""
     world = Play(calm(3), tmp_path, told=False)
     assert not world.run().wrong
@@ -103,7 +111,9 @@ def test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun() -> None:
 
 
 def test_a_launch_that_is_called_off_while_it_is_given_back_is_still_given_back() -> None:
-    """Ended by a person while it is asked for; EC2 is out of reach for longer than the first caller waits."""
+    """Ended by a person while it is asked for; EC2 is out of reach for longer than the first caller
+    waits.
+    """
     weather = Weather({}, {"Ctrl-C": ((8.0, 8.0),), "endpoint unreachable": ((7.5, 68.0),)})
     assert not play(replace(calm(3), weather=weather)).wrong
 
@@ -114,7 +124,9 @@ def test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_ag
 
 
 def test_a_daemon_that_is_killed_at_any_step_leaves_nothing_and_loses_nothing() -> None:
-    """The steps are spread over the run; `python -m tests.faults --every-step 3` takes all of them."""
+    """The steps are spread over the run; `python -m tests.faults --every-step 3` takes all of
+    them.
+    """
     run = calm(3)
     steps = play(run).steps
     broken = {
@@ -153,7 +165,9 @@ def test_a_dead_coordinator_and_a_slow_store_do_not_pass_the_budget(seed: int) -
     run = replace(run, script=replace(run.script, upload_s=25.0))
     writes = play(run).writes
     for share in (0.75, 0.9):
-        assert not play(replace(run, kills=(Kill(write=int(writes * share), after=True, down_s=None),))).wrong
+        assert not play(
+            replace(run, kills=(Kill(write=int(writes * share), after=True, down_s=None),))
+        ).wrong
 
 
 def mute(report: Report) -> str:
@@ -161,7 +175,9 @@ def mute(report: Report) -> str:
 
 
 def test_the_world_sees_what_is_broken() -> None:
-    """A run that was promised less than it takes: the budget is a hundredth of what the plan was made for."""
+    """A run that was promised less than it takes: the budget is a hundredth of what the plan was
+    made for.
+    """
     run = calm(3)
     limits = run.facts.problem.limits
     assert not play(run).wrong
@@ -171,6 +187,8 @@ def test_the_world_sees_what_is_broken() -> None:
 
 def test_what_fails_is_shrunk_to_what_it_takes() -> None:
     run = replace(scenario(3), promised_gpu_s=1.0)
-    smallest, report = shrink(replace(run, weather=Weather({"tells twice": 0.5}, {"rebalance hint": ((50.0, 50.0),)})))
+    smallest, report = shrink(
+        replace(run, weather=Weather({"tells twice": 0.5}, {"rebalance hint": ((50.0, 50.0),)}))
+    )
     assert smallest.parts == []
     assert "GPU-seconds billed of" in mute(report)

@@ -1,7 +1,7 @@
 """One time for everything, and event loops on it that can be stopped dead.
 
-The one rule: what is due happens in the order of its moment, then of its asking; nothing else decides. A process that is killed does nothing any
-more, not even what its `finally` says.
+The one rule: what is due happens in the order of its moment, then of its asking; nothing else
+decides. A process that is killed does nothing any more, not even what its `finally` says.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Timeline:
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """The event loop of one process. `before_step` is called before each of its steps, and may kill it: between two steps lies every await."""
+    """The event loop of one process. `before_step` is called before each of its steps, and may kill
+    it: between two steps lies every await.
+    """
 
     def __init__(self, timeline: Timeline, before_step: Callable[[], None]) -> None:
         self.alive = True
@@ -68,7 +70,9 @@ class Loop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
 
     def bury(self) -> None:
-        """Close what was in the middle of something when it was killed, where its last words disturb nobody."""
+        """Close what was in the middle of something when it was killed, where its last words
+        disturb nobody.
+        """
         self.kill()
         asyncio._set_running_loop(self)
         try:
@@ -85,13 +89,17 @@ class Loop(asyncio.AbstractEventLoop):
         """Seconds since the beginning of all."""
         return self._timeline.now
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         """As asyncio's."""
         handle = asyncio.Handle(callback, args, self, context)
         self._timeline.after(0.0, lambda: self._step(handle))
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         """There are no threads."""
         return self.call_soon(callback, *args, context=context)
 
@@ -101,7 +109,9 @@ class Loop(asyncio.AbstractEventLoop):
         """As asyncio's."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """As asyncio's."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._timeline.at(when, lambda: self._step(handle))
@@ -114,7 +124,9 @@ class Loop(asyncio.AbstractEventLoop):
         """As asyncio's."""
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
         """As asyncio's."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
@@ -174,14 +186,18 @@ class Loop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
 
-    def spawn(self, work: Coroutine[Any, Any, Any], done: Callable[[asyncio.Task[Any]], None]) -> None:
+    def spawn(
+        self, work: Coroutine[Any, Any, Any], done: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
         """The process's main coroutine."""
         with self.running():
             self.create_task(work).add_done_callback(done)
 
 
 def _close(work: Any) -> None:
-    """End a coroutine for good, from the inside: one that awaits something in a `finally` has to be told again."""
+    """End a coroutine for good, from the inside: one that awaits something in a `finally` has to be
+    told again.
+    """
     for _ in range(100):
         try:
             if inspect.iscoroutine(work.cr_await):
@@ -198,8 +214,9 @@ def _close(work: Any) -> None:
 
 @contextlib.contextmanager
 def surroundings(wall: Callable[[], float], steady: Callable[[], float]) -> Iterator[None]:
-    """What this interpreter's clocks show meanwhile, and a terminal that Ctrl-C can be pressed at (there is none for what runs in the
-    background): patched where everybody reads them, so that no reading can be forgotten.
+    """What this interpreter's clocks show meanwhile, and a terminal that Ctrl-C can be pressed at
+    (there is none for what runs in the background): patched where everybody reads them, so that no
+    reading can be forgotten.
     """
     real = time.time, time.monotonic, time.clock_gettime, clock.began_at, signal.getsignal
     time.time, time.monotonic = wall, steady

@@ -1,6 +1,7 @@
 """One attempt's processes on one instance, and what becomes of them.
 
-The one rule: what it does, it does by its own clock and luck; the agent beside it only asks it to stop, kills it, and tells what it did.
+The one rule: what it does, it does by its own clock and luck; the agent beside it only asks it to
+stop, kills it, and tells what it did.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ EXIT_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The user's training script: how long a unit of work takes on so many GPUs, what comes out, how long it starts, restores, saves."""
+    """The user's training script: how long a unit of work takes on so many GPUs, what comes out,
+    how long it starts, restores, saves.
+    """
 
     unit_s: Callable[[str, int, int], float]
     metric: Callable[[dict[str, Any], int], float]
@@ -35,7 +38,9 @@ class Script:
 
 @dataclass(slots=True)
 class Group:
-    """An attempt on all its nodes. `parts`: by rank, those that have been spawned; `broken`: one of them has ended."""
+    """An attempt on all its nodes. `parts`: by rank, those that have been spawned; `broken`: one of
+    them has ended.
+    """
 
     count: int
     parts: dict[int, Run] = field(default_factory=dict)
@@ -44,7 +49,9 @@ class Group:
 
 @dataclass(slots=True)
 class Shared:
-    """What all attempts have in common: time, luck, the store, the script, the nodes of each attempt, who trains on which GPU."""
+    """What all attempts have in common: time, luck, the store, the script, the nodes of each
+    attempt, who trains on which GPU.
+    """
 
     timeline: Timeline
     chance: Chance
@@ -59,7 +66,9 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who hears of an attempt: the agent's side. `exited`: cause as the script has it (finished, crashed, asked), exit code."""
+    """Who hears of an attempt: the agent's side. `exited`: cause as the script has it (finished,
+    crashed, asked), exit code.
+    """
 
     started: Callable[[], None]
     training: Callable[[int], None]
@@ -102,7 +111,10 @@ class Run:
         group = self._shared.groups.setdefault(self.key, Group(self._count))
         group.parts[self.rank] = self
         if group.broken:
-            self._later(self._luck("hears of the break", 0.0, NOTICED_S), lambda: self._fails("a peer is gone"))
+            self._later(
+                self._luck("hears of the break", 0.0, NOTICED_S),
+                lambda: self._fails("a peer is gone"),
+            )
         elif len(group.parts) == group.count:
             group.parts[0]._begin_soon()
 
@@ -124,7 +136,10 @@ class Run:
     # ------------------------------------------------------------ its own life
 
     def _begin_soon(self) -> None:
-        self._later(self._luck("start", self._shared.script.start_s, 4 * self._shared.script.start_s), self._begin)
+        self._later(
+            self._luck("start", self._shared.script.start_s, 4 * self._shared.script.start_s),
+            self._begin,
+        )
 
     def _begin(self) -> None:
         self._told.training(self._epoch)
@@ -154,7 +169,9 @@ class Run:
             return
         most = self._shared.script.most_reports
         if self.asked or self._epoch == most:
-            self._later(self._save(metric), lambda: self._leave("asked" if self.asked else "finished"))
+            self._later(
+                self._save(metric), lambda: self._leave("asked" if self.asked else "finished")
+            )
         elif self._shared.timeline.now - self._saved_at >= self._shared.script.checkpoint_every_s:
             self._later(self._save(metric), self._next)
         else:
@@ -180,7 +197,9 @@ class Run:
         self._end(orderly=True)
         self._told.exited(cause, code)
         for part in list(group.parts.values()):
-            part._later(self._luck("others leave", 0.0, 1.0), lambda part=part: part._exits(cause, code))  # type: ignore[misc]
+            part._later(
+                self._luck("others leave", 0.0, 1.0), lambda part=part: part._exits(cause, code)
+            )  # type: ignore[misc]
 
     def _fails(self, why: str) -> None:
         self._end()
@@ -192,13 +211,19 @@ class Run:
         shared = self._shared
         for (instance, gpu), holder in shared.training.items():
             if instance == self.instance and gpu in self.start.gpus:
-                shared.wrong.append(f"GPU {gpu} of {instance} is given to {self.key} while {holder} trains there")
+                shared.wrong.append(
+                    f"GPU {gpu} of {instance} is given to {self.key} while {holder} trains there"
+                )
             if holder.rpartition("/")[0] == self.start.trial and holder != self._name:
-                shared.wrong.append(f"{self.key} begins on {self.instance} while {holder} runs on {instance}")
+                shared.wrong.append(
+                    f"{self.key} begins on {self.instance} while {holder} runs on {instance}"
+                )
         for gpu in self.start.gpus:
             shared.training[self.instance, gpu] = self._name
         if shared.most_gpus is not None and len(shared.training) > shared.most_gpus:
-            shared.wrong.append(f"{self.key} begins, and {len(shared.training)} GPUs are in use then")
+            shared.wrong.append(
+                f"{self.key} begins, and {len(shared.training)} GPUs are in use then"
+            )
 
     @property
     def _name(self) -> str:
@@ -216,7 +241,10 @@ class Run:
         if not orderly:
             for part in group.parts.values():
                 if not self._shared.chance.hits("waits for its peer for ever"):
-                    part._later(self._luck("notices", 0.0, NOTICED_S), lambda part=part: part._fails("a peer is gone"))  # type: ignore[misc]
+                    part._later(
+                        self._luck("notices", 0.0, NOTICED_S),
+                        lambda part=part: part._fails("a peer is gone"),
+                    )  # type: ignore[misc]
 
     def _later(self, wait_s: float, action: Callable[[], None]) -> None:
         self._shared.timeline.after(wait_s, lambda: None if self.over else action())

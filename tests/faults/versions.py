@@ -50,7 +50,9 @@ def some_versions(rng: random.Random) -> tuple[Version, ...]:
 
 def some_version(rng: random.Random) -> Version:
     """One."""
-    memory: Literal["known", "none", "another"] = rng.choice(["known", "known", "known", "none", "another"])
+    memory: Literal["known", "none", "another"] = rng.choice(
+        ["known", "known", "known", "none", "another"]
+    )
     return Version(some_rules(rng), memory, rng.choice([0, 0, 1, 2]))
 
 
@@ -105,7 +107,9 @@ def sampling(plan: PlanFunction, more: int, injected: Counter[str]) -> PlanFunct
 class Forgetful:
     """Has no use for the memory of any version but its own."""
 
-    def __init__(self, plan: PlanFunction, how: Literal["none", "another"], injected: Counter[str]) -> None:
+    def __init__(
+        self, plan: PlanFunction, how: Literal["none", "another"], injected: Counter[str]
+    ) -> None:
         self._plan = plan
         self._how = how
         self._injected = injected

@@ -1,7 +1,8 @@
-"""What goes wrong in one run, and how often: values drawn from its seed, each of which can be switched off alone.
+"""What goes wrong in one run, and how often: values drawn from its seed, each of which can be
+switched off alone.
 
-The one rule: a fault is a name with numbers. Whatever draws from a dice has one of its own, so that a fault that is switched off changes as
-little of the rest as can be.
+The one rule: a fault is a name with numbers. Whatever draws from a dice has one of its own, so that
+a fault that is switched off changes as little of the rest as can be.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How often, by name: a share of the occasions (rates), or moments and spans of time (`spans`); absent: never."""
+    """How often, by name: a share of the occasions (rates), or moments and spans of time (`spans`);
+    absent: never.
+    """
 
     rates: Mapping[str, float] = field(default_factory=dict)
     spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
@@ -62,7 +65,16 @@ class Chance:
 
     def until(self, name: str, now: float) -> float:
         """When the present time of this ends; now if it is none."""
-        return max([now, *(until for since, until in self._weather.spans.get(name, ()) if since <= now < until)])
+        return max(
+            [
+                now,
+                *(
+                    until
+                    for since, until in self._weather.spans.get(name, ())
+                    if since <= now < until
+                ),
+            ]
+        )
 
     def spans(self, name: str) -> tuple[Span, ...]:
         """All its times."""

@@ -1,6 +1,7 @@
 """A connection between the daemon and an agent, line by line, that can break at any line.
 
-The one rule: lines arrive in order, whole and once, or the connection is over. Each side learns of its end by itself, and one may learn late.
+The one rule: lines arrive in order, whole and once, or the connection is over. Each side learns of
+its end by itself, and one may learn late.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Reader:
 
 
 class Wire:
-    """One connection. `heard`: takes what the daemon says; `gone`: told when the agent learns that the connection is over.
+    """One connection. `heard`: takes what the daemon says; `gone`: told when the agent learns that
+    the connection is over.
 
     It is the daemon's writer, too.
     """
@@ -88,23 +90,31 @@ class Wire:
         if not self.cut_daemon:
             self.cut_daemon = True
             self.reader.end()
-            self._timeline.at(max(self._there_at, self._timeline.now) + CLOSED_S, self._agent_learns)
+            self._timeline.at(
+                max(self._there_at, self._timeline.now) + CLOSED_S, self._agent_learns
+            )
 
     def send(self, data: bytes) -> None:
         """The agent says this."""
         if self.cut_agent or self.cut_daemon:
             return
         self._back_at = max(self._back_at, self._timeline.now + self._latency_s)
-        self._timeline.at(self._back_at, lambda: None if self.cut_daemon else self.reader.feed(data))
+        self._timeline.at(
+            self._back_at, lambda: None if self.cut_daemon else self.reader.feed(data)
+        )
 
     def end_by_agent(self) -> None:
         """The agent ends it, or its process does."""
         if not self.cut_agent:
             self.cut_agent = True
-            self._timeline.at(max(self._back_at, self._timeline.now) + CLOSED_S, lambda: self._daemon_learns(None))
+            self._timeline.at(
+                max(self._back_at, self._timeline.now) + CLOSED_S, lambda: self._daemon_learns(None)
+            )
 
     def lose(self, noticed_s: float) -> None:
-        """It breaks in the middle: what is under way is lost, and the daemon notices after a while."""
+        """It breaks in the middle: what is under way is lost, and the daemon notices after a
+        while.
+        """
         if self.cut_agent and self.cut_daemon:
             return
         was_open, self.cut_agent = not self.cut_agent, True

@@ -1,6 +1,8 @@
-"""One scenario from its first to its last moment, with everybody in it, and what was promised checked all along.
+"""One scenario from its first to its last moment, with everybody in it, and what was promised
+checked all along.
 
-The one rule: the world goes on until the run is over and the cloud is empty, whoever has died; what takes longer than that can take is wrong.
+The one rule: the world goes on until the run is over and the cloud is empty, whoever has died; what
+takes longer than that can take is wrong.
 """
 
 from __future__ import annotations
@@ -26,11 +28,15 @@ from tests.faults.training import Shared
 from tests.faults.weather import Chance
 
 LATE_S = 900.0
-"""A daemon that does not come back by itself is started again so long after the deadline, to tidy up."""
+"""A daemon that does not come back by itself is started again so long after the deadline, to tidy
+up.
+"""
 LONGEST_S = 4000.0
 """Beyond the deadline: whatever is still going on then never ends."""
 TOLD_S = 40.0
-"""A person who is told that the disk is full or the credentials have expired mends that, and types `seerd resume`."""
+"""A person who is told that the disk is full or the credentials have expired mends that, and types
+`seerd resume`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,9 @@ class Play:
         self._folder = folder
         self._set_wrong_s = 0.0
         watching = Watching(self.say, self._saw, self._over)
-        self.coordinator = Coordinator(scenario, self.shared, self.ec2, self.hosts, folder, watching)
+        self.coordinator = Coordinator(
+            scenario, self.shared, self.ec2, self.hosts, folder, watching
+        )
         self.promises = Promises(self)
 
     @property
@@ -162,7 +170,9 @@ class Play:
         self.promises.after(state, entries)
 
     def _over(self, daemon: Daemon | None, error: BaseException | None) -> None:
-        if isinstance(error, JournalError | ProviderError):  # told, with what to do: mend it, and `seerd resume`
+        if isinstance(
+            error, JournalError | ProviderError
+        ):  # told, with what to do: mend it, and `seerd resume`
             self.timeline.after(TOLD_S, self._tidy_up)
         elif isinstance(error, AbandonedError):
             self.say("the person has left")
@@ -198,7 +208,9 @@ class Play:
     def _order_faults(self) -> None:
         for name, act in self._acts().items():
             for since, until in self.chance.spans(name):
-                self.timeline.at(since, lambda act=act, name=name, until=until: self._befall(name, act, until))  # type: ignore[misc]
+                self.timeline.at(
+                    since, lambda act=act, name=name, until=until: self._befall(name, act, until)
+                )  # type: ignore[misc]
         for since, _ in self.chance.spans("Ctrl-C"):
             self.timeline.at(since, self._interrupt)
         for since, until in self.chance.spans("clock set wrong"):
@@ -240,12 +252,16 @@ class Play:
             host.hung.append((self.now, until))
 
     def _lose_agent(self, host: Host) -> None:
-        """Only while somebody is there to start another: without both, nothing but the scheduled power-off ends an instance."""
+        """Only while somebody is there to start another: without both, nothing but the scheduled
+        power-off ends an instance.
+        """
         if self.coordinator.alive:
             host.lose_agent()
 
     def _take_back(self, host: Host) -> None:
-        self.ec2.end(host.instance, "Server.SpotInstanceTermination", "Spot instance was terminated")
+        self.ec2.end(
+            host.instance, "Server.SpotInstanceTermination", "Spot instance was terminated"
+        )
 
     def _vanish(self, host: Host) -> None:
         """The machine is dead, and EC2 says that all is well."""
@@ -264,7 +280,9 @@ class Play:
 
     def _set_clock(self) -> None:
         self.chance.injected["clock set wrong"] += 1
-        self._set_wrong_s = self.chance.dice("clock set wrong").choice([-4000.0, -90.0, -5.0, 5.0, 90.0, 4000.0])
+        self._set_wrong_s = self.chance.dice("clock set wrong").choice(
+            [-4000.0, -90.0, -5.0, 5.0, 90.0, 4000.0]
+        )
         self.say(f"the coordinator's clock is set wrong, by {self._set_wrong_s:+.0f}s")
 
     def _interrupt(self) -> None:

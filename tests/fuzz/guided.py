@@ -1,9 +1,10 @@
-"""Coverage-guided fuzzing of everything that reads bytes: `make fuzz SECONDS=300` (needs the extra `fuzz`: atheris).
+"""Coverage-guided fuzzing of everything that reads bytes: `make fuzz SECONDS=300` (needs the extra
+`fuzz`: atheris).
 
     python -m tests.fuzz.guided SECONDS [TARGET...]
 
-The one rule: a target takes any bytes and ends well or with the errors that its docstring in the product promises; anything else is a find, and
-atheris leaves the bytes in a file named `crash-...`.
+The one rule: a target takes any bytes and ends well or with the errors that its docstring in the
+product promises; anything else is a find, and atheris leaves the bytes in a file named `crash-...`.
 """
 
 from __future__ import annotations
@@ -113,7 +114,18 @@ def smi(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     target.__name__: target
-    for target in (protocol, trial_output, manifest, spec, units, event, decisions, curves, setup, smi)
+    for target in (
+        protocol,
+        trial_output,
+        manifest,
+        spec,
+        units,
+        event,
+        decisions,
+        curves,
+        setup,
+        smi,
+    )
 }
 
 
@@ -122,7 +134,13 @@ def main() -> int:
     seconds, names = int(sys.argv[1]), sys.argv[2:] or list(TARGETS)
     if len(names) == 1:
         atheris.Setup(
-            [sys.argv[0], f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-timeout=20", "-print_final_stats=1"],
+            [
+                sys.argv[0],
+                f"-max_total_time={seconds}",
+                "-rss_limit_mb=2048",
+                "-timeout=20",
+                "-print_final_stats=1",
+            ],
             TARGETS[names[0]],
         )
         atheris.Fuzz()
@@ -130,7 +148,9 @@ def main() -> int:
     failed = [
         n
         for n in names
-        if subprocess.run([sys.executable, "-m", "tests.fuzz.guided", share, n], check=False).returncode
+        if subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.guided", share, n], check=False
+        ).returncode
     ]
     print("nothing was found" if not failed else f"found something in: {', '.join(failed)}")
     return len(failed)

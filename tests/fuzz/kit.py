@@ -1,6 +1,7 @@
 """What fuzz tests share: how hard they try, and input that is nearly right.
 
-The one rule: quick by default, so that every test run has them; `SEERD_FUZZ` says how many times as long (`make fuzz`).
+The one rule: quick by default, so that every test run has them; `SEERD_FUZZ` says how many times as
+long (`make fuzz`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,36 @@ from hypothesis import strategies as st
 
 HARDER = int(os.environ.get("SEERD_FUZZ", "1"))
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e"
-"""What a terminal would obey: a new title, a clear screen, colours, going back, writing to the left."""
+"""What a terminal would obey: a new title, a clear screen, colours, going back, writing to the
+left.
+"""
 NASTY_TEXTS = (
-    *("", " ", ".", "..", "../../etc/passwd", "/etc/passwd", "a/b", "-rf", "nul\0", "two\nlines", ESCAPES, "%s%n{0}"),
-    *("x" * 300, "\ud800", "\udcff", "[/bold]", "[red", ":smile:", "\u0663", "9" * 400, "t0001", "0001-000001"),
+    *(
+        "",
+        " ",
+        ".",
+        "..",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a/b",
+        "-rf",
+        "nul\0",
+        "two\nlines",
+        ESCAPES,
+        "%s%n{0}",
+    ),
+    *(
+        "x" * 300,
+        "\ud800",
+        "\udcff",
+        "[/bold]",
+        "[red",
+        ":smile:",
+        "\u0663",
+        "9" * 400,
+        "t0001",
+        "0001-000001",
+    ),
 )
 NASTY_NUMBERS = (
     *(0, -0.0, -1, 1, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63) - 1, 10**18, 10**300, 10**400),
@@ -31,7 +58,20 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 TOKENS = (
-    *(b"\0", b"\xff", b"\x1b[2J", b"\n", b'"', b"[" * 2000, b"{" * 500, b"-1", b"1e999", b"NaN", b"null", b"9" * 5000),
+    *(
+        b"\0",
+        b"\xff",
+        b"\x1b[2J",
+        b"\n",
+        b'"',
+        b"[" * 2000,
+        b"{" * 500,
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"null",
+        b"9" * 5000,
+    ),
     *(b"\\ud800", b"../", b"true", b"[]", b"{}", b"=", b","),
 )
 
@@ -41,13 +81,19 @@ def fuzzed(examples: int) -> Callable[[Any], Any]:
     return settings(
         max_examples=examples * HARDER,
         deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+        ],
     )
 
 
 @st.composite
 def mutated(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
-    """Something good with a few bytes turned, cut, repeated or replaced: what gets past the first check and fails at a later one."""
+    """Something good with a few bytes turned, cut, repeated or replaced: what gets past the first
+    check and fails at a later one.
+    """
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, max(0, len(data) - 1)))

@@ -1,4 +1,6 @@
-"""What an agent reads that others have made: a trial's files, the cloud's answers, the store's answers, what tools print."""
+"""What an agent reads that others have made: a trial's files, the cloud's answers, the store's
+answers, what tools print.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
 __all__ = ["bundle", "rig"]
 
-GOOD_MANIFEST = {"name": "a", "epoch": 1, "metrics": {"accuracy": 0.5}, "sha256": "0" * 64, "size": 1}
+GOOD_MANIFEST = {
+    "name": "a",
+    "epoch": 1,
+    "metrics": {"accuracy": 0.5},
+    "sha256": "0" * 64,
+    "size": 1,
+}
 LINES = (
     b'{"kind": "training", "at": 1.0, "epoch": 0}\n',
     b'{"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}\n',
@@ -46,7 +54,10 @@ OBSTACLES = {
     "a device": lambda path: os.symlink("/dev/zero", path),
     "nothing": lambda path: os.symlink(f"{path}-gone", path),
     "a hole": lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 42),
-    "a file in place of its folder": lambda path: (shutil.rmtree(Path(path).parent), Path(path).parent.write_text("")),
+    "a file in place of its folder": lambda path: (
+        shutil.rmtree(Path(path).parent),
+        Path(path).parent.write_text(""),
+    ),
 }
 
 
@@ -87,7 +98,10 @@ def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, d
         assert trial_output.store() == []
 
 
-@given(junk(json.dumps(GOOD_MANIFEST).encode()) | st.builds(lambda v: json.dumps(v, allow_nan=True).encode(), VALUES))
+@given(
+    junk(json.dumps(GOOD_MANIFEST).encode())
+    | st.builds(lambda v: json.dumps(v, allow_nan=True).encode(), VALUES)
+)
 @example(json.dumps({**GOOD_MANIFEST, "size": 10**18}).encode())
 @example(json.dumps({**GOOD_MANIFEST, "epoch": 10**300}).encode())
 @fuzzed(80)
@@ -101,7 +115,9 @@ def test_a_manifest_is_possible_or_refused(data):
     assert "/" not in made.name
 
 
-@pytest.mark.parametrize("what", [name for name in OBSTACLES if name != "a file in place of its folder"])
+@pytest.mark.parametrize(
+    "what", [name for name in OBSTACLES if name != "a file in place of its folder"]
+)
 def test_a_checkpoint_that_is_no_file_is_not_stored_and_not_fetched(tmp_path, what):
     local = tmp_path / "local"
     local.mkdir()
@@ -120,7 +136,9 @@ def test_whatever_a_launcher_prints_the_crash_is_told(tmp_path, text, number):
     folder.mkdir(parents=True)
     (folder / "stderr.log").symlink_to("gone")
     log = tmp_path / "logs" / "launcher.log"
-    log.write_bytes(f"{text}\n  rank      : {number} (local_rank: 0)\n".encode("utf-8", "surrogatepass"))
+    log.write_bytes(
+        f"{text}\n  rank      : {number} (local_rank: 0)\n".encode("utf-8", "surrogatepass")
+    )
     found = postmortem.examine(tmp_path / "logs")
     exited = Exited(1, 0.0, "t", 1, "crashed", 1, found.rank, found.tail, found.silent)
     assert isinstance(decode(encode(exited)), Exited)
@@ -132,7 +150,12 @@ def test_whatever_nvidia_smi_lists_the_answer_is_a_short_sentence(listing, expec
     assert len(gpu_problem(listing, expected)) < 500
 
 
-@given(st.lists(st.builds(FileEntry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()), max_size=4))
+@given(
+    st.lists(
+        st.builds(FileEntry, TEXTS, TEXTS | st.just("0" * 64), st.integers(), st.booleans()),
+        max_size=4,
+    )
+)
 @fuzzed(60)
 def test_no_file_is_received_outside_of_its_folder(entries):
     try:
@@ -146,9 +169,13 @@ def test_no_file_is_received_outside_of_its_folder(entries):
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 ANSWERS = (
-    HEAD + b'Content-Length: 62\r\n\r\n{"action": "terminate", "time": "2017-09-18T08:22:00Z"}       ',
+    HEAD
+    + b'Content-Length: 62\r\n\r\n{"action": "terminate", "time": "2017-09-18T08:22:00Z"}       ',
     HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n0\r\n\r\n",
-    b"HTTP/1.1 403 Forbidden\r\nContent-Length: 40\r\n\r\n<Error><Code>AccessDenied</Code></Error> ",
+    (
+        b"HTTP/1.1 403 Forbidden\r\nContent-Length: "
+        b"40\r\n\r\n<Error><Code>AccessDenied</Code></Error> "
+    ),
     HEAD + b"ETag: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n" + b"x" * 70_000,
     HEAD + b"Content-Length: 3\r\n\r\n\xff\xfe\n",
     HEAD + b"X: " + b"y" * 70_000 + b"\r\n\r\n",
@@ -233,7 +260,9 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("how", ["loop", "gone", "pipe", "ranks"])
-def test_a_trial_that_wrecks_its_own_folder_ends_its_own_attempt_and_no_other(rig: Rig, how: str) -> None:
+def test_a_trial_that_wrecks_its_own_folder_ends_its_own_attempt_and_no_other(
+    rig: Rig, how: str
+) -> None:
     client = rig.ready(rig.job(WRECKER, env={"HOW": how}))
     client.start("t1", gpus=(0,))
     if how in ("pipe", "ranks"):

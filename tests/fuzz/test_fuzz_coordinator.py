@@ -1,4 +1,6 @@
-"""Files on the coordinator that are damaged or made by somebody else: each command says so in a sentence and ends with its exit code."""
+"""Files on the coordinator that are damaged or made by somebody else: each command says so in a
+sentence and ends with its exit code.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     folder = RunFolder(home / "small-1")
     folder.path.mkdir()
-    world = World(small_facts(), Behaviour(metric=lambda config, epoch: float(config["lr"]), unit_s=lambda *_: 4.0))
+    world = World(
+        small_facts(),
+        Behaviour(metric=lambda config, epoch: float(config["lr"]), unit_s=lambda *_: 4.0),
+    )
     world.run()
     with Journal.create(folder.journal, 1e9) as journal:
         journal.append([Entry(seq, *row) for seq, row in enumerate(world.journal, 1)])
@@ -70,8 +75,24 @@ def setup() -> bytes:
     from seerd.agent.protocol import Job
     from seerd.planning.facts import MachineSlots
 
-    job = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
-    return msgspec.json.encode(wiring.Setup(job, "/store", 1e9, local=MachineSlots(1, False, 1)), enc_hook=str)
+    job = Job(
+        "source",
+        "train.py",
+        [],
+        "python",
+        "python3",
+        {},
+        [],
+        "store",
+        "accuracy",
+        "max",
+        [1],
+        1,
+        10.0,
+    )
+    return msgspec.json.encode(
+        wiring.Setup(job, "/store", 1e9, local=MachineSlots(1, False, 1)), enc_hook=str
+    )
 
 
 def copy(good: Path, tmp_path: Path) -> RunFolder:
@@ -82,12 +103,17 @@ def copy(good: Path, tmp_path: Path) -> RunFolder:
 
 
 def read_all(folder: RunFolder) -> None:
-    """Every command that reads it ends well, or with a short sentence and nothing that a terminal would obey."""
+    """Every command that reads it ends well, or with a short sentence and nothing that a terminal
+    would obey.
+    """
     for command in READING:
         code, said = seerd(folder.path.parent, command, *([] if command == "list" else ["last"]))
         assert code in (0, 1, 2, 4), (command, said)
         assert "Traceback" not in said
-        assert all(line.replace("\t", "").isprintable() for line in said.split("\n")), (command, said)
+        assert all(line.replace("\t", "").isprintable() for line in said.split("\n")), (
+            command,
+            said,
+        )
 
 
 def test_what_is_whole_can_be_read(good):
@@ -107,7 +133,9 @@ def test_a_journal_with_turned_bits_or_cut_off_is_told(good, tmp_path, flips, cu
         replay(journal)
 
 
-@given(st.lists(st.tuples(st.integers(1, 200), VALUES | st.binary(max_size=9)), min_size=1, max_size=3))
+@given(
+    st.lists(st.tuples(st.integers(1, 200), VALUES | st.binary(max_size=9)), min_size=1, max_size=3)
+)
 @example([(1, {"kind": "run-started", "at": 0.0})])
 @example([(3, {"kind": "trial-reported"})])
 @fuzzed(25)
@@ -164,7 +192,10 @@ def test_a_journal_with_other_decisions_is_told(good, tmp_path, rows):
         "UPDATE events SET event = (SELECT event FROM events WHERE seq = 1)",
         "UPDATE events SET event = zeroblob(5000000) WHERE seq = 2",
         "DROP TABLE events",
-        "DROP TABLE events; CREATE TABLE events (seq TEXT, at REAL, event, decisions); INSERT INTO events VALUES ('x', 0, NULL, 5)",
+        (
+            "DROP TABLE events; CREATE TABLE events (seq TEXT, at REAL, event, decisions); INSERT "
+            "INTO events VALUES ('x', 0, NULL, 5)"
+        ),
     ],
 )
 def test_a_database_that_is_not_our_journal_is_told_by_every_command(good, tmp_path, damage):
@@ -237,14 +268,18 @@ def test_names_and_values_of_a_run_are_shown_as_they_are(tmp_path, text):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_cannot_show_a_character_ends_nothing(good, tmp_path, encoding):
     for command in READING:
-        assert seerd(good, command, *([] if command == "list" else ["last"]), encoding=encoding)[0] in (0, 4)
+        assert seerd(good, command, *([] if command == "list" else ["last"]), encoding=encoding)[
+            0
+        ] in (0, 4)
     world = World(small_facts(), Behaviour(metric=lambda config, epoch: 1.0))
     world.facts = msgspec.structs.replace(world.facts, metric="Genauigkeit \u2191")
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     watcher = lines_to(RunFolder(tmp_path), out)
     world.state.facts = world.facts
     world.run()
-    watcher(world.state, 1.0, [Entry(seq, event, []) for seq, (event, _) in enumerate(world.journal, 1)])
+    watcher(
+        world.state, 1.0, [Entry(seq, event, []) for seq, (event, _) in enumerate(world.journal, 1)]
+    )
 
 
 def test_the_lock_of_a_run_names_a_process_or_nobody(tmp_path):

@@ -1,4 +1,6 @@
-"""An agent that lies within the protocol: core, journal and what people read go on, and a replay comes out the same."""
+"""An agent that lies within the protocol: core, journal and what people read go on, and a replay
+comes out the same.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,25 @@ EPOCHS = st.sampled_from([0, 1, 2, 3, 17, 1000, MOST_REPORTS])
 METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, 1e308, -1.7e308, 5e-324])
 SECONDS = st.sampled_from([0.0, 0.3, 1e9, 5e-324])
 MOMENTS = st.sampled_from([-1e12, 0.0, 1e12]) | st.floats(-60, 60)
-ORDERS = st.sampled_from([f"{event}.{index}" for event in range(1, 12) for index in range(3)] + ["", "x", "1", ESCAPES])
+ORDERS = st.sampled_from(
+    [f"{event}.{index}" for event in range(1, 12) for index in range(3)] + ["", "x", "1", ESCAPES]
+)
 LINES = st.lists(st.sampled_from(["", ESCAPES, "x" * 999, "[/bold]"]), max_size=2)
 TABLE = st.fixed_dictionaries({}, optional={"accuracy": METRICS, ESCAPES: METRICS})
-NAMES = st.sampled_from(["0001-000001", "0002-000001", "0001-" + "9" * 50, "x", "-", "000001-00000001"])
+NAMES = st.sampled_from(
+    ["0001-000001", "0002-000001", "0001-" + "9" * 50, "x", "-", "000001-00000001"]
+)
 LIES = st.one_of(
-    st.builds(Refused, st.just(1), MOMENTS, ORDERS, st.sampled_from(["no", ESCAPES, "[/a]\n 9.0s  the best model"])),
-    st.builds(Started, st.just(1), MOMENTS, ORDERS, TRIALS, ATTEMPTS, st.sampled_from([-1, 0, LARGEST])),
+    st.builds(
+        Refused,
+        st.just(1),
+        MOMENTS,
+        ORDERS,
+        st.sampled_from(["no", ESCAPES, "[/a]\n 9.0s  the best model"]),
+    ),
+    st.builds(
+        Started, st.just(1), MOMENTS, ORDERS, TRIALS, ATTEMPTS, st.sampled_from([-1, 0, LARGEST])
+    ),
     st.builds(Training, st.just(1), MOMENTS, TRIALS, ATTEMPTS, EPOCHS),
     st.builds(Reported, st.just(1), MOMENTS, TRIALS, ATTEMPTS, EPOCHS, TABLE, SECONDS),
     st.builds(
@@ -75,9 +89,20 @@ LIES = st.one_of(
             ATTEMPTS,
             st.sampled_from(["asked", "lost", "finished", "crashed", "lease", "?"]),
         ),
-        *(st.sampled_from([None, 0, -9, LARGEST]), st.sampled_from([None, 0, -1, LARGEST]), LINES, MOMENTS | st.none()),
+        *(
+            st.sampled_from([None, 0, -9, LARGEST]),
+            st.sampled_from([None, 0, -1, LARGEST]),
+            LINES,
+            MOMENTS | st.none(),
+        ),
     ),
-    st.builds(Noticed, st.just(1), MOMENTS, st.sampled_from(["rebalance", "interruption", "?"]), MOMENTS | st.none()),
+    st.builds(
+        Noticed,
+        st.just(1),
+        MOMENTS,
+        st.sampled_from(["rebalance", "interruption", "?"]),
+        MOMENTS | st.none(),
+    ),
 )
 
 
@@ -93,7 +118,9 @@ def lie(world: World, fact: Fact, who: int) -> None:
     assert isinstance(heard, FACTS)
     happened = min(world.now, max(0.0, world.now + heard.at))
     event = event_of(heard, machine.id, world.now, happened, "accuracy")
-    if isinstance(event, TrialExited) and (told := machine.attempts.get((event.trial, event.attempt))):
+    if isinstance(event, TrialExited) and (
+        told := machine.attempts.get((event.trial, event.attempt))
+    ):
         world.fleet.end(machine, told)  # on this much its word is all that anyone has
     if event is not None:
         machine.facts += 1
@@ -105,7 +132,9 @@ def _numbered(event: Any, fact: int) -> Any:
 
 
 def told_of(world: World) -> None:
-    """The journal as it is on the disk gives the same run again, and everything that people may ask of it can be shown."""
+    """The journal as it is on the disk gives the same run again, and everything that people may ask
+    of it can be shown.
+    """
     state = new_state(world.facts)
     console = Console(width=100, file=io.StringIO(), markup=False)
     for event, decided in world.journal:
@@ -120,7 +149,9 @@ def told_of(world: World) -> None:
     ledger(state, state.now)
 
 
-def live_with(facts: RunFacts, lies: list[tuple[float, Fact, int]], *, kill_at: int | None = None) -> World:
+def live_with(
+    facts: RunFacts, lies: list[tuple[float, Fact, int]], *, kill_at: int | None = None
+) -> World:
     """A run in which these lies are told; it ends in time, whatever they were."""
     rng = random.Random(len(lies))
     behaviour = Behaviour(
@@ -159,14 +190,27 @@ def test_a_lying_agent_ends_nothing_but_its_own_attempts(lies, policy, rented):
 
 
 def test_an_agent_refuses_only_orders_to_start(facts):
-    """It may guess the number of any command; a launch that counted as answered would bring an instance that nobody gives back."""
+    """It may guess the number of any command; a launch that counted as answered would bring an
+    instance that nobody gives back.
+    """
     state = begun(facts(gpus=2, billing="rented", usd_per_gpu_h=3.0))
-    asked = [c.id for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)]
+    asked = [
+        c.id for c in handle(state, RunStarted(at=0.0, facts=state.facts)) if isinstance(c, Launch)
+    ]
     assert len(asked) > 1
-    handle(state, InstanceReady(at=1.0, command=asked[0], instance="i-0", gpus=2, running_since=0.5))
+    handle(
+        state, InstanceReady(at=1.0, command=asked[0], instance="i-0", gpus=2, running_since=0.5)
+    )
     for number, command in enumerate([*asked[1:], *state.under_way], 1):
         if not isinstance(state.under_way.get(command), StartTrial):
-            handle(state, OrderRefused(at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"))
-    handle(state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5))
+            handle(
+                state,
+                OrderRefused(
+                    at=1.0, instance="i-0", fact=number, happened=1.0, command=command, why="no"
+                ),
+            )
+    handle(
+        state, InstanceReady(at=2.0, command=asked[1], instance="i-1", gpus=2, running_since=0.5)
+    )
     assert state.fleet.instances["i-1"].phase is InstancePhase.READY
     assert state.clock.timer is None or state.clock.timer.id in state.under_way

@@ -1,6 +1,8 @@
-"""The daemon itself, whole, with two instances over real sockets: the agent of one keeps to the protocol, that of the other does not.
+"""The daemon itself, whole, with two instances over real sockets: the agent of one keeps to the
+protocol, that of the other does not.
 
-Whatever the second one sends, the run ends as it should, with the model of the first, and the second is at most given up.
+Whatever the second one sends, the run ends as it should, with the model of the first, and the
+second is at most given up.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.view.watch import lines_to
 
-JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
+JOB = Job(
+    "source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0
+)
 DEADLINE_S = 60.0
 GIVE_UP_S = 1.5
 REPORTS = 40
@@ -62,8 +66,9 @@ REPORTS = 40
 
 @dataclass
 class Peer:
-    """An agent that is a script: it trains by saying so. `evil`: what it sends, besides, whenever an attempt begins, one on each connection;
-    `early`: what it answers instead of a welcome, one on each connection until there is none left.
+    """An agent that is a script: it trains by saying so. `evil`: what it sends, besides, whenever
+    an attempt begins, one on each connection; `early`: what it answers instead of a welcome, one on
+    each connection until there is none left.
     """
 
     name: str
@@ -103,7 +108,9 @@ class Peer:
                     said = self.evil.pop(0)
                     writer.write(said)
                     if self.shift:
-                        self.facts += [fact + b"\n" for fact in said.splitlines() if b'"seq"' in fact]
+                        self.facts += [
+                            fact + b"\n" for fact in said.splitlines() if b'"seq"' in fact
+                        ]
                         self.last += self.shift
                 self.running[message.trial] = asyncio.ensure_future(self._train(message))
             case Shutdown():
@@ -134,9 +141,8 @@ class Peer:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}.pt").write_bytes(data)
             sha256 = hashlib.sha256(data).hexdigest()
-            self.tell(
-                lambda seq: Checkpointed(seq, time.time(), trial, attempt, name, epoch, metrics, sha256, 5, 0.1)  # noqa: B023
-            )
+            about = trial, attempt, name, epoch, metrics, sha256
+            self.tell(lambda seq: Checkpointed(seq, time.time(), *about, 5, 0.1))  # noqa: B023
         self.running.pop(trial)
         self._exit(trial, attempt, "finished")
 
@@ -160,7 +166,9 @@ class Machines:
         if not self.waiting:
             raise LaunchError("there are no more", retry=False)
         peer = self.waiting.pop(0)
-        self.servers.append(await asyncio.start_unix_server(peer.serve, str(self.folder / peer.name)))
+        self.servers.append(
+            await asyncio.start_unix_server(peer.serve, str(self.folder / peer.name))
+        )
         self.peers[peer.name] = peer
         return Launched(peer.name, 1, time.time())
 
@@ -196,7 +204,9 @@ class Ended:
 
 
 def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int = 0) -> Ended:
-    """A run on two instances, one of which does this; `shift`: how many facts there are in what it sends."""
+    """A run on two instances, one of which does this; `shift`: how many facts there are in what it
+    sends.
+    """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as top:
         folder = Path(top)
         problem = Problem(
@@ -205,16 +215,25 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
             PolicyParams(name="random", p_max=1, t_min_s=1.0, trials=2),
             gpus_per_instance=1,
         )
-        cluster = ClusterFacts(billing="held", gpus_per_instance=1, max_instances=2, terminate_s=0.0)
-        made = RunFacts(run="r", name="r", metric="accuracy", mode="max", problem=problem, cluster=cluster)
+        cluster = ClusterFacts(
+            billing="held", gpus_per_instance=1, max_instances=2, terminate_s=0.0
+        )
+        made = RunFacts(
+            run="r", name="r", metric="accuracy", mode="max", problem=problem, cluster=cluster
+        )
         facts = outlined(made)
         store = folder / "store"
         machines: Any = Machines(
             folder, [Peer("good", store), Peer("evil", store, list(evil), list(early), shift=shift)]
         )
         policy = PolicyProcess(problem)
-        world = RunEnvironment(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best")
-        with Journal.create(folder / "journal.db", time.time()) as journal, (folder / "out").open("w") as out:
+        world = RunEnvironment(
+            machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best"
+        )
+        with (
+            Journal.create(folder / "journal.db", time.time()) as journal,
+            (folder / "out").open("w") as out,
+        ):
             daemon = Daemon(new_state(facts), journal, world, lines_to(RunFolder(folder), out))
             asyncio.run(daemon.begin(RunStarted(at=daemon.clock.now(), facts=facts)))
             state = replay(journal)
@@ -230,15 +249,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(ended: Ended) -> None:
-    """The run came to its own end with every trial finished, and nobody was hurt on the other instance."""
+    """The run came to its own end with every trial finished, and nobody was hurt on the other
+    instance.
+    """
     state = ended.state
     assert state.phase is RunPhase.OVER
     assert state.end.status == "done"
     assert state.result.published is not None
-    assert [(trial.phase, trial.reports) for trial in state.trials.values()] == [(TrialPhase.FINISHED, REPORTS)] * 2
+    assert [(trial.phase, trial.reports) for trial in state.trials.values()] == [
+        (TrialPhase.FINISHED, REPORTS)
+    ] * 2
     assert not [e for e in ended.events if isinstance(e, InstanceLost) and e.instance == "good"]
     assert not [
-        e for e in ended.events if isinstance(e, TrialExited) and e.instance == "good" and e.cause != "finished"
+        e
+        for e in ended.events
+        if isinstance(e, TrialExited) and e.instance == "good" and e.cause != "finished"
     ]
 
 
@@ -246,7 +271,15 @@ def line(kind: str, **fields: object) -> bytes:
     return json.dumps({"kind": kind, **fields}).encode() + b"\n"
 
 
-REPORT = {"seq": 2, "at": 0.0, "trial": "t0001", "attempt": 1, "epoch": 1, "metrics": {"accuracy": 1.0}, "unit_s": 0.1}
+REPORT = {
+    "seq": 2,
+    "at": 0.0,
+    "trial": "t0001",
+    "attempt": 1,
+    "epoch": 1,
+    "metrics": {"accuracy": 1.0},
+    "unit_s": 0.1,
+}
 STARTED = b'{"kind":"started","seq":2,"at":0,"id":"x","trial":"t","attempt":1,"pid":%d}\n'
 SAVED = {"name": "x", "sha256": "0" * 64, "size": 1, "save_s": 0.0}
 BREAKERS = [
@@ -294,7 +327,9 @@ def test_an_agent_that_answers_nonsense_is_no_instance():
 
 
 def lies() -> bytes:
-    """Facts that are well-formed and not so: of orders, attempts and trials that are not this agent's."""
+    """Facts that are well-formed and not so: of orders, attempts and trials that are not this
+    agent's.
+    """
     seq = count(2)
     about = {"at": 0.0, "attempt": 1}
     said = [
@@ -307,7 +342,14 @@ def lies() -> bytes:
         said += [
             line("started", seq=next(seq), id="1.0", pid=-1, **of),
             line("training", seq=next(seq), epoch=10**6, **of),
-            line("reported", seq=next(seq), epoch=10**6, metrics={"accuracy": 1e308, "\ud800": None}, unit_s=1e9, **of),
+            line(
+                "reported",
+                seq=next(seq),
+                epoch=10**6,
+                metrics={"accuracy": 1e308, "\ud800": None},
+                unit_s=1e9,
+                **of,
+            ),
             line(
                 "checkpointed",
                 **{
@@ -322,7 +364,14 @@ def lies() -> bytes:
             ),
             line("ask", trial=trial, attempt=1, name="0001-" + "9" * 50, size=2**53),
             line(
-                "exited", seq=next(seq), cause="?", code=2**53, rank=-1, tail=["\x1b[2J", "\ud800"], silent=-1e12, **of
+                "exited",
+                seq=next(seq),
+                cause="?",
+                code=2**53,
+                rank=-1,
+                tail=["\x1b[2J", "\ud800"],
+                silent=-1e12,
+                **of,
             ),
         ]
     said.append(line("noticed", seq=next(seq), at=0.0, what="?", by=1e12))
@@ -335,4 +384,8 @@ def test_an_agent_that_lies_about_others_is_heard_and_not_believed():
     assert state.phase is RunPhase.OVER
     assert state.result.published is not None
     assert all(part.isprintable() for part in ended.output.split("\n"))
-    assert [t.reports for t in state.trials.values() if t.phase is TrialPhase.FINISHED and t.crashes == 0]
+    assert [
+        t.reports
+        for t in state.trials.values()
+        if t.phase is TrialPhase.FINISHED and t.crashes == 0
+    ]

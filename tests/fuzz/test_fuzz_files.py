@@ -1,4 +1,6 @@
-"""Files that are handed to seerd or found by it: curves, profiles, prices, checkpoints and their manifests, what machines answer over SSH."""
+"""Files that are handed to seerd or found by it: curves, profiles, prices, checkpoints and their
+manifests, what machines answer over SSH.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.errors import ProviderError, StoreError, UsageError
-from seerd.planning.profiles import KeptProfile, Point, Times, keep, load_profile, path_of, target_of
+from seerd.planning.profiles import (
+    KeptProfile,
+    Point,
+    Times,
+    keep,
+    load_profile,
+    path_of,
+    target_of,
+)
 from seerd.shell.aws import prices
 from seerd.shell.ssh.pushing import _checked
 from seerd.shell.stores.base import slot_number, stored
@@ -35,7 +45,13 @@ def npz(**arrays: object) -> bytes:
 
 
 METRIC, SECONDS = np.array([[0.1, 0.5], [0.2, 0.3]]), np.array([1.0, 2.0])
-CURVES = npz(metric=METRIC, seconds=SECONDS, mode="max", gpus=1, configs=json.dumps([{"lr": 0.1}, {"lr": 0.2}]))
+CURVES = npz(
+    metric=METRIC,
+    seconds=SECONDS,
+    mode="max",
+    gpus=1,
+    configs=json.dumps([{"lr": 0.1}, {"lr": 0.2}]),
+)
 
 
 class Bomb:
@@ -94,7 +110,17 @@ def profile(key: str = "k") -> KeptProfile:
 
     law = fit({1: [1.0, 1.1]}).law
     times = dict.fromkeys(
-        ("report_s", "start_s", "restore_s", "stop_s", "save_s", "pending_s", "boot_s", "release_s"), TIMES
+        (
+            "report_s",
+            "start_s",
+            "restore_s",
+            "stop_s",
+            "save_s",
+            "pending_s",
+            "boot_s",
+            "release_s",
+        ),
+        TIMES,
     )
     about = {
         "version": 1,
@@ -106,7 +132,14 @@ def profile(key: str = "k") -> KeptProfile:
         "provider": "local",
     }
     return KeptProfile(
-        **about, instance_type="x", points=(point,), law=law, fit_error=0.0, checkpoint_bytes=1, notes=(), **times
+        **about,
+        instance_type="x",
+        points=(point,),
+        law=law,
+        fit_error=0.0,
+        checkpoint_bytes=1,
+        notes=(),
+        **times,
     )
 
 
@@ -114,7 +147,9 @@ def profile(key: str = "k") -> KeptProfile:
 @fuzzed(40)
 def test_a_profile_that_cannot_be_is_none(tmp_path, data):
     (tmp_path / "train.py").write_text("")
-    (tmp_path / "spec.toml").write_text('metric = {name="a", mode="max"}\n[train]\nscript="train.py"\n[space]\nx=[1]\n')
+    (tmp_path / "spec.toml").write_text(
+        'metric = {name="a", mode="max"}\n[train]\nscript="train.py"\n[space]\nx=[1]\n'
+    )
     spec, types = load_spec(tmp_path / "spec.toml"), ("2 slots on 2 CPU cores",)
     key = target_of(spec, types[0]).key
     whole = keep(tmp_path, profile(key)).read_bytes()
@@ -133,11 +168,16 @@ def test_a_profile_that_cannot_be_is_none(tmp_path, data):
 
 
 @given(
-    st.sampled_from([0.0, -1.0, 1e300, 5e-324, 3.06]) | st.floats(allow_nan=False, allow_infinity=False), junk(b"{}")
+    st.sampled_from([0.0, -1.0, 1e300, 5e-324, 3.06])
+    | st.floats(allow_nan=False, allow_infinity=False),
+    junk(b"{}"),
 )
 @fuzzed(40)
 def test_a_saved_price_is_one_or_is_asked_for_again(tmp_path, usd, data):
-    for content in (data, json.dumps({"usd_per_h": usd, "source": "price list", "at": time.time()}).encode()):
+    for content in (
+        data,
+        json.dumps({"usd_per_h": usd, "source": "price list", "at": time.time()}).encode(),
+    ):
         (tmp_path / "p.json").write_bytes(content)
         found = prices._kept(tmp_path / "p.json")
         assert found is None or 0 < found.usd_per_h < 1e5
@@ -145,7 +185,11 @@ def test_a_saved_price_is_one_or_is_asked_for_again(tmp_path, usd, data):
 
 
 @given(
-    junk(json.dumps({"name": "a", "epoch": 1, "metrics": {"a": 0.5}, "sha256": "0" * 64, "size": 1}).encode())
+    junk(
+        json.dumps(
+            {"name": "a", "epoch": 1, "metrics": {"a": 0.5}, "sha256": "0" * 64, "size": 1}
+        ).encode()
+    )
     | VALUES.map(lambda v: json.dumps(v).encode())
 )
 @example(b'{"name":"a","epoch":%d,"metrics":{},"sha256":"%064d","size":1}' % (2**70, 0))
@@ -176,7 +220,9 @@ def test_what_trials_put_into_a_store_is_neither_waited_for_nor_copied_for_ever(
     for name in ("a.json", "a.pt"):
         make(str(tmp_path / "t1" / name))
     (tmp_path / "t1" / "b.json").write_bytes(b"x" * (1 << 20))
-    good = json.dumps({"name": "a", "epoch": 1, "metrics": {"a": 0.5}, "sha256": "0" * 64, "size": 1}).encode()
+    good = json.dumps(
+        {"name": "a", "epoch": 1, "metrics": {"a": 0.5}, "sha256": "0" * 64, "size": 1}
+    ).encode()
     with open(os.fsencode(tmp_path) + b"/t1/\xff.json", "wb") as odd:
         odd.write(good)
     store = DirectoryStore(tmp_path)
@@ -201,7 +247,10 @@ def test_what_a_machine_answers_is_an_object_or_the_machine_is_no_good(line):
         assert len(str(error)) < 3000
         return
     assert isinstance(answer, dict)
-    assert all(isinstance(answer.get(key, kind()), kind) for key, kind in (("missing", list), ("failed", str)))
+    assert all(
+        isinstance(answer.get(key, kind()), kind)
+        for key, kind in (("missing", list), ("failed", str))
+    )
 
 
 class TestCheckpoints:
@@ -212,12 +261,24 @@ class TestCheckpoints:
         import torch
 
         checkpoints = importlib.import_module("seerd.training.checkpoints")
-        payload = {"version": 1, "epoch": 1, "units": 1, "metrics": {}, "state": {}, "rng": [], "samplers": []}
+        payload = {
+            "version": 1,
+            "epoch": 1,
+            "units": 1,
+            "metrics": {},
+            "state": {},
+            "rng": [],
+            "samplers": [],
+        }
         checkpoints.write(torch, tmp_path, "000001-00000001", payload)
         good = (tmp_path / "000001-00000001.pt").read_bytes()
-        bad = {"bomb": pickle.dumps(Bomb()), "torn": good[:-9], "junk": b"\x80\x05junk", "not ours": b"", "link": good}[
-            damage
-        ]
+        bad = {
+            "bomb": pickle.dumps(Bomb()),
+            "torn": good[:-9],
+            "junk": b"\x80\x05junk",
+            "not ours": b"",
+            "link": good,
+        }[damage]
         about = {
             "name": "000002-00000001",
             "epoch": 2,

@@ -1,4 +1,6 @@
-"""What a person writes, or has from somebody else: a spec, `--set`, units. Every mistake is a sentence, all are told at once."""
+"""What a person writes, or has from somebody else: a spec, `--set`, units. Every mistake is a
+sentence, all are told at once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from seerd.errors import SeerdError, SpecError
 from seerd.planner.scaling import parse_scaling
 from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
 from seerd.spec.spec import load_spec
-from seerd.units import format_duration, format_gpu_time, format_money, parse_duration, parse_gpu_time, parse_money
+from seerd.units import (
+    format_duration,
+    format_gpu_time,
+    format_money,
+    parse_duration,
+    parse_gpu_time,
+    parse_money,
+)
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 
 SPEC = b"""
@@ -42,7 +51,9 @@ provider = "hosts"
 store = "s3://bucket/prefix"
 hosts = [{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]
 """
-KEYS = [f"{section}.{key}" if section else key for section, keys in SECTIONS.items() for key in keys]
+KEYS = [
+    f"{section}.{key}" if section else key for section, keys in SECTIONS.items() for key in keys
+]
 KEYS += [f"cluster.{key}" for keys in CLUSTER_KEYS.values() for key in keys] + [
     "space",
     "space.x",
@@ -82,7 +93,12 @@ def test_any_file_is_a_spec_or_its_mistakes(folder, data):
     read(folder, data)
 
 
-@given(st.lists(st.tuples(st.sampled_from(KEYS), VALUES.map(lambda v: json.dumps(v, default=str)) | TEXTS), max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(KEYS), VALUES.map(lambda v: json.dumps(v, default=str)) | TEXTS),
+        max_size=3,
+    )
+)
 @example([("train.source", '"a\\u0000b"')])
 @example([("train.source", "x" * 5000)])
 @example([("train.script", "loop/x")])
@@ -106,7 +122,9 @@ def test_set_is_a_key_and_a_value(text):
 def test_all_hosts_that_are_wrong_are_told_at_once(folder):
     bad = b'{ address = "-oProxyCommand=x", gpus = 1 }, { address = "a b", gpus = 1 }'
     hosts = b"[" + bad + b', { address = "ok", gpus = 1 }, { gpus = 0, port = 99999 }]'
-    (folder / "spec.toml").write_bytes(SPEC.replace(b'[{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]', hosts))
+    (folder / "spec.toml").write_bytes(
+        SPEC.replace(b'[{ address = "10.0.0.5", user = "ubuntu", gpus = 8 }]', hosts)
+    )
     with pytest.raises(SpecError) as told:
         load_spec(folder / "spec.toml")
     assert [f"number {n}:" in str(told.value) for n in (1, 2, 3, 4)] == [True, True, False, True]
@@ -121,7 +139,10 @@ def test_a_port_is_a_port(folder, port):
 
 @pytest.mark.parametrize("name", ["aws:x", "AWS:x", "seerd:run", "", "x" * 129])
 def test_tags_of_others_cannot_be_given(folder, name):
-    text = SPEC.replace(b'"hosts"', b'"ec2"').split(b"hosts =")[0] + f"tags = {{ {json.dumps(name)} = 'x' }}\n".encode()
+    text = (
+        SPEC.replace(b'"hosts"', b'"ec2"').split(b"hosts =")[0]
+        + f"tags = {{ {json.dumps(name)} = 'x' }}\n".encode()
+    )
     (folder / "spec.toml").write_bytes(text)
     with pytest.raises(SpecError, match="tag"):
         load_spec(folder / "spec.toml")
@@ -135,7 +156,8 @@ def test_a_spec_that_never_ends_is_not_read_to_its_end():
 
 
 @given(
-    st.sampled_from([parse_duration, parse_gpu_time, parse_money]), TEXTS | NUMBERS.map(str) | junk(b"1h30m").map(str)
+    st.sampled_from([parse_duration, parse_gpu_time, parse_money]),
+    TEXTS | NUMBERS.map(str) | junk(b"1h30m").map(str),
 )
 @fuzzed(60)
 def test_a_unit_is_read_or_told(parse, text):
@@ -157,7 +179,9 @@ def test_what_is_written_can_be_read_again(value):
 
 @given(
     TEXTS
-    | st.lists(st.tuples(NUMBERS, NUMBERS)).map(lambda pairs: ",".join(f"{a}:{b}" for a, b in pairs if a < 10**300))
+    | st.lists(st.tuples(NUMBERS, NUMBERS)).map(
+        lambda pairs: ",".join(f"{a}:{b}" for a, b in pairs if a < 10**300)
+    )
 )
 @example("1:1,2:nan")
 @example("1:1," + "9" * 5000 + ":2")

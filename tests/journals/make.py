@@ -1,6 +1,8 @@
-"""Makes the journals of the present format, once, when it is released: `python -m tests.journals.make`.
+"""Makes the journals of the present format, once, when it is released: `python -m
+tests.journals.make`.
 
-The one rule: a folder that is there is never written to. What is expected of a journal is taken from the run that made it, not from reading.
+The one rule: a folder that is there is never written to. What is expected of a journal is taken
+from the run that made it, not from reading.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ ENDINGS = ("done", "deadline", "budget", "interrupted", "failed")
 
 
 def main() -> int:
-    """One of every policy with a killed daemon, one of every way to end, one that was left in the middle."""
+    """One of every policy with a killed daemon, one of every way to end, one that was left in the
+    middle.
+    """
     if FOLDER.exists():
         print(f"{FOLDER} is there already", file=sys.stderr)
         return 1
@@ -58,10 +62,15 @@ def write(name: str, chosen: tuple[int, str], *, midway: bool = False) -> None:
     seed, policy = chosen
     world = faulty_world(seed, small_facts, [policy])
     world.begin()
-    while not world.state.finished and not (midway and len(world.journal) >= MIDWAY and world.state.fleet.holding > 0):
+    while not world.state.finished and not (
+        midway and len(world.journal) >= MIDWAY and world.state.fleet.holding > 0
+    ):
         world.turn()
     rows = [
-        {"event": json.loads(encode_event(event)), "decisions": json.loads(encode_decisions(decided))}
+        {
+            "event": json.loads(encode_event(event)),
+            "decisions": json.loads(encode_decisions(decided)),
+        }
         for event, decided in world.journal
     ]
     (FOLDER / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -85,12 +94,22 @@ def told(world: World) -> dict[str, Any]:
         "published": published(state),
         "notes": state.result.notes,
         "under_way": list(state.under_way),
-        "commands": [[[c.id, c.__struct_config__.tag] for c in commands_of(decided)] for _, decided in world.journal],
+        "commands": [
+            [[c.id, c.__struct_config__.tag] for c in commands_of(decided)]
+            for _, decided in world.journal
+        ],
     }
 
 
 def charge_row(charge: Any) -> list[Any]:
-    return [charge.what, charge.instance, charge.gpus, charge.since_s, charge.until_s, charge.minimum_s]
+    return [
+        charge.what,
+        charge.instance,
+        charge.gpus,
+        charge.since_s,
+        charge.until_s,
+        charge.minimum_s,
+    ]
 
 
 def trial_row(trial: Any) -> dict[str, Any]:

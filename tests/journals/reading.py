@@ -1,4 +1,6 @@
-"""The rows of a journal that lies in the repository as lines of JSON, as `Journal.entries` gives those of a file."""
+"""The rows of a journal that lies in the repository as lines of JSON, as `Journal.entries` gives
+those of a file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ def rows_of(path: Path) -> list[tuple[AnyEvent, list[AnyDecision]]]:
     """Of format 1 as they would have been written now."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     behind = "commands" if path.parent.name == "format1" else "decisions"
-    rows = [(decode_event(_json(line["event"])), decode_decisions(_json(line[behind]))) for line in lines]
+    rows = [
+        (decode_event(_json(line["event"])), decode_decisions(_json(line[behind])))
+        for line in lines
+    ]
     return list(convert(rows)) if path.parent.name == "format1" else rows
 
 

@@ -1,7 +1,8 @@
-"""Journals of earlier versions must be readable for ever, and give what they gave when they were made.
+"""Journals of earlier versions must be readable for ever, and give what they gave when they were
+made.
 
-A new folder is made when a format is released (`python -m tests.journals.make`); its files are never changed. What the version that made them
-said of each is beside it, in NAME.expected.json.
+A new folder is made when a format is released (`python -m tests.journals.make`); its files are
+never changed. What the version that made them said of each is beside it, in NAME.expected.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from seerd.planner.policy import INTERNAL, POLICIES
 from tests.journals.reading import rows_of
 
 FOLDER = Path(__file__).parent
-FORMATS = {path.name: sorted(path.glob("*.jsonl")) for path in sorted(FOLDER.glob("format*")) if path.is_dir()}
+FORMATS = {
+    path.name: sorted(path.glob("*.jsonl"))
+    for path in sorted(FOLDER.glob("format*"))
+    if path.is_dir()
+}
 JOURNALS = [path for paths in FORMATS.values() for path in paths]
 
 
@@ -56,13 +61,22 @@ def test_money_is_what_it_was(path: Path) -> None:
 
 
 def charge_of(charge: Any) -> list[Any]:
-    return [charge.what, charge.instance, charge.gpus, charge.since_s, charge.until_s, charge.minimum_s]
+    return [
+        charge.what,
+        charge.instance,
+        charge.gpus,
+        charge.since_s,
+        charge.until_s,
+        charge.minimum_s,
+    ]
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=a_name)
 def test_attempts_reports_and_checkpoints_are_what_they_were(path: Path) -> None:
     state, told = read(rows_of(path)), expected(path)
-    assert {trial.id for trial in state.trials.values() if trial.attempt} == {t["id"] for t in told["trials"]}
+    assert {trial.id for trial in state.trials.values() if trial.attempt} == {
+        t["id"] for t in told["trials"]
+    }
     for was in told["trials"]:
         trial = state.trials[was["id"]]
         assert dict(trial.config) == was["config"]
@@ -97,13 +111,19 @@ def test_the_result_and_the_end_are_what_they_were(path: Path) -> None:
         "path": best.path,
     }
     assert found == told["published"]
-    assert (str(state.phase), state.end.status, state.now) == (told["phase"], told["ending"], told["now"])
+    assert (str(state.phase), state.end.status, state.now) == (
+        told["phase"],
+        told["ending"],
+        told["now"],
+    )
     assert state.result.notes == told["notes"]
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=a_name)
 def test_command_ids_are_what_they_were(path: Path) -> None:
-    """What was asked for again after a restart stood a second time in format 1, and is under way now."""
+    """What was asked for again after a restart stood a second time in format 1, and is under way
+    now.
+    """
     rows, told = rows_of(path), expected(path)
     for seq, ((_, decided), was) in enumerate(zip(rows, told["commands"], strict=True), 1):
         found = [[command.id, command.__struct_config__.tag] for command in commands_of(decided)]
@@ -115,5 +135,12 @@ def test_there_is_a_journal_of_every_policy_and_of_every_way_to_end() -> None:
     for paths in FORMATS.values():
         told = [expected(path) for path in paths]
         assert {one["policy"] for one in told} >= {*POLICIES, *INTERNAL}
-        assert {one["ending"] for one in told} >= {"done", "deadline", "budget", "interrupted", "failed", None}
+        assert {one["ending"] for one in told} >= {
+            "done",
+            "deadline",
+            "budget",
+            "interrupted",
+            "failed",
+            None,
+        }
         assert {one["phase"] for one in told} == {RunPhase.RUNNING.value, RunPhase.OVER.value}

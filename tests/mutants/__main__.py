@@ -21,7 +21,9 @@ AT_ONCE = 2
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("words", nargs="*", help="of the name or the place; without any: every mutant")
+    parser.add_argument(
+        "words", nargs="*", help="of the name or the place; without any: every mutant"
+    )
     help_of_jobs = "so many at a time (default: %(default)s)"
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help=help_of_jobs)
     given = parser.parse_args()

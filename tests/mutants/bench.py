@@ -1,7 +1,8 @@
 """Tries mutants: a copy of the project with one mistake in it, and the tests that must notice.
 
-The one rule: the working tree is only read. A mutant is caught if a test has failed; tests that cannot be collected, that take too long or that
-none of is found prove nothing, and are an error of the list.
+The one rule: the working tree is only read. A mutant is caught if a test has failed; tests that
+cannot be collected, that take too long or that none of is found prove nothing, and are an error of
+the list.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Outcome:
 
 
 def mutated(mutant: Mutant) -> tuple[Path, str]:
-    """The file, relative to the project, and its text with the mistake in it. Raises `ListError`."""
+    """The file, relative to the project, and its text with the mistake in it. Raises
+    `ListError`.
+    """
     place = where(mutant.place)
     try:
         text = changed(place, mutant.old, mutant.new)
@@ -62,7 +65,9 @@ def outcome(mutant: Mutant) -> Outcome:
         status, output = run(copy, mutant.tests)
     failed = FAILED.search(output)
     if status not in (0, 1) or (status == 1 and failed is None):
-        raise ListError(f"{mutant.name}: its tests cannot be run (pytest's exit status {status}):\n{output}")
+        raise ListError(
+            f"{mutant.name}: its tests cannot be run (pytest's exit status {status}):\n{output}"
+        )
     return Outcome(failed[1] if failed else "", output)
 
 
@@ -85,13 +90,33 @@ def copied() -> Iterator[Path]:
 
 
 def run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Pytest's exit status and what it printed; the same examples every time where they are drawn. Raises `ListError` if it takes too long."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rf", "--tb=short"]
+    """Pytest's exit status and what it printed; the same examples every time where they are drawn.
+    Raises `ListError` if it takes too long.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-rf",
+        "--tb=short",
+    ]
     command += [f"--timeout={TEST_S}", "--hypothesis-seed=0", *tests]
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env = {**outside, "PYTHONPATH": str(copy), "COLUMNS": "200"}
     with subprocess.Popen(
-        command, cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=copy,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             output = process.communicate(timeout=ALL_S)[0]

@@ -1,7 +1,7 @@
 """All mutants, and which of them are tried in `make test`.
 
-The one rule: each has a name of its own, and is caught. `make test` tries the most telling of those that need no more than two
-seconds, `make mutants` all.
+The one rule: each has a name of its own, and is caught. `make test` tries the most telling of those
+that need no more than two seconds, `make mutants` all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Mistakes in what happens to checkpoints: beside the trials, in the stores, on the training side."""
+"""Mistakes in what happens to checkpoints: beside the trials, in the stores, on the training
+side.
+"""
 
 from __future__ import annotations
 
@@ -149,6 +151,8 @@ KEEPING = (
         "_write_whole",
         'path.with_name(f".{path.name}")',
         "path",
-        ("tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",),
+        (
+            "tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",
+        ),
     ),
 )

@@ -81,7 +81,9 @@ OBEYING = (
         "Orders._stop",
         "order.grace_s if order.checkpoint else 0.0",
         "0.0",
-        (f"{SERVE}::test_a_trial_that_is_asked_saves_and_what_it_saved_is_stored_before_its_end_is_told",),
+        (
+            f"{SERVE}::test_a_trial_that_is_asked_saves_and_what_it_saved_is_stored_before_its_end_is_told",
+        ),
     ),
     Mutant(
         "the grace period never ends",
@@ -134,7 +136,9 @@ OBEYING = (
         "Agent._keep_looking",
         "self._forsaken = True",
         "",
-        ("tests/agent/test_agent_power.py::test_a_lease_that_ends_ends_the_machine_after_trials_have_left",),
+        (
+            "tests/agent/test_agent_power.py::test_a_lease_that_ends_ends_the_machine_after_trials_have_left",
+        ),
     ),
     Mutant(
         "notices of an interruption are not seen",
@@ -182,7 +186,9 @@ OBEYING = (
         "TrialOutput._once",
         "if (kind, key) in self._told:\n    return None",
         "",
-        ("tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",),
+        (
+            "tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",
+        ),
     ),
     Mutant(
         "a checkpoint's name may lead out of its folder",
@@ -198,6 +204,8 @@ OBEYING = (
         "recover",
         "time.time() if ran[key] else _last_sign(here, *key)",
         "time.time()",
-        ("tests/agent/test_agent_serve.py::test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks",),
+        (
+            "tests/agent/test_agent_serve.py::test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks",
+        ),
     ),
 )

@@ -114,7 +114,9 @@ RENTING = (
         "Flight._taken_up",
         "live[0] if live else None",
         "None",
-        (f"{PROVIDER}::test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_for_first",),
+        (
+            f"{PROVIDER}::test_a_launch_of_an_earlier_life_is_found_also_where_it_would_not_be_asked_for_first",
+        ),
     ),
     Mutant(
         "what nobody knows is left running when a run is taken up",
@@ -188,7 +190,9 @@ RENTING = (
         "    if answer.now in ENDING:\n"
         "        self.register.end(instance, wall(), before=answer.before)\n"
         "        break",
-        (f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",),
+        (
+            f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",
+        ),
     ),
     Mutant(
         "EC2 is asked again as soon as it has answered",
@@ -196,7 +200,9 @@ RENTING = (
         "Ec2Fleet._keep_watching",
         "self._rest(SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s))",
         "asyncio.sleep(0.0)",
-        (f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",),
+        (
+            f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",
+        ),
     ),
     Mutant(
         "the power-off is scheduled after something that can fail",
@@ -220,7 +226,9 @@ RENTING = (
         "_BEGIN",
         "'[ ! -e /var/lib/cloud/scripts/seerd-worked ] || shutdown -P now\\n'",
         "''",
-        ("tests/aws/test_aws_userdata.py::test_a_reboot_ends_an_instance_that_has_worked_and_no_other",),
+        (
+            "tests/aws/test_aws_userdata.py::test_a_reboot_ends_an_instance_that_has_worked_and_no_other",
+        ),
     ),
     Mutant(
         "an instance of an earlier life counts from when it was asked for again",

@@ -1,4 +1,6 @@
-"""Mistakes in what is decided: trials, attempts, placement, the end of a run, and how a run goes on after a crash."""
+"""Mistakes in what is decided: trials, attempts, placement, the end of a run, and how a run goes on
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -233,7 +235,9 @@ DECIDING = (
         "record._",
         "instance.phase is InstancePhase.READY",
         "instance.phase is InstancePhase.READY and event.by is None",
-        (f"{PROVISIONING}::test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once",),
+        (
+            f"{PROVISIONING}::test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_asked_for_at_once",
+        ),
     ),
     Mutant(
         "a launch that was refused is asked for again at once, for ever",

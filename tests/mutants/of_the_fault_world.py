@@ -1,4 +1,5 @@
-"""Mistakes that show only when several things go wrong at once: those that the fault world has found, and some that it alone would.
+"""Mistakes that show only when several things go wrong at once: those that the fault world has
+found, and some that it alone would.
 
 The one rule: one run of the fault world catches each of them, so that it is told in a second.
 """
@@ -26,7 +27,9 @@ ENDURING = (
         "Flight._taken_up",
         "self._unclear = True",
         "",
-        (f"{WORLD}::test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some",),
+        (
+            f"{WORLD}::test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some",
+        ),
     ),
     Mutant(
         "a launch of unknown outcome is not looked for without credentials",
@@ -34,21 +37,28 @@ ENDURING = (
         "Ec2Fleet.hunt",
         "error.kind not in AGAIN and not mended",
         "error.kind not in AGAIN",
-        (f"{WORLD}::test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again",),
+        (
+            f"{WORLD}::test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again",
+        ),
     ),
     Mutant(
         "a run can be stopped before its first event",
         "every journal can be replayed",
         "Daemon.begin",
         "self._queue.put_nowait(event)\nawait self._at_work(self._run)",
-        "async def work() -> None:\n    self._queue.put_nowait(event)\n    await self._run()\n\nawait self._at_work(work)",
-        (f"{WORLD}::test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun", f"{SEED}[623]"),
+        "async def work() -> None:\n    self._queue.put_nowait(event)\n    await "
+        "self._run()\n\nawait self._at_work(work)",
+        (
+            f"{WORLD}::test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun",
+            f"{SEED}[623]",
+        ),
     ),
     Mutant(
         "an instance that was never ready counts as lost when a run is taken up",
         "the ledger is the cloud's own account",
         "record._",
-        "instance.phase in THERE and instance.ready_at is not None and instance.id not in event.alive",
+        "instance.phase in THERE and instance.ready_at is not None and instance.id not in "
+        "event.alive",
         "instance.phase in THERE and instance.id not in event.alive",
         (f"{LIMITS}::test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else",),
     ),

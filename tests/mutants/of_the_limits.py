@@ -177,7 +177,9 @@ COUNTING = (
         "since_s",
         "max(ended, since + orphan_timeout_s)",
         "ended",
-        (f"{LIMITS}::test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent",),
+        (
+            f"{LIMITS}::test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent",
+        ),
     ),
     Mutant(
         "what ran of a launch that came to nothing is free",

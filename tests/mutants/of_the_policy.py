@@ -16,7 +16,9 @@ STANDS = "an answer that cannot be the plan changes nothing"
 MISTAKE = f"{ANSWERS}::test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands"
 UNTRUE = f"{ANSWERS}::test_what_became_untrue_meanwhile_is_dropped_and_asked_again"
 LATE = f"{ANSWERS}::test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question"
-OPEN = f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer"
+OPEN = (
+    f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer"
+)
 TOO_MANY = f"{ANSWERS}::test_trials_get_no_more_gpus_than_there_may_be"
 IN_TIME = f"{PROCESS}::test_one_that_does_not_answer_in_time_is_killed"
 
@@ -105,7 +107,8 @@ ASKING = (
         "a policy that has failed is asked again at once",
         "a policy that fails is asked within reason",
         "wants_to_ask",
-        "running and state.agenda.ask is not None and (\n    not plan.failures or state.now >= plan.again_s\n)",
+        "running and state.agenda.ask is not None and (\n    not plan.failures or state.now "
+        ">= plan.again_s\n)",
         "running and state.agenda.ask is not None",
         (f"{ANSWERS}::test_after_a_failure_it_is_asked_again_by_the_timer_and_not_before",),
     ),
@@ -137,7 +140,8 @@ ASKING = (
         "what became untrue meanwhile counts as a mistake",
         "what became untrue is left out and asked again",
         "_mistakes",
-        'if name not in state.trials and name not in new:\n    yield f"it names {name}, and there is no such trial"',
+        'if name not in state.trials and name not in new:\n    yield f"it names {name}, and '
+        'there is no such trial"',
         'gone = name in state.trials and state.trials[name].status != "live"\n'
         "if gone or (name not in state.trials and name not in new):\n"
         '    yield f"it names {name}, and there is no such trial"',
@@ -245,7 +249,10 @@ ASKING = (
         "name in state.trials",
     ),
     unchecked(
-        "name a trial that there is not", "_mistakes", "name not in state.trials and name not in new", "not name"
+        "name a trial that there is not",
+        "_mistakes",
+        "name not in state.trials and name not in new",
+        "not name",
     ),
     unchecked(
         "want what is no number",

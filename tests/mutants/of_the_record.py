@@ -50,7 +50,8 @@ READING = (
         OTHER_RULES,
         "step.follow",
         "for decision in decided:\n    enact(state, decision)",
-        "decided = [*settle(state), *decided]\nfor decision in decided:\n    enact(state, decision)",
+        "decided = [*settle(state), *decided]\nfor decision in decided:\n    enact(state, "
+        "decision)",
         (WITHOUT,),
     ),
     Mutant(

@@ -1,4 +1,6 @@
-"""Mistakes in how events are kept and commands are carried out: journal, daemon, conversations, SSH."""
+"""Mistakes in how events are kept and commands are carried out: journal, daemon, conversations,
+SSH.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ CARRYING = (
         "Daemon._take_up",
         "self._queue.put_nowait(\n"
         "    RunResumed(\n"
-        "        at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved, outline=lacking(self.state.facts)\n"
+        "        at=self.clock.now(), alive=found.alive, ended=found.ended, "
+        "saved=found.saved, outline=lacking(self.state.facts)\n"
         "    )\n"
         ")",
         "",
@@ -143,7 +146,9 @@ CARRYING = (
         "_identity",
         "([asyncssh.import_public_key(text) for text in machine.host_keys], [], [])",
         "None",
-        (f"{CONNECTING}::test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing",),
+        (
+            f"{CONNECTING}::test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing",
+        ),
     ),
     Mutant(
         "a host key that is not known is accepted when it is shown",
@@ -151,7 +156,9 @@ CARRYING = (
         "_Witness.validate_host_public_key",
         "return False",
         "return True",
-        (f"{CONNECTING}::test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing",),
+        (
+            f"{CONNECTING}::test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing",
+        ),
     ),
     Mutant(
         "a stop becomes a stop without a grace period",

@@ -47,7 +47,8 @@ def where(place: str) -> Named:
 
 
 def changed(place: Named, old: str, new: str) -> str:
-    """Make the mistake in the text of the place's file. Raises `ListError` unless `old` is there once.
+    """Make the mistake in the text of the place's file. Raises `ListError` unless `old` is there
+    once.
 
     Both are expressions, or both are statements (`new` may be empty). A dict stands for entries
     of a larger one, a text for a part of a longer one.
@@ -74,7 +75,9 @@ def _product() -> frozenset[Named]:
     return frozenset(found)
 
 
-def _names(body: Sequence[ast.stmt], prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.stmt]]:
+def _names(
+    body: Sequence[ast.stmt], prefix: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], ast.stmt]]:
     """Functions, classes and constants, and those in classes. A name may stand several times."""
     for node in body:
         match node:

@@ -30,7 +30,11 @@ def test_the_mistake_can_be_made_and_its_tests_are_there(mutant: Mutant) -> None
 
 
 def functions(path: Path) -> set[str]:
-    return {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_each_has_a_name_of_its_own_and_every_area_but_one_is_tried_in_make_test() -> None:
@@ -108,7 +112,9 @@ def test_code_is_found_however_it_is_written(
     path = tmp_path / "code.py"
     path.write_text(CODE)
     place = Named(path, ("code",), tuple(name.split(".")))
-    assert changed(place, old, new).strip() == ast.unparse(ast.parse(CODE)).replace(*instead).strip()
+    assert (
+        changed(place, old, new).strip() == ast.unparse(ast.parse(CODE)).replace(*instead).strip()
+    )
 
 
 def test_a_name_alone_is_no_methods_and_the_modules_before_it_tell_two_apart() -> None:

@@ -1,4 +1,6 @@
-"""Quick mutants of what is decided and counted are caught: a test of the tests. `make mutants` tries all."""
+"""Quick mutants of what is decided and counted are caught: a test of the tests. `make mutants`
+tries all.
+"""
 
 from __future__ import annotations
 
@@ -20,4 +22,6 @@ def without_any_mistake() -> None:
 @pytest.mark.parametrize("mutant", MINE, ids=lambda mutant: mutant.name)
 def test_it_is_caught(mutant: Mutant) -> None:
     found = outcome(mutant)
-    assert found.caught_by, f"no test notices it, and it breaks this: {mutant.breaks}\n{found.output}"
+    assert found.caught_by, (
+        f"no test notices it, and it breaks this: {mutant.breaks}\n{found.output}"
+    )

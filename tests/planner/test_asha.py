@@ -1,4 +1,6 @@
-"""ASHA against figure 1, Algorithm 2 and the defaults of its paper, and what must hold in any run."""
+"""ASHA against figure 1, Algorithm 2 and the defaults of its paper, and what must hold in any
+run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 from bench.stragglers import METHODS, study
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.asha import ASHA, asha, brackets_of, next_bracket, places, shares, sizes
-from seerd.planner.model import Group, Impossible, Limits, Outline, Plan, PolicyParams, Problem, View
+from seerd.planner.model import (
+    Group,
+    Impossible,
+    Limits,
+    Outline,
+    Plan,
+    PolicyParams,
+    Problem,
+    View,
+)
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import Rung, rung_reports
 from seerd.planner.scaling import BUNDLED, LINEAR
@@ -48,7 +59,9 @@ def test_nine_configurations_go_through_figure_1_s_bracket_0() -> None:
 
 
 def test_the_order_of_algorithm_2() -> None:
-    """One worker, eta 2, rungs 1, 2, 4: after every second arrival at a rung its best goes on, from the highest rung first."""
+    """One worker, eta 2, rungs 1, 2, 4: after every second arrival at a rung its best goes on, from
+    the highest rung first.
+    """
     metrics = {"t0001": 1.0, "t0002": 3.0, "t0003": 2.0, "t0004": 5.0, "t0005": 0.0, "t0006": 0.0}
     policy = one_bracket(problem(1, eta=2, min_reports=1, max_reports=4))
     trials: dict[str, FakeTrial] = {}
@@ -89,7 +102,9 @@ def test_a_paused_trial_goes_on_once_its_rung_has_grown() -> None:
 def test_the_brackets_shares_are_the_paper_s() -> None:
     brackets = brackets_of(PolicyParams())
     assert brackets == ((1, 4, 16, 64, 256), (4, 16, 64, 256), (16, 64, 256))
-    assert [float(share) * 100 for share in shares(brackets, 4)] == pytest.approx([70.6, 22.1, 7.4], abs=0.05)
+    assert [float(share) * 100 for share in shares(brackets, 4)] == pytest.approx(
+        [70.6, 22.1, 7.4], abs=0.05
+    )
 
 
 def test_every_bracket_gets_the_same_resources() -> None:
@@ -141,11 +156,24 @@ def test_a_metric_at_a_rung_is_that_of_its_report_or_of_the_nearest() -> None:
     assert metric_at(trial, 4) is None
     for epoch in (2, 4, 7, 12):
         trial.report(epoch, float(epoch))
-    assert [metric_at(trial, at) for at in (1, 2, 3, 4, 5, 6, 7, 9, 10, 99)] == [2, 2, 2, 4, 4, 7, 7, 7, 12, 12]
+    assert [metric_at(trial, at) for at in (1, 2, 3, 4, 5, 6, 7, 9, 10, 99)] == [
+        2,
+        2,
+        2,
+        4,
+        4,
+        7,
+        7,
+        7,
+        12,
+        12,
+    ]
 
 
 @given(
-    st.lists(st.none() | st.integers(0, 9), max_size=40), st.sampled_from([2, 3, 4]), st.sampled_from(["max", "min"])
+    st.lists(st.none() | st.integers(0, 9), max_size=40),
+    st.sampled_from([2, 3, 4]),
+    st.sampled_from(["max", "min"]),
 )
 def test_only_the_best_of_a_rung_go_on(metrics: list[int | None], eta: int, mode: str) -> None:
     rung = Rung(1)
@@ -174,15 +202,28 @@ def test_only_the_best_of_a_rung_go_on(metrics: list[int | None], eta: int, mode
     eta=st.sampled_from([2, 3, 4]),
 )
 @settings(max_examples=60, deadline=None)
-def test_whatever_happens(seed: int, gpus: int, p_min: int, per_instance: int, n: int | None, eta: int) -> None:
-    """Failures, NaN, scripts that end by themselves, late questions: the world checks the protocol; here, who has gone on."""
+def test_whatever_happens(
+    seed: int, gpus: int, p_min: int, per_instance: int, n: int | None, eta: int
+) -> None:
+    """Failures, NaN, scripts that end by themselves, late questions: the world checks the protocol;
+    here, who has gone on.
+    """
     gpus = max(gpus, p_min)
 
     def run() -> World:
         draws = random.Random(seed)
         policy = Asked(
             ASHA,
-            problem(gpus, 60.0, p_min=p_min, per_instance=per_instance, trials=n, eta=eta, max_reports=32, seed=seed),
+            problem(
+                gpus,
+                60.0,
+                p_min=p_min,
+                per_instance=per_instance,
+                trials=n,
+                eta=eta,
+                max_reports=32,
+                seed=seed,
+            ),
         )
         return World(
             policy,
@@ -250,7 +291,9 @@ def test_a_trial_that_overshoots_stands_with_its_metric_at_the_rung() -> None:
     ask()
     trials["t0004"].report(1, 0.0)
     plan = ask()
-    assert [(a.trial, a.until) for a in plan.allocations] == [("t0001", 4)], "it has come to rung 2 without being asked"
+    assert [(a.trial, a.until) for a in plan.allocations] == [("t0001", 4)], (
+        "it has come to rung 2 without being asked"
+    )
 
 
 def test_failed_trials_never_go_on_and_finished_ones_count() -> None:
@@ -293,7 +336,10 @@ def test_gpus_that_nobody_needs_go_to_those_that_are_left() -> None:
     made = problem(8, 1e6, scaling=BUNDLED["resnet18"], trials=8, max_reports=64, min_reports=16)
     assert sizes(made, 8) == (1, 2, 4), "on 8 GPUs its efficiency is 67 %"
     world = World(
-        Asked(ASHA, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1 / BUNDLED["resnet18"].speed(gpus)
+        Asked(ASHA, made),
+        8,
+        by_lr,
+        unit_s=lambda trial, until, gpus: 1 / BUNDLED["resnet18"].speed(gpus),
     ).run()
     held = [[a.gpus for a in plan.allocations] for plan in world.plans if plan.allocations]
     assert held[0] == [1] * 8
@@ -303,8 +349,13 @@ def test_gpus_that_nobody_needs_go_to_those_that_are_left() -> None:
 
 
 def test_stragglers_and_dropped_jobs_hold_up_sha_more_than_asha() -> None:
-    """Appendix A.1, with fewer repeats and half the time; `bench/stragglers.py` has the whole table."""
-    trained = {method: sum(study(method, 1.33, 0.001, seed, 1000)[0] for seed in range(3)) for method in METHODS}
+    """Appendix A.1, with fewer repeats and half the time; `bench/stragglers.py` has the whole
+    table.
+    """
+    trained = {
+        method: sum(study(method, 1.33, 0.001, seed, 1000)[0] for seed in range(3))
+        for method in METHODS
+    }
     assert trained["asha"] > trained["sha"] > 0
 
 
@@ -335,7 +386,9 @@ def test_sizes_respect_p_max_and_whole_instances() -> None:
 def test_the_outline_is_one_stage_on_the_fixed_cluster() -> None:
     outline = Asked(ASHA, problem(4, 100.0, trials=100)).outline()
     assert isinstance(outline, Outline)
-    assert [(stage.start_s, stage.end_s, stage.groups) for stage in outline.stages] == [(0.0, 100.0, (Group(1, 4),))]
+    assert [(stage.start_s, stage.end_s, stage.groups) for stage in outline.stages] == [
+        (0.0, 100.0, (Group(1, 4),))
+    ]
     assert [bracket.trials for bracket in outline.brackets] == [71, 22, 7]
     assert outline.gpu_s == 400.0
     assert math.isclose(sum(bracket.budget_gpu_s for bracket in outline.brackets), 400.0)

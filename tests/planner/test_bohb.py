@@ -111,7 +111,9 @@ def test_one_in_three_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
     source.teach(20)
     asked = []
     monkeypatch.setattr(
-        bohb, "suggest", lambda space, known, mode, seed: asked.append(seed) or source.source._points["t0000"]
+        bohb,
+        "suggest",
+        lambda space, known, mode, seed: asked.append(seed) or source.source._points["t0000"],
     )
     for _ in range(90):
         source.draw()
@@ -162,7 +164,11 @@ def test_a_configuration_of_another_space_is_not_modelled() -> None:
     source = FromModel(problem(space=SPACE))
     Taught(source).teach(8)
     for number, odd in enumerate(
-        ({}, {"lr": "high", "layers": 1, "optimizer": "sgd"}, {"lr": 0.1, "layers": 1, "optimizer": "x"})
+        (
+            {},
+            {"lr": "high", "layers": 1, "optimizer": "sgd"},
+            {"lr": 0.1, "layers": 1, "optimizer": "x"},
+        )
     ):
         source.drew(f"x{number}", odd)
         source.told([arrival(f"x{number}", 1.0)], [])
@@ -197,9 +203,14 @@ def test_nearest_counts_in_shares_of_the_range() -> None:
         {"lr": 1e-2, "layers": 3, "optimizer": "sgd"},
     ]
     assert nearest({"lr": 2e-2, "layers": 3, "optimizer": "adam"}, rows, SPACE) is rows[1]
-    assert nearest({"lr": 9e-4, "layers": 3, "optimizer": "adam"}, rows, SPACE) is rows[0], "by the logarithm"
+    assert nearest({"lr": 9e-4, "layers": 3, "optimizer": "adam"}, rows, SPACE) is rows[0], (
+        "by the logarithm"
+    )
     assert nearest({"lr": 1e-2, "layers": 6, "optimizer": "sgd"}, rows, SPACE) is rows[2]
-    assert nearest({"lr": 1e-2, "layers": 3, "optimizer": "adam"}, [*rows, dict(rows[1])], SPACE) is rows[1]
+    assert (
+        nearest({"lr": 1e-2, "layers": 3, "optimizer": "adam"}, [*rows, dict(rows[1])], SPACE)
+        is rows[1]
+    )
 
 
 @given(st.integers(0, 2**32), st.integers(1, 20))
@@ -282,7 +293,10 @@ def test_it_tries_better_ones_than_asha_on_the_same_cluster() -> None:
         drawn = list(World(made, 4, learning).run().trials.values())
         return mean(score(trial.config) for trial in drawn[len(drawn) // 2 :])
 
-    assert mean(later(BOHB, seed) for seed in range(4)) > mean(later(ASHA, seed) for seed in range(4)) + 0.15
+    assert (
+        mean(later(BOHB, seed) for seed in range(4))
+        > mean(later(ASHA, seed) for seed in range(4)) + 0.15
+    )
 
 
 def test_only_where_configurations_come_from_differs_from_asha() -> None:
@@ -322,7 +336,10 @@ def test_without_optuna_it_says_what_to_install() -> None:
     spec = "examples/digits/spec.toml"
     command = [sys.executable, "-c", hidden, "plan", spec, "--policy", "bohb", "--ideal"]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (told.returncode, told.stderr) == (2, 'seerd: the policy bohb needs Optuna: pip install "seerd[bohb]"\n')
+    assert (told.returncode, told.stderr) == (
+        2,
+        'seerd: the policy bohb needs Optuna: pip install "seerd[bohb]"\n',
+    )
 
 
 def test_the_registry_does_not_import_optuna() -> None:

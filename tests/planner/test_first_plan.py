@@ -1,4 +1,6 @@
-"""Every policy's first plan, however late it is asked for: a cloud that does not answer may hold a run up beyond its first stage."""
+"""Every policy's first plan, however late it is asked for: a cloud that does not answer may hold a
+run up beyond its first stage.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SPACE = Space((Parameter("lr", low=0.1, high=0.9),))
 @pytest.mark.parametrize("name", POLICIES)
 @given(at_s=st.floats(0.0, 1.5 * DEADLINE_S))
 def test_it_wants_only_trials_that_are_new_and_not_out(name: str, at_s: float) -> None:
-    params = PolicyParams(name=name, eta=2, nu=2, p_max=2, t_min_s=5.0, seed=3, min_reports=1, max_reports=8)
+    params = PolicyParams(
+        name=name, eta=2, nu=2, p_max=2, t_min_s=5.0, seed=3, min_reports=1, max_reports=8
+    )
     made = Problem(Limits(DEADLINE_S, 600.0, 8), SPACE, params)
     plan, _ = plan_of(made, Memory(), View(at_s, "max", {}))
     new = [trial.id for trial in plan.new]

@@ -45,10 +45,20 @@ def test_a_law_with_every_term_is_exact_on_a_machine_s_powers_of_two(
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.integers(1, 64), st.lists(SECONDS, min_size=1, max_size=5), min_size=1, max_size=6))
-def test_measured_points_stay_and_the_error_is_the_largest_deviation(measured: dict[int, list[float]]) -> None:
+@given(
+    st.dictionaries(
+        st.integers(1, 64), st.lists(SECONDS, min_size=1, max_size=5), min_size=1, max_size=6
+    )
+)
+def test_measured_points_stay_and_the_error_is_the_largest_deviation(
+    measured: dict[int, list[float]],
+) -> None:
     made = fit(measured)
-    medians = {gpus: sorted(values)[len(values) // 2] for gpus, values in measured.items() if len(values) % 2}
+    medians = {
+        gpus: sorted(values)[len(values) // 2]
+        for gpus, values in measured.items()
+        if len(values) % 2
+    }
     for gpus, seconds in medians.items():
         assert made.one_gpu_s / made.scaling.speed(gpus) == pytest.approx(seconds)
     assert made.measured == tuple(sorted(measured))
@@ -83,7 +93,9 @@ def test_from_one_point_nothing_is_known_but_that_point() -> None:
     assert made.scaling.speed(8) == pytest.approx(8.0)
 
 
-@pytest.mark.parametrize("bad", [{}, {1: []}, {1: [0.0]}, {1: [math.nan]}, {2: [1.0], 4: [math.inf]}])
+@pytest.mark.parametrize(
+    "bad", [{}, {1: []}, {1: [0.0]}, {1: [math.nan]}, {2: [1.0], 4: [math.inf]}]
+)
 def test_what_is_no_time_is_refused(bad: dict[int, list[float]]) -> None:
     with pytest.raises(ValueError):
         fit(bad)
@@ -108,5 +120,8 @@ def test_how_reports_vary_is_taken_from_all_numbers_of_gpus() -> None:
 
 
 def test_planning_does_not_wait_for_scipy() -> None:
-    look = "import sys, seerd.planning.profiles, seerd.commands.profiling; sys.exit('scipy' in sys.modules)"
+    look = (
+        "import sys, seerd.planning.profiles, seerd.commands.profiling; sys.exit('scipy' "
+        "in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", look], check=True)

@@ -1,4 +1,6 @@
-"""RubberBand's model: figures that can be worked out by hand, and what must hold of any plan (EuroSys '21, sections 4.1 and 4.2)."""
+"""RubberBand's model: figures that can be worked out by hand, and what must hold of any plan
+(EuroSys '21, sections 4.1 and 4.2).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class TestStagesOfWork:
         assert made.gpu_s.mean == pytest.approx(4 * (103 + 103 + 153))
 
     def test_a_later_stage_that_needs_more_waits_for_it(self) -> None:
-        made = forecast_stages((WorkStage(4, 1, 4), WorkStage(4, 1, 8)), PER_INSTANCE, profile(pending=10, boot=20))
+        made = forecast_stages(
+            (WorkStage(4, 1, 4), WorkStage(4, 1, 8)), PER_INSTANCE, profile(pending=10, boot=20)
+        )
         assert made.time_s.mean == pytest.approx(30 + 105 + 30 + 55)
         assert made.gpu_s.mean == pytest.approx(4 * (20 + 105 + 30 + 55) + 4 * (20 + 55))
 
@@ -71,28 +75,45 @@ class TestStagesOfWork:
 
     def test_less_than_a_minute_is_paid_as_one(self) -> None:
         job = Profile(JobProfile(sure(10.0)))
-        assert forecast_stages((WorkStage(4, 1, 4),), PER_INSTANCE, job).gpu_s.mean == pytest.approx(4 * 60)
-        assert forecast_stages((WorkStage(4, 1, 4),), PER_TRIAL, job).gpu_s.mean == pytest.approx(4 * 10)
+        assert forecast_stages(
+            (WorkStage(4, 1, 4),), PER_INSTANCE, job
+        ).gpu_s.mean == pytest.approx(4 * 60)
+        assert forecast_stages((WorkStage(4, 1, 4),), PER_TRIAL, job).gpu_s.mean == pytest.approx(
+            4 * 10
+        )
 
     def test_every_new_instance_fetches_its_data(self) -> None:
         facts = profile()
         fetching = replace(
-            facts, job=replace(facts.job, ingress_gb=150), cloud=replace(facts.cloud, usd_per_ingress_gb=0.01)
+            facts,
+            job=replace(facts.job, ingress_gb=150),
+            cloud=replace(facts.cloud, usd_per_ingress_gb=0.01),
         )
-        plain, priced = (forecast_stages(self.STAGES, PER_INSTANCE, one).usd.mean for one in (facts, fetching))
+        plain, priced = (
+            forecast_stages(self.STAGES, PER_INSTANCE, one).usd.mean for one in (facts, fetching)
+        )
         assert priced - plain == pytest.approx(2 * 1.5)
 
     def test_stragglers_cost_what_the_others_wait(self) -> None:
         even, uneven = (
-            Profile(JobProfile(Latency(100.0, p95), BUNDLED["resnet50"]), CloudProfile()) for p95 in (100.0, 200.0)
+            Profile(JobProfile(Latency(100.0, p95), BUNDLED["resnet50"]), CloudProfile())
+            for p95 in (100.0, 200.0)
         )
         waiting = forecast_stages((WorkStage(64, 4, 64),), PER_INSTANCE, uneven)
-        assert waiting.time_s.mean > 1.5 * forecast_stages((WorkStage(64, 4, 64),), PER_INSTANCE, even).time_s.mean
-        assert waiting.gpu_s.mean > 1.4 * forecast_stages((WorkStage(64, 4, 64),), PER_TRIAL, uneven).gpu_s.mean
+        assert (
+            waiting.time_s.mean
+            > 1.5 * forecast_stages((WorkStage(64, 4, 64),), PER_INSTANCE, even).time_s.mean
+        )
+        assert (
+            waiting.gpu_s.mean
+            > 1.4 * forecast_stages((WorkStage(64, 4, 64),), PER_TRIAL, uneven).gpu_s.mean
+        )
 
     def test_five_stages_take_few_milliseconds_however_many_trials(self) -> None:
         stages = [WorkStage(500, 1, 500), *(WorkStage(n, 10, n) for n in (250, 100, 20, 4))]
-        facts = Profile(JobProfile(Latency(100, 120), start=Latency(5, 9)), CloudProfile(boot=Latency(30, 50)))
+        facts = Profile(
+            JobProfile(Latency(100, 120), start=Latency(5, 9)), CloudProfile(boot=Latency(30, 50))
+        )
         forecast_stages(stages, PER_INSTANCE, facts)
         took = []
         for _ in range(10):
@@ -105,16 +126,23 @@ class TestStagesOfWork:
 class TestOutlines:
     OUTLINE = Outline(
         (),
-        (Stage(0.0, 100.0, (Group(1, 8), Group(2, 4))), Stage(100.0, 400.0, (Group(1, 2), Group(2, 1)))),
+        (
+            Stage(0.0, 100.0, (Group(1, 8), Group(2, 4))),
+            Stage(100.0, 400.0, (Group(1, 2), Group(2, 1))),
+        ),
         first_round_s=100.0,
     )
 
     def test_walls_stand_and_boot_is_billed(self) -> None:
-        made = forecast_outline(self.OUTLINE, PER_INSTANCE, profile(pending=10, boot=20, release=5), start_s=40.0)
+        made = forecast_outline(
+            self.OUTLINE, PER_INSTANCE, profile(pending=10, boot=20, release=5), start_s=40.0
+        )
         assert made.time_s.mean == pytest.approx(442)
         assert made.gpu_s.mean == pytest.approx(4 * (3 * (140 + 2 + 5 - 10) + (440 + 2 + 5 - 10)))
 
-    def test_instances_that_boot_in_the_first_round_are_billed_no_earlier_than_they_run(self) -> None:
+    def test_instances_that_boot_in_the_first_round_are_billed_no_earlier_than_they_run(
+        self,
+    ) -> None:
         made = forecast_outline(self.OUTLINE, PER_INSTANCE, profile(pending=10, boot=20))
         assert made.time_s.mean == pytest.approx(402)
         assert made.gpu_s.mean == pytest.approx(4 * (3 * 92 + 392))
@@ -155,7 +183,10 @@ class TestCounting:
         for stage, count in enumerate(held):
             assert sum(r.instances for r in made if r.first <= stage <= r.last) == count
 
-    @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=4), st.integers(1, 8))
+    @given(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=4),
+        st.integers(1, 8),
+    )
     def test_instances_have_room_for_all(self, pairs: list[tuple[int, int]], size: int) -> None:
         groups = tuple(Group(gpus, trials) for gpus, trials in pairs)
         used = instances_for(groups, size)
@@ -176,14 +207,18 @@ def test_the_slowest_and_the_sum_are_those_of_that_many_draws(count: int) -> Non
     assert whole.std() == pytest.approx(np.std([sum(one) for one in drawn]), rel=0.25)
 
 
-latencies = st.builds(lambda p50, more: Latency(p50, p50 * more), st.floats(0, 300), st.floats(1, 3))
+latencies = st.builds(
+    lambda p50, more: Latency(p50, p50 * more), st.floats(0, 300), st.floats(1, 3)
+)
 profiles = st.builds(
     Profile,
     st.builds(JobProfile, latencies, st.sampled_from(list(BUNDLED.values())), latencies, latencies),
     st.builds(CloudProfile, latencies, latencies, latencies),
 )
 work = st.lists(
-    st.builds(WorkStage, st.integers(1, 500), st.integers(1, 50), st.integers(1, 600)), min_size=1, max_size=5
+    st.builds(WorkStage, st.integers(1, 500), st.integers(1, 50), st.integers(1, 600)),
+    min_size=1,
+    max_size=5,
 )
 
 
@@ -203,17 +238,28 @@ def test_rented_is_no_less_than_held_and_the_same_seed_gives_the_same(
         assert getattr(rented.gpu_s, of) >= getattr(held.gpu_s, of) * (1 - 1e-9)
 
 
-groups = st.lists(st.builds(Group, st.integers(1, 8), st.integers(1, 30)), min_size=1, max_size=3).map(tuple)
+groups = st.lists(
+    st.builds(Group, st.integers(1, 8), st.integers(1, 30)), min_size=1, max_size=3
+).map(tuple)
 
 
-@given(st.lists(st.tuples(st.floats(1, 500), groups), min_size=1, max_size=4), profiles, st.floats(0, 300))
+@given(
+    st.lists(st.tuples(st.floats(1, 500), groups), min_size=1, max_size=4),
+    profiles,
+    st.floats(0, 300),
+)
 @settings(max_examples=60, deadline=None)
-def test_so_it_is_between_walls(rounds: list[tuple[float, tuple[Group, ...]]], facts: Profile, start_s: float) -> None:
+def test_so_it_is_between_walls(
+    rounds: list[tuple[float, tuple[Group, ...]]], facts: Profile, start_s: float
+) -> None:
     stages, now = [], 0.0
     for length, some in rounds:
         stages.append(Stage(now, now + length, some))
         now += length
     outline = Outline((), tuple(stages), rounds[0][0])
-    rented, held = (forecast_outline(outline, c, facts, start_s=start_s, samples=50) for c in (PER_INSTANCE, PER_TRIAL))
+    rented, held = (
+        forecast_outline(outline, c, facts, start_s=start_s, samples=50)
+        for c in (PER_INSTANCE, PER_TRIAL)
+    )
     assert rented.gpu_s.mean >= held.gpu_s.mean * (1 - 1e-9)
     assert rented.time_s.p50 <= rented.time_s.p95

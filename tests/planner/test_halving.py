@@ -1,4 +1,6 @@
-"""Successive halving and Hyperband: the lists and tables that are printed, whole runs, and trials that fail, finish or diverge."""
+"""Successive halving and Hyperband: the lists and tables that are printed, whole runs, and trials
+that fail, finish or diverge.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,28 @@ def params(trials: int | None, least: int | None, most: int | None, eta: float) 
         ((7, 1, 50, 2.5), [(7, 1), (2, 4), (1, 50)]),
     ],
 )
-def test_rungs_of_successive_halving(given_: tuple[int, int, int, float], wanted: list[tuple[int, int]]) -> None:
+def test_rungs_of_successive_halving(
+    given_: tuple[int, int, int, float], wanted: list[tuple[int, int]]
+) -> None:
     assert sha_rungs(params(*given_)) == wanted
 
 
 def test_what_is_not_said_is_as_in_ashas_defaults() -> None:
     """R = 256, eta 4, 5 rungs, and so many trials that one is left."""
-    assert sha_rungs(params(None, None, None, 4)) == [(256, 1), (64, 5), (16, 21), (4, 85), (1, 256)]
+    assert sha_rungs(params(None, None, None, 4)) == [
+        (256, 1),
+        (64, 5),
+        (16, 21),
+        (4, 85),
+        (1, 256),
+    ]
 
 
 shas = st.tuples(
-    st.integers(1, 300), st.integers(1, 20), st.integers(1, 600), st.sampled_from([1.5, 2.0, 2.5, 3.0, 4.0, 5.5])
+    st.integers(1, 300),
+    st.integers(1, 20),
+    st.integers(1, 600),
+    st.sampled_from([1.5, 2.0, 2.5, 3.0, 4.0, 5.5]),
 )
 
 
@@ -69,7 +82,9 @@ def test_rubberband_plans_the_same_stages(numbers: tuple[int, int, int, float]) 
     """Its GPUs per stage are given to this policy's rungs."""
     stages = sha_stages(*numbers)
     done = itertools.accumulate(stage.iterations for stage in stages)
-    assert [(s.trials, until) for s, until in zip(stages, done, strict=True)] == sha_rungs(params(*numbers))
+    assert [(s.trials, until) for s, until in zip(stages, done, strict=True)] == sha_rungs(
+        params(*numbers)
+    )
 
 
 class TestFigure1:
@@ -82,13 +97,23 @@ class TestFigure1:
     @pytest.mark.parametrize(("bracket", "resources"), [(0, [1, 3, 9]), (1, [3, 9]), (2, [9])])
     def test_resources_of_each_rung(self, bracket: int, resources: list[int]) -> None:
         """Hyperband counts its brackets the other way round."""
-        assert [until for _, until in rungs_of(2, 2 - bracket, Fraction(9), Fraction(3))] == resources
+        assert [
+            until for _, until in rungs_of(2, 2 - bracket, Fraction(9), Fraction(3))
+        ] == resources
 
     def test_brackets_of_hyperband(self) -> None:
         """n = 9, ceil(3/2 * 3) = 5 and 3, again and again."""
         made = problem(gpus=4, eta=3, max_reports=9)
-        rungs = [[(r.trials, r.until) for r in bracket] for bracket in map(course(made).bracket, range(4))]
-        assert rungs == [[(9, 1), (3, 3), (1, 9)], [(5, 3), (1, 9)], [(3, 9)], [(9, 1), (3, 3), (1, 9)]]
+        rungs = [
+            [(r.trials, r.until) for r in bracket]
+            for bracket in map(course(made).bracket, range(4))
+        ]
+        assert rungs == [
+            [(9, 1), (3, 3), (1, 9)],
+            [(5, 3), (1, 9)],
+            [(3, 9)],
+            [(9, 1), (3, 3), (1, 9)],
+        ]
 
     def test_r_counts_in_smallest_resources(self) -> None:
         made = problem(gpus=4, eta=3, max_reports=18, min_reports=2)
@@ -123,7 +148,10 @@ class TestSha:
         assert gpus == {1: 1, 4: 3, 13: 8}
 
     def test_p_max_bounds_their_share(self) -> None:
-        assert {a.gpus for plan in run_sha(gpus=9, p_max=2).plans for a in plan.allocations} == {1, 2}
+        assert {a.gpus for plan in run_sha(gpus=9, p_max=2).plans for a in plan.allocations} == {
+            1,
+            2,
+        }
 
     def test_stage_gpus_are_those_of_each_rung(self) -> None:
         made = problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6, 4))
@@ -136,14 +164,22 @@ class TestSha:
 
     def test_there_must_be_one_number_for_each_stage(self) -> None:
         with pytest.raises(ValueError, match="2 stages have GPUs, and there are 3"):
-            SHA.outline(problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6)))
+            SHA.outline(
+                problem(gpus=9, eta=3, trials=9, min_reports=1, max_reports=13, stage_gpus=(9, 6))
+            )
 
     def test_the_outline_shares_the_time_by_work(self) -> None:
         """Nine GPUs: 1 report on 1 GPU, 3 on 3, 9 on 8."""
-        outline = SHA.outline(problem(gpus=9, deadline_s=3125.0, eta=3, trials=9, min_reports=1, max_reports=13))
+        outline = SHA.outline(
+            problem(gpus=9, deadline_s=3125.0, eta=3, trials=9, min_reports=1, max_reports=13)
+        )
         assert isinstance(outline, Outline)
         assert [s.end_s for s in outline.stages] == pytest.approx([1000.0, 2000.0, 3125.0])
-        assert [(g.trials, g.gpus_per_trial) for s in outline.stages for g in s.groups] == [(9, 1), (3, 3), (1, 8)]
+        assert [(g.trials, g.gpus_per_trial) for s in outline.stages for g in s.groups] == [
+            (9, 1),
+            (3, 3),
+            (1, 8),
+        ]
 
     def test_the_deadline_ends_it(self) -> None:
         made = problem(gpus=4, deadline_s=2.5, eta=3, trials=9, min_reports=1, max_reports=13)
@@ -154,8 +190,12 @@ class TestSha:
 
 class TestHyperband:
     def test_brackets_follow_each_other_until_the_deadline(self) -> None:
-        """9 + 5 + 3 trials are one round; on one GPU it takes 21 + 20 + 27 reports less what was made before."""
-        world = World(Asked(HYPERBAND, problem(gpus=1, deadline_s=200.0, eta=3, max_reports=9)), 1, by_lr).run()
+        """9 + 5 + 3 trials are one round; on one GPU it takes 21 + 20 + 27 reports less what was
+        made before.
+        """
+        world = World(
+            Asked(HYPERBAND, problem(gpus=1, deadline_s=200.0, eta=3, max_reports=9)), 1, by_lr
+        ).run()
         assert world.now_s == 200.0
         assert world.plans[-1].done
         sizes = [len(plan.new) for plan in world.plans if plan.new]
@@ -164,7 +204,9 @@ class TestHyperband:
         assert len(sizes) > 6
 
     def test_trials_of_different_brackets_never_run_together(self) -> None:
-        world = World(Asked(HYPERBAND, problem(gpus=4, deadline_s=60.0, eta=3, max_reports=9)), 4, by_lr).run()
+        world = World(
+            Asked(HYPERBAND, problem(gpus=4, deadline_s=60.0, eta=3, max_reports=9)), 4, by_lr
+        ).run()
         born = {new.id: number for number, plan in enumerate(world.plans) for new in plan.new}
         assert all(len({born[a.trial] for a in plan.allocations}) <= 1 for plan in world.plans)
 
@@ -252,7 +294,9 @@ class TestWhoDoesNotReport:
 
 class TestTakenUpWithoutMemory:
     def test_all_that_run_are_on_the_way_to_the_rung_that_none_has_missed(self) -> None:
-        """Hyperband's second bracket, trials 10 to 14: two have missed rung 3, so all five are on it."""
+        """Hyperband's second bracket, trials 10 to 14: two have missed rung 3, so all five are on
+        it.
+        """
         made = problem(gpus=9, eta=3, max_reports=9)
         trials = {f"t{n:04}": FakeTrial(f"t{n:04}") for n in range(1, 15)}
         for number, trial in enumerate(list(trials.values())[:12]):
@@ -309,9 +353,18 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     p_max: int | None,
     rng: random.Random,
 ) -> None:
-    """The world checks every plan, and asks for it twice. With somebody left to train, somebody trains."""
+    """The world checks every plan, and asks for it twice. With somebody left to train, somebody
+    trains.
+    """
     made = problem(
-        gpus, 60.0, per_instance=per_instance, eta=eta, trials=trials, max_reports=most, p_max=p_max, min_reports=1
+        gpus,
+        60.0,
+        per_instance=per_instance,
+        eta=eta,
+        trials=trials,
+        max_reports=most,
+        p_max=p_max,
+        min_reports=1,
     )
     world = World(
         Asked(which, made),
@@ -350,5 +403,7 @@ def test_limits_are_kept_and_impossible_is_said_exactly_when_nothing_fits(
         assert few or deadline < 1.0 or budget < p_min * (1 + 1e-9)
         assume(not few)
         assert isinstance(outline, Impossible)
-        enough = Limits(max(deadline, outline.min_deadline_s), max(budget, outline.min_budget_gpu_s), most)
+        enough = Limits(
+            max(deadline, outline.min_deadline_s), max(budget, outline.min_budget_gpu_s), most
+        )
         assert isinstance(policy.outline(replace(made, limits=enough)), Outline)

@@ -51,8 +51,16 @@ def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None
     assert watch.pace() == Pace(1.0, 9.0)
 
 
-@given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.floats(0, 100), st.floats(0.1, 10)), min_size=1, max_size=40))
-def test_startups_on_any_number_of_gpus_are_ranked_together(runs: list[tuple[int, float, float]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 4]), st.floats(0, 100), st.floats(0.1, 10)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_startups_on_any_number_of_gpus_are_ranked_together(
+    runs: list[tuple[int, float, float]],
+) -> None:
     watch = Stopwatch(LINEAR)
     for number, (gpus, first_s, each_s) in enumerate(runs, 1):
         trial = FakeTrial(f"t{number:04}")
@@ -79,7 +87,10 @@ def test_only_the_latest_runs_that_have_reported_count(monkeypatch: pytest.Monke
     trials[0].report(4, 0.0, 99.0)
     watch.observe(run_of(trials[0], number=1), trials[0])
     assert watch.pace() == Pace(2.0, 10.0)
-    assert [watch.counts(run_of(trial, number=n)) for n, trial in enumerate(trials, 1)] == [False, True]
+    assert [watch.counts(run_of(trial, number=n)) for n, trial in enumerate(trials, 1)] == [
+        False,
+        True,
+    ]
 
 
 def test_slots_of_runs_that_count_no_more_are_used_again() -> None:
@@ -150,11 +161,18 @@ def test_nobody_starts_when_a_whole_training_would_not_end(left_s: float, worth:
         (1, 2, 1, 2, 8, [2]),
     ],
 )
-def test_deal(trials: int, gpus: int, p_min: int, p_max: int, per_instance: int, expected: list[int]) -> None:
+def test_deal(
+    trials: int, gpus: int, p_min: int, p_max: int, per_instance: int, expected: list[int]
+) -> None:
     assert deal(trials, gpus, p_min, p_max, per_instance) == expected
 
 
-@given(gpus=st.integers(1, 40), trials=st.integers(1, 40), per_instance=st.integers(1, 9), p_max=st.integers(1, 40))
+@given(
+    gpus=st.integers(1, 40),
+    trials=st.integers(1, 40),
+    per_instance=st.integers(1, 9),
+    p_max=st.integers(1, 40),
+)
 def test_what_is_dealt_fits_and_leaves_nothing_that_somebody_could_take(
     gpus: int, trials: int, per_instance: int, p_max: int
 ) -> None:
@@ -170,7 +188,9 @@ def test_what_is_dealt_fits_and_leaves_nothing_that_somebody_could_take(
 
 def test_as_the_deadline_nears_nobody_starts_and_the_best_gets_all_gpus() -> None:
     made = problem(8, 300.0, per_instance=8, max_reports=1000, min_reports=4)
-    world = World(Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0 / gpus, start_s=1.0).run()
+    world = World(
+        Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0 / gpus, start_s=1.0
+    ).run()
     begun = {name: at_s for at_s, name, _ in reversed(world.started)}
     assert max(begun.values()) < 270.0
     last = world.plans[-2].allocations
@@ -182,10 +202,16 @@ def test_as_the_deadline_nears_nobody_starts_and_the_best_gets_all_gpus() -> Non
 
 def test_gpus_that_bring_nothing_are_not_taken() -> None:
     made = problem(8, 300.0, scaling=FLAT, max_reports=1000, min_reports=4)
-    world = World(Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0, start_s=1.0).run()
+    world = World(
+        Asked(HYPERSCHED, made), 8, by_lr, unit_s=lambda trial, until, gpus: 1.0, start_s=1.0
+    ).run()
     held = [{a.trial: a.gpus for a in plan.allocations} for plan in world.plans]
     assert max(gpus for now in held for gpus in now.values()) > 1
-    assert all(now[name] <= before[name] for before, now in pairwise(held) for name in before.keys() & now.keys())
+    assert all(
+        now[name] <= before[name]
+        for before, now in pairwise(held)
+        for name in before.keys() & now.keys()
+    )
 
 
 def test_a_trial_is_given_more_only_once_in_five_reports() -> None:
@@ -229,7 +255,12 @@ def test_whatever_happens(
     def run() -> World:
         draws = random.Random(seed)
         return World(
-            Asked(HYPERSCHED, problem(gpus, 60.0, scaling=BUNDLED["resnet50"], per_instance=per_instance, **params)),
+            Asked(
+                HYPERSCHED,
+                problem(
+                    gpus, 60.0, scaling=BUNDLED["resnet50"], per_instance=per_instance, **params
+                ),
+            ),
             gpus,
             lambda trial, epoch: None if draws.random() < 0.1 else by_lr(trial, epoch),
             unit_s=lambda trial, until, gpus: draws.uniform(0.3, 2.0) / gpus,

@@ -23,11 +23,15 @@ from seerd.sim.world import World
 MakeFacts = Callable[..., RunFacts]
 
 
-def profiled(make: MakeFacts, *, deadline_s: float = 300.0, p_max: int | None = 4, **kwargs: object) -> RunFacts:
+def profiled(
+    make: MakeFacts, *, deadline_s: float = 300.0, p_max: int | None = 4, **kwargs: object
+) -> RunFacts:
     facts = make(deadline_s=deadline_s, budget_gpu_s=8 * deadline_s, **kwargs)
     params = replace(facts.problem.params, name="profile", p_max=p_max)
     limits = replace(facts.problem.limits, max_gpus=8)
-    return msgspec.structs.replace(facts, problem=replace(facts.problem, params=params, limits=limits))
+    return msgspec.structs.replace(
+        facts, problem=replace(facts.problem, params=params, limits=limits)
+    )
 
 
 def law(gpus: int) -> float:
@@ -38,7 +42,9 @@ PLAIN = Behaviour(metric=lambda config, epoch: 0.5, unit_s=lambda config, epoch,
 
 
 def started_on(world: World) -> list[int]:
-    return [len(c.gpus) for _, commands in world.journal for c in commands if isinstance(c, StartTrial)]
+    return [
+        len(c.gpus) for _, commands in world.journal for c in commands if isinstance(c, StartTrial)
+    ]
 
 
 def shown(world: World) -> Measured:
@@ -72,7 +78,10 @@ def test_quick_reports_are_watched_for_a_while(facts: MakeFacts) -> None:
 
 
 def test_slow_reports_leave_time_for_every_step(facts: MakeFacts) -> None:
-    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, unit_s=lambda config, epoch, gpus: 24 / gpus))
+    world = World(
+        profiled(facts, deadline_s=120.0),
+        replace(PLAIN, unit_s=lambda config, epoch, gpus: 24 / gpus),
+    )
     state = world.run()
     assert started_on(world) == [1, 2, 4]
     assert set(shown(world).report_s) == {1, 2, 4}
@@ -80,7 +89,9 @@ def test_slow_reports_leave_time_for_every_step(facts: MakeFacts) -> None:
 
 
 def test_a_single_slow_report_is_better_than_none_and_said_to_be_rough(facts: MakeFacts) -> None:
-    world = World(profiled(facts, deadline_s=120.0), replace(PLAIN, unit_s=lambda config, epoch, gpus: 70.0))
+    world = World(
+        profiled(facts, deadline_s=120.0), replace(PLAIN, unit_s=lambda config, epoch, gpus: 70.0)
+    )
     state = world.run()
     found = shown(world)
     assert found.report_s == {1: pytest.approx([70.0])}
@@ -143,7 +154,9 @@ def test_through_faults_it_ends_in_time_and_never_goes_back(facts: MakeFacts, se
         most_reports=rng.choice([None, 3, 12]),
     )
     kills = frozenset(rng.randrange(1, 120) for _ in range(rng.randrange(4)))
-    world = World(profiled(facts, deadline_s=rng.choice([60.0, 200.0])), behaviour, kill_after=kills)
+    world = World(
+        profiled(facts, deadline_s=rng.choice([60.0, 200.0])), behaviour, kill_after=kills
+    )
     state = world.run()
     assert state.now <= state.facts.problem.limits.deadline_s
     assert started_on(world) == sorted(started_on(world))

@@ -1,4 +1,6 @@
-"""What a plan on rented instances has left at the end of its last stage is used: nobody stops at its wall, no GPU is left over."""
+"""What a plan on rented instances has left at the end of its last stage is used: nobody stops at
+its wall, no GPU is left over.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,32 @@ from seerd.planner.seer_capped import schedule
 from seerd.planner.space import Parameter, Space
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
-NAMES = ["seer", "random", "grid", "sha", "hyperband", "e-hyperband", "e-grid", "asha", "hypersched"]
+NAMES = [
+    "seer",
+    "random",
+    "grid",
+    "sha",
+    "hyperband",
+    "e-hyperband",
+    "e-grid",
+    "asha",
+    "hypersched",
+]
 
 
 def problem(
-    name: str, minutes: float, gpu_minutes: float, *, whole: bool = True, max_gpus: int | None = None, size: int = 4
+    name: str,
+    minutes: float,
+    gpu_minutes: float,
+    *,
+    whole: bool = True,
+    max_gpus: int | None = None,
+    size: int = 4,
 ) -> Problem:
     limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus)
-    return Problem(limits, LR, PolicyParams(name=name, p_max=4), gpus_per_instance=size, whole=whole)
+    return Problem(
+        limits, LR, PolicyParams(name=name, p_max=4), gpus_per_instance=size, whole=whole
+    )
 
 
 def asked(made: Problem) -> Asked:
@@ -105,8 +125,12 @@ def test_rounds_that_use_the_budget_stay_as_many_as_published() -> None:
 
 
 def test_a_bracket_that_is_too_dear_leaves_its_time_to_the_others() -> None:
-    """Two brackets with R = 16 take 60 units, three take 124: with 100, the two go on to R = 26.7."""
-    outlines = [E_HYPERBAND.outline(problem("e-hyperband", 60, 100, whole=whole)) for whole in (False, True)]
+    """Two brackets with R = 16 take 60 units, three take 124: with 100, the two go on to R =
+    26.7.
+    """
+    outlines = [
+        E_HYPERBAND.outline(problem("e-hyperband", 60, 100, whole=whole)) for whole in (False, True)
+    ]
     published, used = outlines
     assert isinstance(published, Outline)
     assert isinstance(used, Outline)

@@ -50,7 +50,9 @@ def same_again(memory: Memory) -> Memory:
 
 @dataclass
 class AskedElsewhere(Asked):
-    """As if each question came from another process: nothing that is kept beside the memory helps."""
+    """As if each question came from another process: nothing that is kept beside the memory
+    helps.
+    """
 
     def plan(self, view: View) -> Plan:
         before = same_again(self.memory)

@@ -1,4 +1,6 @@
-"""What the policies by rungs remember: enough to go on anywhere, in a form that a journal keeps, and not needed to go on at all."""
+"""What the policies by rungs remember: enough to go on anywhere, in a form that a journal keeps,
+and not needed to go on at all.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def by_lr(trial: FakeTrial, epoch: int) -> float:
 
 @dataclass
 class Elsewhere(Asked):
-    """Every question is asked where nothing was kept: the memory comes from JSON, and the problem is made again."""
+    """Every question is asked where nothing was kept: the memory comes from JSON, and the problem
+    is made again.
+    """
 
     def plan(self, view: View) -> Plan:
         values = json.loads(json.dumps(dict(self.memory.values)))
@@ -53,7 +57,9 @@ def world(asked: Asked, seed: int, gpus: int) -> World:
     return World(
         asked,
         gpus,
-        lambda trial, epoch: None if rng.random() < 0.1 else round(by_lr(trial, epoch), 1 + seed % 3),
+        lambda trial, epoch: (
+            None if rng.random() < 0.1 else round(by_lr(trial, epoch), 1 + seed % 3)
+        ),
         unit_s=lambda trial, until, gpus: rng.uniform(0.3, 2.0) / gpus,
         start_s=0.5,
         lives_s=(lambda: rng.expovariate(0.05)) if seed % 2 else (lambda: math.inf),
@@ -140,7 +146,9 @@ def taken_up(there: dict[str, FakeTrial], policy: Policy, **params: object) -> P
     made = problem(4, 100.0, space=SPACE, max_reports=64, min_reports=1, **params)
     plan, remembered = policy.plan(made, Memory(), View(5.0, "max", there))
     again, _ = policy.plan(
-        made, Memory(json.loads(json.dumps(dict(remembered.values)))), View(5.0, "max", with_new(there, plan))
+        made,
+        Memory(json.loads(json.dumps(dict(remembered.values)))),
+        View(5.0, "max", with_new(there, plan)),
     )
     assert (again.allocations, again.new, again.note) == (plan.allocations, (), "")
     return plan
@@ -160,7 +168,10 @@ def trial(name: str, reports: int, metric: float = 0.5, status: str = "live") ->
 @by_name
 def test_a_run_of_which_nothing_is_remembered_goes_on_from_its_reports(policy: Policy) -> None:
     reports = [0, 1, 1, 1, 1, 4, 5, 64, 3]
-    trials = {f"t{n:04}": trial(f"t{n:04}", count, 0.95 if n == 5 else n / 10) for n, count in enumerate(reports, 1)}
+    trials = {
+        f"t{n:04}": trial(f"t{n:04}", count, 0.95 if n == 5 else n / 10)
+        for n, count in enumerate(reports, 1)
+    }
     trials["t0009"].status = "failed"
     plan = taken_up(trials, policy)
     untils = {allocation.trial: allocation.until for allocation in plan.allocations}
@@ -178,14 +189,24 @@ def test_who_is_out_stays_out(policy: Policy) -> None:
         for name, status in (("t0001", "failed"), ("t0002", "finished"), ("t0003", "eliminated"))
     }
     plan = taken_up(trials, policy)
-    assert sorted(allocation.trial for allocation in plan.allocations) == ["t0004", "t0005", "t0006", "t0007"]
+    assert sorted(allocation.trial for allocation in plan.allocations) == [
+        "t0004",
+        "t0005",
+        "t0006",
+        "t0007",
+    ]
 
 
 @by_name
 def test_of_more_trials_than_there_are_gpus_some_wait(policy: Policy) -> None:
     trials = {f"t{n:04}": trial(f"t{n:04}", 0) for n in range(1, 10)}
     plan = taken_up(trials, policy)
-    assert sorted(allocation.trial for allocation in plan.allocations) == ["t0001", "t0002", "t0003", "t0004"]
+    assert sorted(allocation.trial for allocation in plan.allocations) == [
+        "t0001",
+        "t0002",
+        "t0003",
+        "t0004",
+    ]
     assert not plan.new
 
 
@@ -224,7 +245,9 @@ def test_a_memory_of_another_kind_is_none(policy: Policy, values: dict[str, Json
     assert plan == fresh
     assert plan.note == FORGOTTEN
     assert memory.values == expected.values, "what was not understood is forgotten"
-    assert {key for key, value in memory.changes.items() if value is None} == values.keys() - expected.values.keys()
+    assert {
+        key for key, value in memory.changes.items() if value is None
+    } == values.keys() - expected.values.keys()
 
 
 @by_name
@@ -255,7 +278,10 @@ def test_a_run_can_be_taken_up_at_any_time_from_any_policy(
 
 
 @given(
-    st.lists(st.from_regex(r"t[0-9]{1,7}", fullmatch=True) | st.sampled_from(["mine", "a-7", "t"]), min_size=1),
+    st.lists(
+        st.from_regex(r"t[0-9]{1,7}", fullmatch=True) | st.sampled_from(["mine", "a-7", "t"]),
+        min_size=1,
+    ),
     st.integers(1, 10**5),
 )
 def test_new_ids_sort_after_those_that_there_are(there: list[str], more: int) -> None:

@@ -1,4 +1,6 @@
-"""RubberBand's planner: its published plan and ratios, and that no plan is better (Misra et al., EuroSys '21, sections 4.3 and 6.3)."""
+"""RubberBand's planner: its published plan and ratios, and that no plan is better (Misra et al.,
+EuroSys '21, sections 4.3 and 6.3).
+"""
 
 from __future__ import annotations
 
@@ -41,23 +43,29 @@ def work(stages: tuple[WorkStage, ...]) -> list[tuple[int, int]]:
         ((16, 4, 4, 2), [(16, 4)]),
     ],
 )
-def test_stages_of_successive_halving(arguments: tuple[int, int, int, int], wanted: list[tuple[int, int]]) -> None:
+def test_stages_of_successive_halving(
+    arguments: tuple[int, int, int, int], wanted: list[tuple[int, int]]
+) -> None:
     assert work(sha_stages(*arguments)) == wanted
     assert sum(iterations for _, iterations in wanted) == arguments[2]
 
 
 class TestTable2:
-    """ResNet101, SHA(32, 1, 50, 3), 15 s until an instance is ready, one epoch so long that the static 20-minute plan takes 19:24.
+    """ResNet101, SHA(32, 1, 50, 3), 15 s until an instance is ready, one epoch so long that the
+    static 20-minute plan takes 19:24.
 
-    What else is assumed: a trial gets at most 8 GPUs, the last that the bundled scaling was measured on; a trial is not split between
-    instances unless it fills them; queued trials run one after another, as section 4.2 draws them; and nothing but training and
-    start-up takes time.
+    What else is assumed: a trial gets at most 8 GPUs, the last that the bundled scaling was
+    measured on; a trial is not split between instances unless it fills them; queued trials run one
+    after another, as section 4.2 draws them; and nothing but training and start-up takes time.
 
-    Section 6.3 says that the static 20-minute plan has 6 instances (24 GPUs). With those the plan of table 3 comes out GPU for GPU, but static
-    costs 1.79 times as much, not 2.17: 34.00 USD in 19:24 is 8.6 instances at the price of a p3.8xlarge, so it cannot have been 6. With 8
-    instances the ratio is 2.09, but then table 3's plan would miss the deadline, and ours gives the third stage 24 GPUs. At 40 minutes 1.02 was
-    printed, and 1.19 is what comes out, whatever was fitted: two instances run ten trials in two turns, eight and then two, where
-    sharing GPUs between epochs, which section 4.2 does not model, would leave 1.06. At 30 minutes it is 1.23 against 1.21.
+    Section 6.3 says that the static 20-minute plan has 6 instances (24 GPUs). With those the plan
+    of table 3 comes out GPU for GPU, but static costs 1.79 times as much, not 2.17: 34.00 USD in
+    19:24 is 8.6 instances at the price of a p3.8xlarge, so it cannot have been 6. With 8 instances
+    the ratio is 2.09, but then table 3's plan would miss the deadline, and ours gives the third
+    stage 24 GPUs. At 40 minutes 1.02 was printed, and 1.19 is what comes out, whatever was fitted:
+    two instances run ten trials in two turns, eight and then two, where sharing GPUs between
+    epochs, which section 4.2 does not model, would leave 1.06. At 30 minutes it is 1.23 against
+    1.21.
     """
 
     STAGES = tuple(replace(stage, p_max=8) for stage in sha_stages(32, 1, 50, 3))
@@ -99,7 +107,9 @@ class TestTable2:
 
     def test_ratios_fall_towards_one(self) -> None:
         facts = self.profile(24)
-        assert [self.ratio(minutes, facts) for minutes in (20, 30, 40)] == pytest.approx([1.79, 1.23, 1.19], abs=0.01)
+        assert [self.ratio(minutes, facts) for minutes in (20, 30, 40)] == pytest.approx(
+            [1.79, 1.23, 1.19], abs=0.01
+        )
         assert self.ratio(400, facts) == pytest.approx(1.06, abs=0.01)
 
     def test_with_eight_instances_the_first_is_as_printed(self) -> None:
@@ -110,11 +120,17 @@ class TestTable2:
 
 
 small_stages = st.lists(
-    st.builds(WorkStage, st.sampled_from([1, 2, 3, 4, 6, 8]), st.integers(1, 6)), min_size=1, max_size=3
+    st.builds(WorkStage, st.sampled_from([1, 2, 3, 4, 6, 8]), st.integers(1, 6)),
+    min_size=1,
+    max_size=3,
 ).map(tuple)
-latencies = st.builds(lambda p50, more: Latency(p50, p50 * more), st.floats(1, 100), st.sampled_from([1.0, 1.0, 1.5]))
+latencies = st.builds(
+    lambda p50, more: Latency(p50, p50 * more), st.floats(1, 100), st.sampled_from([1.0, 1.0, 1.5])
+)
 profiles = st.builds(
-    lambda report, scaling, cloud, fetch: Profile(JobProfile(report, scaling, sure(2.0), sure(1.0), fetch), cloud),
+    lambda report, scaling, cloud, fetch: Profile(
+        JobProfile(report, scaling, sure(2.0), sure(1.0), fetch), cloud
+    ),
     latencies,
     st.sampled_from(list(BUNDLED.values())),
     st.builds(CloudProfile, latencies, latencies, latencies, st.just(0.01)),
@@ -130,9 +146,13 @@ clusters = st.builds(
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    """Small ones, with a limit somewhere between what the dearest and the cheapest of their options take."""
+    """Small ones, with a limit somewhere between what the dearest and the cheapest of their options
+    take.
+    """
     stages, terms = draw(small_stages), Terms(draw(clusters), draw(profiles))
-    ends = [expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (1, 12)]
+    ends = [
+        expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (1, 12)
+    ]
     minimise_time = draw(st.booleans())
     bounds = [figure.cost if minimise_time else figure.time_s for figure in ends]
     limit = min(bounds) + draw(st.floats(0.0, 1.2)) * (max(bounds) - min(bounds))
@@ -182,7 +202,9 @@ def test_a_plan_keeps_its_limit_and_is_no_worse_than_a_static_one(task: Task) ->
 
 class TestMirror:
     STAGES = sha_stages(32, 1, 50, 3)
-    FACTS = Profile(JobProfile(Latency(60, 70), BUNDLED["resnet50"]), CloudProfile(sure(10.0), sure(20.0)))
+    FACTS = Profile(
+        JobProfile(Latency(60, 70), BUNDLED["resnet50"]), CloudProfile(sure(10.0), sure(20.0))
+    )
 
     def test_what_the_cheapest_plan_costs_buys_its_time(self) -> None:
         plan = cheapest(self.STAGES, P3_8XLARGE, self.FACTS, 1200)
@@ -193,13 +215,17 @@ class TestMirror:
         assert back.forecast.time_s.mean <= plan.forecast.time_s.mean * 1.01
 
     def test_more_money_is_less_time(self) -> None:
-        plans = [fastest(self.STAGES, P3_8XLARGE, self.FACTS, cost_usd=usd) for usd in (8.0, 10.0, 20.0)]
+        plans = [
+            fastest(self.STAGES, P3_8XLARGE, self.FACTS, cost_usd=usd) for usd in (8.0, 10.0, 20.0)
+        ]
         times = [plan.forecast.time_s.mean for plan in plans if plan]
         assert len(times) == 3
         assert times == sorted(times, reverse=True)
 
     def test_a_budget_of_gpu_time_is_kept_too(self) -> None:
-        plan = fastest(self.STAGES, replace(P3_8XLARGE, usd_per_gpu_h=0.0), self.FACTS, budget_gpu_s=10000.0)
+        plan = fastest(
+            self.STAGES, replace(P3_8XLARGE, usd_per_gpu_h=0.0), self.FACTS, budget_gpu_s=10000.0
+        )
         assert plan is not None
         assert plan.forecast.gpu_s.mean <= 10000.0
 
@@ -221,7 +247,8 @@ class TestMirror:
 
 def test_five_hundred_trials_are_planned_in_less_than_a_second() -> None:
     facts = Profile(
-        JobProfile(Latency(12, 15), BUNDLED["resnet50"], Latency(5, 8)), CloudProfile(sure(10.0), Latency(10, 20))
+        JobProfile(Latency(12, 15), BUNDLED["resnet50"], Latency(5, 8)),
+        CloudProfile(sure(10.0), Latency(10, 20)),
     )
     before = time.process_time()
     plan = cheapest(sha_stages(512, 4, 4096, 2), P3_8XLARGE, facts, 120 * 60)

@@ -1,4 +1,6 @@
-"""SEER against the worked examples of its paper (section 3.4, figure 1c) and exact values at powers of eta."""
+"""SEER against the worked examples of its paper (section 3.4, figure 1c) and exact values at powers
+of eta.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ class FakeTrial:
 
 
 def problem(
-    deadline_min: float, budget_gpu_min: float, *, max_gpus: int | None = None, **params: float | None
+    deadline_min: float,
+    budget_gpu_min: float,
+    *,
+    max_gpus: int | None = None,
+    **params: float | None,
 ) -> Problem:
     t_min = float(params.pop("t_min", 1.0) or 1.0)
     limits = Limits(deadline_min * 60, budget_gpu_min * 60, max_gpus)
@@ -47,7 +53,9 @@ def made(*args: float, **kwargs: float | None) -> Schedule:
         (120, 1920, {"p_max": 8, "t_min": 10}, 9.6, 2, 24, 192, (1, 2, 4), (8, 4, 6)),
     ],
 )
-def test_the_paper_s_vectors(deadline, budget, params, r_star, rounds, first, unit, gpus, trials) -> None:
+def test_the_paper_s_vectors(
+    deadline, budget, params, r_star, rounds, first, unit, gpus, trials
+) -> None:
     found = made(deadline, budget, **params)
     assert float(found.r_star) == pytest.approx(r_star, abs=5e-4)
     assert found.rounds == rounds
@@ -64,7 +72,9 @@ def test_the_stages_of_figure_1c() -> None:
     lengths = [(stage.end_s - stage.start_s) / 60 for stage in outline.stages]
     assert lengths == pytest.approx([1.429, 2.857, 5.714], abs=5e-4)
     assert outline.gpu_s / 60 == pytest.approx(68.57, abs=5e-3)
-    assert [bracket.budget_gpu_s / 60 for bracket in outline.brackets] == pytest.approx([34.286, 34.286], abs=5e-4)
+    assert [bracket.budget_gpu_s / 60 for bracket in outline.brackets] == pytest.approx(
+        [34.286, 34.286], abs=5e-4
+    )
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 5])
@@ -103,7 +113,9 @@ def test_a_budget_that_the_gpus_cannot_use_is_said() -> None:
     assert "120 of the 480 GPU-min" in found.adjusted[0]
 
 
-def walk(policy: Asked, metrics: dict[str, float | None], outline: Outline) -> list[dict[int, set[str]]]:
+def walk(
+    policy: Asked, metrics: dict[str, float | None], outline: Outline
+) -> list[dict[int, set[str]]]:
     """Who runs on how many GPUs in each stage when trials report these metrics."""
     plan = policy.plan(View(0.0, "max", {}))
     trials = {new.id: FakeTrial(new.id) for new in plan.new}
@@ -126,7 +138,10 @@ def test_the_best_of_all_brackets_get_the_most_gpus() -> None:
     assert isinstance(outline, Outline)
     metrics = {f"t{n:04d}": n / 100 for n in range(1, 13)}
     stages = walk(policy, metrics, outline)
-    assert stages[0] == {1: {f"t{n:04d}" for n in range(5, 13)}, 2: {f"t{n:04d}" for n in range(1, 5)}}
+    assert stages[0] == {
+        1: {f"t{n:04d}" for n in range(5, 13)},
+        2: {f"t{n:04d}" for n in range(1, 5)},
+    }
     assert stages[1] == {1: {"t0003", "t0004", "t0009", "t0010"}, 2: {"t0011", "t0012"}}
     assert stages[2] == {1: {"t0009", "t0010"}, 2: {"t0012"}}
 
@@ -173,7 +188,9 @@ def test_groups_say_how_many_run() -> None:
 
 
 def test_taken_up_without_its_memory_the_best_have_the_places_of_the_clock_s_stage() -> None:
-    """The second stage has four places for one GPU and two for two; who is out or has failed stays so."""
+    """The second stage has four places for one GPU and two for two; who is out or has failed stays
+    so.
+    """
     outline = Asked(SEER, problem(10, 80, eta=2)).outline()
     assert isinstance(outline, Outline)
     trials = {f"t{n:04d}": FakeTrial(f"t{n:04d}", reports=1, metric=float(n)) for n in range(1, 13)}

@@ -1,4 +1,6 @@
-"""Policies by the clock (SEER, section 6.3): worked examples by hand, and what must hold for any limits and in any run."""
+"""Policies by the clock (SEER, section 6.3): worked examples by hand, and what must hold for any
+limits and in any run.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ def problem(
     """Times and GPU times in minutes, `t_min` one minute unless said."""
     t_min_s = float(params.pop("t_min", 1.0)) * 60  # type: ignore[arg-type]
     limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus)
-    return Problem(limits, space, PolicyParams(name=name, t_min_s=t_min_s, **params), gpus_per_instance=per_instance)  # type: ignore[arg-type]
+    return Problem(
+        limits,
+        space,
+        PolicyParams(name=name, t_min_s=t_min_s, **params),
+        gpus_per_instance=per_instance,
+    )  # type: ignore[arg-type]
 
 
 def policy_of(problem: Problem) -> Asked:
@@ -55,7 +62,8 @@ def planned(*args: object, **kwargs: object) -> Outline:
 def shape(outline: Outline) -> list[tuple[float, list[tuple[int, int]]]]:
     """For each stage its minutes, and (trials, GPUs of each)."""
     return [
-        (round((s.end_s - s.start_s) / 60, 3), [(g.trials, g.gpus_per_trial) for g in s.groups]) for s in outline.stages
+        (round((s.end_s - s.start_s) / 60, 3), [(g.trials, g.gpus_per_trial) for g in s.groups])
+        for s in outline.stages
     ]
 
 
@@ -104,13 +112,17 @@ class TestGrid:
         drawn = [
             [
                 t.config
-                for t in World(policy_of(replace(made, params=replace(made.params, seed=s))), 4, by_lr)
+                for t in World(
+                    policy_of(replace(made, params=replace(made.params, seed=s))), 4, by_lr
+                )
                 .run()
                 .trials.values()
             ]
             for s in range(20)
         ]
-        assert all(len(some) == 4 and all(c in list(SIX_POINTS.grid(5)) for c in some) for some in drawn)
+        assert all(
+            len(some) == 4 and all(c in list(SIX_POINTS.grid(5)) for c in some) for some in drawn
+        )
         assert len({str(some) for some in drawn}) > 1
 
     def test_a_range_has_five_values(self) -> None:
@@ -119,7 +131,9 @@ class TestGrid:
 
 class TestElasticGrid:
     def test_half_of_the_time_for_looking_half_for_the_best(self) -> None:
-        """15 min, 60 GPU-min, p 1 to 4: the second half takes 30 GPU-min, the other 30 pay for four trials of 7.5 min."""
+        """15 min, 60 GPU-min, p 1 to 4: the second half takes 30 GPU-min, the other 30 pay for four
+        trials of 7.5 min.
+        """
         outline = planned("e-grid", 15, 60)
         assert shape(outline) == [(7.5, [(4, 1)]), (7.5, [(1, 4)])]
         assert outline.gpu_s == 60 * 60
@@ -129,14 +143,19 @@ class TestElasticGrid:
         assert shape(planned("e-grid", 60, 960)) == [(30, [(28, 1)]), (30, [(1, 4)])]
 
     def test_no_more_trials_than_gpus(self) -> None:
-        assert shape(planned("e-grid", 15, 600, max_gpus=10, p_max=8)) == [(7.5, [(10, 1)]), (7.5, [(1, 8)])]
+        assert shape(planned("e-grid", 15, 600, max_gpus=10, p_max=8)) == [
+            (7.5, [(10, 1)]),
+            (7.5, [(1, 8)]),
+        ]
 
     def test_a_budget_for_less_than_the_whole_time_is_used_up_earlier(self) -> None:
         """20 GPU-min are two halves of four minutes for one trial on 1 and then 4 GPUs."""
         assert shape(planned("e-grid", 60, 20)) == [(4, [(1, 1)]), (4, [(1, 4)])]
 
     def test_the_best_at_half_time_goes_on_alone(self) -> None:
-        world = World(policy_of(problem("e-grid", 15, 60)), 4, by_lr, unit_s=lambda trial, until, gpus: 30.0).run()
+        world = World(
+            policy_of(problem("e-grid", 15, 60)), 4, by_lr, unit_s=lambda trial, until, gpus: 30.0
+        ).run()
         best = max(world.trials.values(), key=lambda trial: float(trial.config["lr"]))
         assert [(a.trial, a.gpus) for a in world.plans[1].allocations] == [(best.id, 4)]
         assert set(world.plans[1].eliminated) == world.trials.keys() - {best.id}
@@ -147,7 +166,11 @@ class TestElasticHyperband:
         """R = 9, eta 3: 9 + 5 + 3 trials; 21, 21 and 27 units of one GPU-minute, 69 in all."""
         outline = planned("e-hyperband", 9, 69, eta=3)
         assert shape(outline) == [(1, [(17, 1)]), (2, [(11, 1)]), (6, [(5, 1)])]
-        assert [(b.trials, round(b.budget_gpu_s / 60, 6)) for b in outline.brackets] == [(9, 21), (5, 21), (3, 27)]
+        assert [(b.trials, round(b.budget_gpu_s / 60, 6)) for b in outline.brackets] == [
+            (9, 21),
+            (5, 21),
+            (3, 27),
+        ]
         assert outline.gpu_s == pytest.approx(69 * 60)
 
     def test_the_budget_bounds_r(self) -> None:
@@ -156,7 +179,10 @@ class TestElasticHyperband:
 
     def test_fewer_brackets_where_there_are_too_few_gpus(self) -> None:
         """Three brackets need 17 GPUs at once; two, whose R is as long as they can be, 5."""
-        assert shape(planned("e-hyperband", 9, 69, eta=3, max_gpus=16)) == [(3, [(5, 1)]), (6, [(3, 1)])]
+        assert shape(planned("e-hyperband", 9, 69, eta=3, max_gpus=16)) == [
+            (3, [(5, 1)]),
+            (6, [(3, 1)]),
+        ]
 
     def test_gpus_of_a_trial_count(self) -> None:
         assert shape(planned("e-hyperband", 9, 138, eta=3, p_min=2))[0] == (1, [(17, 2)])
@@ -188,7 +214,9 @@ def problems(draw: st.DrawFn, most_trials: float = 1e4) -> Problem:
     space = draw(st.sampled_from([LR, SIX_POINTS]))
     start_s = draw(st.sampled_from([0.0, 97.3]))
     limits = Limits(deadline, budget, draw(st.one_of(st.none(), st.integers(1, 200))))
-    return Problem(limits, space, params, gpus_per_instance=draw(st.sampled_from([1, 4, 8])), start_s=start_s)
+    return Problem(
+        limits, space, params, gpus_per_instance=draw(st.sampled_from([1, 4, 8])), start_s=start_s
+    )
 
 
 @given(problems())
@@ -206,11 +234,15 @@ def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
     assert outline.trials >= 1
     assert params.trials is None or params.name == "e-hyperband" or outline.trials <= params.trials
     for stage in outline.stages:
-        assert all(group.gpus_per_trial >= params.p_min and group.trials > 0 for group in stage.groups)
+        assert all(
+            group.gpus_per_trial >= params.p_min and group.trials > 0 for group in stage.groups
+        )
 
 
 def least(problem: Problem) -> tuple[float, float, int]:
-    """Seconds, GPU-seconds and GPUs of the smallest plan, by hand: one shortest round of one trial, or for E-Grid one of each half."""
+    """Seconds, GPU-seconds and GPUs of the smallest plan, by hand: one shortest round of one trial,
+    or for E-Grid one of each half.
+    """
     params, size = problem.params, problem.gpus_per_instance
     if params.name != "e-grid":
         return params.t_min_s, params.t_min_s * params.p_min, params.p_min
@@ -226,8 +258,14 @@ def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem
     limits, (time_s, gpu_s, gpus) = problem.limits, least(problem)
     assume(gpus <= problem.gpus_per_instance)
     few = limits.max_gpus is not None and limits.max_gpus < gpus
-    clearly_not = limits.deadline_s < time_s * (1 - 1e-9) or limits.budget_gpu_s < gpu_s * (1 - 1e-9) or few
-    clearly = limits.deadline_s > time_s * (1 + 1e-9) and limits.budget_gpu_s > gpu_s * (1 + 1e-9) and not few
+    clearly_not = (
+        limits.deadline_s < time_s * (1 - 1e-9) or limits.budget_gpu_s < gpu_s * (1 - 1e-9) or few
+    )
+    clearly = (
+        limits.deadline_s > time_s * (1 + 1e-9)
+        and limits.budget_gpu_s > gpu_s * (1 + 1e-9)
+        and not few
+    )
     outline = policy_of(problem).outline()
     assert not (clearly_not and isinstance(outline, Outline))
     assert not (clearly and isinstance(outline, Impossible))
@@ -238,7 +276,10 @@ def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem
 def test_the_minima_of_an_impossible_plan_are_enough(problem: Problem) -> None:
     found = policy_of(problem).outline()
     limits = problem.limits
-    assume(isinstance(found, Impossible) and (limits.max_gpus is None or limits.max_gpus >= problem.params.p_min))
+    assume(
+        isinstance(found, Impossible)
+        and (limits.max_gpus is None or limits.max_gpus >= problem.params.p_min)
+    )
     assume(problem.params.p_min <= problem.gpus_per_instance)
     assert isinstance(found, Impossible)
     assert found.reason
@@ -255,7 +296,9 @@ def test_the_minima_of_an_impossible_plan_are_enough(problem: Problem) -> None:
 
 @given(problems(most_trials=60), st.integers(0, 2**32 - 1).map(random.Random))
 @settings(max_examples=80, deadline=None)
-def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(problem: Problem, rng: random.Random) -> None:
+def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
+    problem: Problem, rng: random.Random
+) -> None:
     """The world checks every plan, and asks for it twice."""
     policy = policy_of(problem)
     outline = policy.outline()
@@ -286,7 +329,9 @@ def test_whoever_is_out_was_worse_than_all_that_stay_in_its_bracket(problem: Pro
     assert isinstance(outline, Outline)
     shortest_s = min(stage.end_s - stage.start_s for stage in outline.stages)
     assume(outline.stages[-1].end_s < 200 * shortest_s)
-    world = World(policy, outline.peak_gpus, by_lr, unit_s=lambda trial, until, gpus: shortest_s / 3).run()
+    world = World(
+        policy, outline.peak_gpus, by_lr, unit_s=lambda trial, until, gpus: shortest_s / 3
+    ).run()
     bracket = {a.trial: a.bracket for plan in world.plans for a in plan.allocations}
     for plan in world.plans:
         for name in plan.eliminated:
@@ -300,8 +345,12 @@ def test_the_same_problem_draws_the_same_configurations() -> None:
     for name in POLICIES:
         made = problem(name, 9, 69)
         first, second = (World(policy_of(made), 99, by_lr).run() for _ in range(2))
-        other = World(policy_of(replace(made, params=replace(made.params, seed=1))), 99, by_lr).run()
-        configs = [[trial.config for trial in world.trials.values()] for world in (first, second, other)]
+        other = World(
+            policy_of(replace(made, params=replace(made.params, seed=1))), 99, by_lr
+        ).run()
+        configs = [
+            [trial.config for trial in world.trials.values()] for world in (first, second, other)
+        ]
         assert configs[0] == configs[1]
         assert (configs[0] == configs[2]) == (name == "grid")
 

@@ -1,7 +1,9 @@
-"""Trains a small network with DDP, writing every global step's samples and loss, for comparison between numbers of GPUs.
+"""Trains a small network with DDP, writing every global step's samples and loss, for comparison
+between numbers of GPUs.
 
-Environment: `TEST_OUT` where rank 0 writes JSON lines; `TEST_STEPS` global steps in all; `TEST_UNIT` steps between two calls of `running()`;
-`TEST_DIE_AT` step after which it kills itself; `TEST_DROPOUT` probability.
+Environment: `TEST_OUT` where rank 0 writes JSON lines; `TEST_STEPS` global steps in all;
+`TEST_UNIT` steps between two calls of `running()`; `TEST_DIE_AT` step after which it kills itself;
+`TEST_DROPOUT` probability.
 """
 
 import json
@@ -18,7 +20,10 @@ import seerd
 STEPS, UNIT = int(os.environ["TEST_STEPS"]), int(os.environ["TEST_UNIT"])
 trial = seerd.trial()
 model = nn.Sequential(
-    nn.Linear(5, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("TEST_DROPOUT", "0"))), nn.Linear(16, 1)
+    nn.Linear(5, 16),
+    nn.Tanh(),
+    nn.Dropout(float(os.environ.get("TEST_DROPOUT", "0"))),
+    nn.Linear(16, 1),
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=trial.config["lr"], momentum=0.9)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
@@ -28,7 +33,10 @@ batch = trial.batch(16, per_gpu=4)
 x = torch.randn(100, 5, generator=torch.Generator().manual_seed(1))
 data = TensorDataset(torch.arange(100), x, x.sum(1, keepdim=True))
 loader = DataLoader(
-    data, batch_size=batch.micro, sampler=trial.sampler(len(data)), num_workers=int(os.environ.get("TEST_WORKERS", "0"))
+    data,
+    batch_size=batch.micro,
+    sampler=trial.sampler(len(data)),
+    num_workers=int(os.environ.get("TEST_WORKERS", "0")),
 )
 done = trial._units * UNIT  # steps trained so far: every unit of work is UNIT steps
 

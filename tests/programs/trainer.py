@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A training script of no framework: speaks the files of docs/training-side.md with the standard library alone, and starts in 30 ms.
-Under torchrun rank 0 does so, and the others wait beside it.
+"""A training script of no framework: speaks the files of docs/training-side.md with the standard
+library alone, and starts in 30 ms. Under torchrun rank 0 does so, and the others wait beside it.
 
-Its metric after n reports is 1 - |lr - 0.3| - 0.5 / n. `SEERD_TEST_*` environment variables make it misbehave.
+Its metric after n reports is 1 - |lr - 0.3| - 0.5 / n. `SEERD_TEST_*` environment variables make it
+misbehave.
 """
 
 import hashlib

@@ -1,4 +1,6 @@
-"""DDP over gloo, as small as it can be. With SEERD_TEST_GUILTY that rank fails after three reports, in every attempt."""
+"""DDP over gloo, as small as it can be. With SEERD_TEST_GUILTY that rank fails after three reports,
+in every attempt.
+"""
 
 import os
 import time

@@ -1,4 +1,5 @@
-"""Whole runs in a simulated world with random faults, from one seed each: the invariants hold after every event, and the run ends well.
+"""Whole runs in a simulated world with random faults, from one seed each: the invariants hold after
+every event, and the run ends well.
 
 `make soak SEEDS=10000` runs more of them.
 """
@@ -42,7 +43,9 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         gpus=gpus,
         seed=seed,
         usd_per_gpu_h=3.06 if rented else 0.0,
-        budget_gpu_s=rng.choice([320.0, 300.0, 1000.0]) if not rented else rng.choice([600.0, 2000.0]),
+        budget_gpu_s=rng.choice([320.0, 300.0, 1000.0])
+        if not rented
+        else rng.choice([600.0, 2000.0]),
     )
     params = replace(
         made.problem.params,
@@ -60,7 +63,9 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
     if rented and rng.random() < 0.5:
         problem = replace(problem, within=replace(limits, deadline_s=45.0), start_s=6.0)
     cluster = (
-        replace(made.cluster, boot_s=rng.choice([0.0, 6.0])) if rented else replace(made.cluster, max_instances=hosts)
+        replace(made.cluster, boot_s=rng.choice([0.0, 6.0]))
+        if rented
+        else replace(made.cluster, max_instances=hosts)
     )
     facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
     if isinstance(outline_of(problem), Impossible):
@@ -75,8 +80,9 @@ def some_latency(rng: random.Random, most_s: float) -> Latency:
 
 
 def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_BOHB) -> World:
-    """A run with faults at random moments: crashing, straggling and dropped trials, machines that are lost or taken back, with or without
-    notice, or cannot be had, killed daemons, NaN, trials that end by themselves or do not listen.
+    """A run with faults at random moments: crashing, straggling and dropped trials, machines that
+    are lost or taken back, with or without notice, or cannot be had, killed daemons, NaN, trials
+    that end by themselves or do not listen.
     """
     rng = random.Random(seed)
     facts = some_facts(rng, seed, make, policies)
@@ -147,22 +153,29 @@ def lose_one(world: World, rng: random.Random) -> None:
 def check_accounts(world: World, state: State) -> None:
     """The world's own account is within the budget, and is the ledger's.
 
-    The ledger counts more only where nobody could tell it better: a machine that was lost while there was no daemon counts until the latest
-    moment that this can have been, and attempts that never confirmed their end count until their machine has.
+    The ledger counts more only where nobody could tell it better: a machine that was lost while
+    there was no daemon counts until the latest moment that this can have been, and attempts that
+    never confirmed their end count until their machine has.
     """
     cluster = state.facts.cluster
     rented = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
     charged = state.ledger.spent_gpu_s(state.now)
-    assert billed <= budget_gpu_s(state) + EXACT, f"{billed} GPU-seconds billed of {budget_gpu_s(state)}"
+    assert billed <= budget_gpu_s(state) + EXACT, (
+        f"{billed} GPU-seconds billed of {budget_gpu_s(state)}"
+    )
     assert billed <= charged + EXACT, f"{billed} GPU-seconds billed, {charged} charged"
-    unseen = any("when the run was resumed" in instance.why for instance in state.fleet.instances.values())
+    unseen = any(
+        "when the run was resumed" in instance.why for instance in state.fleet.instances.values()
+    )
     deaf = world.fleet.behaviour.deaf and not rented
     assert unseen or deaf or billed == pytest.approx(charged, abs=EXACT)
 
 
 def check_replay(world: World) -> None:
-    """The journal alone gives the state, without a rule, and whoever decides again decides the same."""
+    """The journal alone gives the state, without a rule, and whoever decides again decides the
+    same.
+    """
     assert recorded(world.read(rules=None)) == recorded(world.state)
     state = new_state(world.facts)
     for event, decided in world.journal:

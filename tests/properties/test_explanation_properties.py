@@ -1,5 +1,5 @@
-"""Whatever goes wrong in a run, its explanation can be told: nothing raises, the stages cost what the ledger says, every trial has its
-reason.
+"""Whatever goes wrong in a run, its explanation can be told: nothing raises, the stages cost what
+the ledger says, every trial has its reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from tests.explanation.timelines import explanations_of, printed, replayed, time
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
 
 MakeFacts = Callable[..., RunFacts]
-ENDS = {TrialPhase.FINISHED: "finished", TrialPhase.ELIMINATED: "eliminated", TrialPhase.FAILED: "failed"}
+ENDS = {
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "eliminated",
+    TrialPhase.FAILED: "failed",
+}
 
 
 @example(4588, "seer")
@@ -33,14 +37,20 @@ def test_every_run_can_be_told(seed: int, policy: str) -> None:
     world = faulty_world(seed, small_facts, [policy])
     state, timeline = timeline_of(world)
     beside = timeline_json(*reversed(replayed(world, DecidingAgain().follow)), "done")
-    assert beside == timeline_json(timeline, state, "done"), "deciding again beside it changes nothing"
+    assert beside == timeline_json(timeline, state, "done"), (
+        "deciding again beside it changes nothing"
+    )
     told = costs(timeline, state, state.now)
-    assert float(sum(part.billed for part in told)) == pytest.approx(state.ledger.spent_gpu_s(state.now), abs=1e-6)
+    assert float(sum(part.billed for part in told)) == pytest.approx(
+        state.ledger.spent_gpu_s(state.now), abs=1e-6
+    )
     for one in (one for part in told for one in part.instances):
         assert one.billed >= 0
         assert one.starting <= one.held + 1e-6
         assert one.held <= float(one.billed) + 1e-6, "no trial holds what is not billed"
-    assert len(explanations_of(timeline, "closing")) == 1 + sum(c.end and c.times > 1 for c in timeline.chapters)
+    assert len(explanations_of(timeline, "closing")) == 1 + sum(
+        c.end and c.times > 1 for c in timeline.chapters
+    )
     assert explanations_of(timeline, "over")
     for trial in state.trials.values():
         became, why = outcome_of(trial, timeline, state)

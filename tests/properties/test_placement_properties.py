@@ -19,12 +19,18 @@ SMALL = settings(max_examples=300, deadline=None)
 
 @st.composite
 def cases(draw: st.DrawFn, *, dividing: bool = False) -> Case:
-    """Up to three instances of up to four GPUs; trials placed by an earlier call; then some end, some are resized, some are new.
+    """Up to three instances of up to four GPUs; trials placed by an earlier call; then some end,
+    some are resized, some are new.
 
-    `dividing`: instances are of one size, and all sizes are powers of two, as those that are rented.
+    `dividing`: instances are of one size, and all sizes are powers of two, as those that are
+    rented.
     """
-    mixed = st.one_of(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3]))
-    alike = st.builds(lambda size, count: [size] * count, st.sampled_from([1, 2, 4]), st.integers(1, 3))
+    mixed = st.one_of(
+        st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([[2] * 3, [4] * 3])
+    )
+    alike = st.builds(
+        lambda size, count: [size] * count, st.sampled_from([1, 2, 4]), st.integers(1, 3)
+    )
     sizes = draw(alike if dividing else mixed)
     nodes = [PackingNode(f"n{i}", size) for i, size in enumerate(sizes)]
     any_size = st.one_of(st.integers(1, max(sizes)), st.integers(1, 8))
@@ -46,15 +52,23 @@ def large_cases(draw: st.DrawFn) -> Case:
     first = [Demand(f"t{i:02}", draw(gpus)) for i in range(draw(st.integers(10, 60)))]
     current = dict(place(first, {}, nodes).assignments)
     kept = [d for d in first if draw(st.integers(0, 2))]
-    return [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept], current, nodes
+    return (
+        [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept],
+        current,
+        nodes,
+    )
 
 
 def homes_for(demand: Demand, nodes: list[PackingNode]) -> list[Home]:
     """Every place where the rule allows the demand when all is free."""
     if demand.gpus <= max(n.gpus for n in nodes):
         return [(n.id,) for n in nodes if n.gpus >= demand.gpus]
-    several = itertools.chain.from_iterable(itertools.combinations(nodes, k) for k in range(2, len(nodes) + 1))
-    return [tuple(n.id for n in some) for some in several if is_whole(demand, [n.gpus for n in some])]
+    several = itertools.chain.from_iterable(
+        itertools.combinations(nodes, k) for k in range(2, len(nodes) + 1)
+    )
+    return [
+        tuple(n.id for n in some) for some in several if is_whole(demand, [n.gpus for n in some])
+    ]
 
 
 def is_whole(demand: Demand, sizes: list[int]) -> bool:
@@ -96,7 +110,9 @@ def instances(homes: Mapping[str, Home]) -> int:
 
 
 def check_whole(case: Case, placed: Placement) -> None:
-    """No GPU twice, none that is not there, nothing split that fits, every demand either placed or waiting."""
+    """No GPU twice, none that is not there, nothing split that fits, every demand either placed or
+    waiting.
+    """
     demands, _, nodes = case
     sizes = {n.id: n.gpus for n in nodes}
     given_out = [(s.node, gpu) for a in placed.assignments.values() for s in a for gpu in s.gpus]
@@ -119,7 +135,9 @@ def test_gpus_are_given_once_and_nothing_is_split_that_fits(case: Case, pack: bo
 
 @given(cases(dividing=True), st.booleans())
 @SMALL
-def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(case: Case, pack: bool) -> None:
+def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(
+    case: Case, pack: bool
+) -> None:
     demands, _, nodes = case
     expected: list[Demand] = []
     for demand in demands:
@@ -163,13 +181,20 @@ def test_who_stays_keeps_exactly_its_gpus(case: Case, pack: bool) -> None:
     placed = place(*case, pack=pack).assignments
     for demand in demands:
         old, new = current.get(demand.trial), placed.get(demand.trial)
-        if old and new and gpus_of(old) == demand.gpus and homes_of({"": old}) == homes_of({"": new}):
+        if (
+            old
+            and new
+            and gpus_of(old) == demand.gpus
+            and homes_of({"": old}) == homes_of({"": new})
+        ):
             assert old == new
 
 
 @given(large_cases())
 @SMALL
-def test_sizes_that_divide_each_other_leave_no_hole_that_a_waiting_trial_could_use(case: Case) -> None:
+def test_sizes_that_divide_each_other_leave_no_hole_that_a_waiting_trial_could_use(
+    case: Case,
+) -> None:
     demands, _, nodes = case
     placed = place(*case)
     check_whole(case, placed)
@@ -185,12 +210,17 @@ def test_sizes_that_divide_each_other_are_packed_without_a_gap(case: Case) -> No
     assert instances(homes) == -(-needed // 8)
 
 
-claims = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), min_size=1, max_size=4)), max_size=5)
+claims = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 5), min_size=1, max_size=4)),
+    max_size=5,
+)
 
 
 @given(claims, st.lists(st.integers(1, 4), min_size=5, max_size=5))
 @SMALL
-def test_contradictory_claims_on_a_gpu_are_settled(claimed: list[tuple[str, set[int]]], gpus: list[int]) -> None:
+def test_contradictory_claims_on_a_gpu_are_settled(
+    claimed: list[tuple[str, set[int]]], gpus: list[int]
+) -> None:
     nodes = [PackingNode("a", 4), PackingNode("b", 2)]
     current: dict[str, Assignment] = {
         f"t{i}": (Slots(node, tuple(sorted(held))),) for i, (node, held) in enumerate(claimed)

@@ -1,4 +1,6 @@
-"""SEER for any limits: never over time, money or GPUs; R* as a search over floats finds it; the walk never leaves the outline."""
+"""SEER for any limits: never over time, money or GPUs; R* as a search over floats finds it; the
+walk never leaves the outline.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def problems(draw: st.DrawFn, most_ratio: float = 1e5) -> Problem:
     )
     deadline = t_min * draw(st.floats(0.5, most_ratio))
     budget = t_min * p_min * draw(st.floats(0.5, most_ratio))
-    return Problem(Limits(deadline, budget, draw(st.one_of(st.none(), st.integers(1, 200)))), Space(()), params)
+    return Problem(
+        Limits(deadline, budget, draw(st.one_of(st.none(), st.integers(1, 200)))), Space(()), params
+    )
 
 
 @given(problems())
@@ -50,7 +54,11 @@ def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
     if isinstance(outline, Impossible):
         limits, params = problem.limits, problem.params
         few = limits.max_gpus is not None and limits.max_gpus < params.p_min
-        assert few or limits.deadline_s < params.t_min_s or limits.budget_gpu_s < params.t_min_s * params.p_min
+        assert (
+            few
+            or limits.deadline_s < params.t_min_s
+            or limits.budget_gpu_s < params.t_min_s * params.p_min
+        )
         return
     assert outline.stages[-1].end_s <= problem.limits.deadline_s * (1 + 1e-9)
     assert outline.gpu_s <= problem.limits.budget_gpu_s * (1 + 1e-9)
@@ -63,7 +71,11 @@ def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
 @given(problems(most_ratio=1e4))
 @settings(max_examples=300, deadline=None)
 def test_r_star_is_the_largest_that_the_conditions_allow(problem: Problem) -> None:
-    free = Problem(Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s), problem.space, problem.params)
+    free = Problem(
+        Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s),
+        problem.space,
+        problem.params,
+    )
     found = schedule(free)
     assume(isinstance(found, Schedule))
     assert isinstance(found, Schedule)
@@ -83,7 +95,11 @@ def test_r_star_is_the_largest_that_the_conditions_allow(problem: Problem) -> No
 @settings(max_examples=200, deadline=None)
 def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> None:
     free = schedule(
-        Problem(Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s), problem.space, problem.params)
+        Problem(
+            Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s),
+            problem.space,
+            problem.params,
+        )
     )
     bound = schedule(problem)
     if isinstance(free, Schedule) and isinstance(bound, Schedule):

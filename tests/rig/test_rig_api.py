@@ -20,12 +20,19 @@ P_ON_DEMAND = "L-417A185B"
 def refusal(call: Any, **asked: Any) -> tuple[str, int]:
     with pytest.raises(ClientError) as caught:
         call(**asked)
-    return caught.value.response["Error"]["Code"], caught.value.response["ResponseMetadata"]["HTTPStatusCode"]
+    return caught.value.response["Error"]["Code"], caught.value.response["ResponseMetadata"][
+        "HTTPStatusCode"
+    ]
 
 
 def described(rig: Rig, **asked: Any) -> dict[str, dict[str, Any]]:
     pages = client(rig, "ec2").get_paginator("describe_instances").paginate(**asked)
-    return {one["InstanceId"]: one for page in pages for each in page["Reservations"] for one in each["Instances"]}
+    return {
+        one["InstanceId"]: one
+        for page in pages
+        for each in page["Reservations"]
+        for one in each["Instances"]
+    }
 
 
 def by(name: str, value: str) -> dict[str, Any]:
@@ -36,14 +43,20 @@ def test_a_client_token_gives_the_same_instances_again(rig: Rig) -> None:
     rig.set_shutting_down(60)
     first = launch(rig, ClientToken="one", MaxCount=2)
     assert launch(rig, ClientToken="one", MaxCount=2) == first
-    code, status = refusal(client(rig, "ec2").run_instances, **order(rig, ClientToken="one", MaxCount=3))
+    code, status = refusal(
+        client(rig, "ec2").run_instances, **order(rig, ClientToken="one", MaxCount=3)
+    )
     assert (code, status) == ("IdempotentParameterMismatch", 400)
     other = launch(rig, ClientToken="two", MaxCount=2)
     assert set(other).isdisjoint(first)
     assert set(described(rig, **by("client-token", "one"))) == set(first)
     client(rig, "ec2").terminate_instances(InstanceIds=first)
-    again = client(rig, "ec2").run_instances(**order(rig, ClientToken="one", MaxCount=2))["Instances"]
-    assert [(one["InstanceId"], one["State"]["Name"]) for one in again] == [(name, "shutting-down") for name in first]
+    again = client(rig, "ec2").run_instances(**order(rig, ClientToken="one", MaxCount=2))[
+        "Instances"
+    ]
+    assert [(one["InstanceId"], one["State"]["Name"]) for one in again] == [
+        (name, "shutting-down") for name in first
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +73,9 @@ def test_a_client_token_gives_the_same_instances_again(rig: Rig) -> None:
         ({"DryRun": True}, "DryRunOperation", 412),
     ],
 )
-def test_what_aws_refuses_the_rig_refuses(rig: Rig, change: dict[str, Any], code: str, status: int) -> None:
+def test_what_aws_refuses_the_rig_refuses(
+    rig: Rig, change: dict[str, Any], code: str, status: int
+) -> None:
     assert refusal(client(rig, "ec2").run_instances, **order(rig, **change)) == (code, status)
     assert described(rig) == {}
 
@@ -68,23 +83,35 @@ def test_what_aws_refuses_the_rig_refuses(rig: Rig, change: dict[str, Any], code
 def test_capacity_is_a_pool_of_a_type_in_a_zone_for_a_market(rig: Rig) -> None:
     rig.set_capacity("p3.8xlarge", "us-east-1a", 3)
     assert len(launch(rig, MaxCount=4)) == 3
-    assert refusal(client(rig, "ec2").run_instances, **order(rig)) == ("InsufficientInstanceCapacity", 500)
+    assert refusal(client(rig, "ec2").run_instances, **order(rig)) == (
+        "InsufficientInstanceCapacity",
+        500,
+    )
     assert len(launch(rig, InstanceMarketOptions={"MarketType": "spot"})) == 1
     assert len(launch(rig, SubnetId=rig.subnets["us-east-1b"])) == 1
-    client(rig, "ec2").terminate_instances(InstanceIds=list(described(rig, **by("availability-zone", "us-east-1a"))))
+    client(rig, "ec2").terminate_instances(
+        InstanceIds=list(described(rig, **by("availability-zone", "us-east-1a")))
+    )
     assert len(launch(rig, MaxCount=4)) == 3
 
 
 def test_quota_counts_vcpus_and_service_quotas_says_the_same(rig: Rig) -> None:
     rig.set_quota("P", 64)
     quotas = client(rig, "service-quotas")
-    assert quotas.get_service_quota(ServiceCode="ec2", QuotaCode=P_ON_DEMAND)["Quota"]["Value"] == 64.0
-    assert P_ON_DEMAND in {one["QuotaCode"] for one in quotas.list_service_quotas(ServiceCode="ec2")["Quotas"]}
+    assert (
+        quotas.get_service_quota(ServiceCode="ec2", QuotaCode=P_ON_DEMAND)["Quota"]["Value"] == 64.0
+    )
+    assert P_ON_DEMAND in {
+        one["QuotaCode"] for one in quotas.list_service_quotas(ServiceCode="ec2")["Quotas"]
+    }
     assert len(launch(rig, MaxCount=4)) == 2
     assert refusal(client(rig, "ec2").run_instances, **order(rig)) == ("VcpuLimitExceeded", 400)
     rig.set_quota("P", 0, market="spot")
     spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
-    assert refusal(client(rig, "ec2").run_instances, **order(rig, **spot))[0] == "MaxSpotInstanceCountExceeded"
+    assert (
+        refusal(client(rig, "ec2").run_instances, **order(rig, **spot))[0]
+        == "MaxSpotInstanceCountExceeded"
+    )
 
 
 def state(rig: Rig, name: str) -> str:
@@ -95,8 +122,14 @@ def test_a_new_id_may_not_be_known_yet(rig: Rig) -> None:
     ec2 = client(rig, "ec2")
     rig.set_boot(hidden_s=60)
     (hidden,) = launch(rig)
-    assert refusal(ec2.describe_instances, InstanceIds=[hidden]) == ("InvalidInstanceID.NotFound", 400)
-    assert refusal(ec2.terminate_instances, InstanceIds=[hidden]) == ("InvalidInstanceID.NotFound", 400)
+    assert refusal(ec2.describe_instances, InstanceIds=[hidden]) == (
+        "InvalidInstanceID.NotFound",
+        400,
+    )
+    assert refusal(ec2.terminate_instances, InstanceIds=[hidden]) == (
+        "InvalidInstanceID.NotFound",
+        400,
+    )
     assert described(rig) == {}
     assert [one.id for one in rig.instances()] == [hidden]
     rig.set_boot(hidden_s=0.2)
@@ -130,10 +163,14 @@ def test_an_instance_is_described_as_it_was_asked_for_and_its_volume_goes_with_i
         rig,
         InstanceMarketOptions={"MarketType": "spot"},
         BlockDeviceMappings=[
-            {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 50, "Encrypted": True, "VolumeType": "gp3"}}
+            {
+                "DeviceName": "/dev/sda1",
+                "Ebs": {"VolumeSize": 50, "Encrypted": True, "VolumeType": "gp3"},
+            }
         ],
         TagSpecifications=[
-            {"ResourceType": kind, "Tags": [{"Key": "run", "Value": "r1"}]} for kind in ("instance", "volume")
+            {"ResourceType": kind, "Tags": [{"Key": "run", "Value": "r1"}]}
+            for kind in ("instance", "volume")
         ],
     )
     found = described(rig, **by("tag:run", "r1"))[name]
@@ -163,11 +200,15 @@ def test_the_account_is_exact(rig: Rig) -> None:
 
 
 def test_facts_and_prices(rig: Rig) -> None:
-    (kind,) = client(rig, "ec2").describe_instance_types(InstanceTypes=["p3.8xlarge"])["InstanceTypes"]
+    (kind,) = client(rig, "ec2").describe_instance_types(InstanceTypes=["p3.8xlarge"])[
+        "InstanceTypes"
+    ]
     assert (kind["VCpuInfo"]["DefaultVCpus"], kind["GpuInfo"]["Gpus"][0]["Count"]) == (32, 4)
     asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in
              {"instanceType": "p3.8xlarge", "regionCode": "us-east-1", "operatingSystem": "Linux", "tenancy": "Shared"}.items()]  # fmt: skip
-    (text,) = client(rig, "pricing").get_products(ServiceCode="AmazonEC2", Filters=asked)["PriceList"]
+    (text,) = client(rig, "pricing").get_products(ServiceCode="AmazonEC2", Filters=asked)[
+        "PriceList"
+    ]
     (term,) = json.loads(text)["terms"]["OnDemand"].values()
     (price,) = term["priceDimensions"].values()
     assert (price["unit"], float(price["pricePerUnit"]["USD"])) == ("Hrs", 12.24)
@@ -184,17 +225,28 @@ def test_facts_and_prices(rig: Rig) -> None:
 def test_faults_are_as_many_as_were_ordered(rig: Rig) -> None:
     ec2 = client(rig, "ec2")
     rig.fail("RunInstances", "InsufficientInstanceCapacity", times=2)
-    assert [refusal(ec2.run_instances, **order(rig)) for _ in range(2)] == [("InsufficientInstanceCapacity", 500)] * 2
+    assert [refusal(ec2.run_instances, **order(rig)) for _ in range(2)] == [
+        ("InsufficientInstanceCapacity", 500)
+    ] * 2
     assert len(launch(rig)) == 1
     rig.throttle("ec2:Describe*")
     assert refusal(ec2.describe_instances) == ("RequestLimitExceeded", 503)
     rig.no_faults()
     rig.deny("TerminateInstances")
-    assert refusal(ec2.terminate_instances, InstanceIds=list(described(rig))) == ("UnauthorizedOperation", 403)
+    assert refusal(ec2.terminate_instances, InstanceIds=list(described(rig))) == (
+        "UnauthorizedOperation",
+        403,
+    )
     rig.deny("pricing:*")
-    assert refusal(client(rig, "pricing").get_products, ServiceCode="AmazonEC2")[0] == "AccessDeniedException"
+    assert (
+        refusal(client(rig, "pricing").get_products, ServiceCode="AmazonEC2")[0]
+        == "AccessDeniedException"
+    )
     rig.deny("s3:PutObject")
-    assert refusal(client(rig, "s3").put_object, Bucket=rig.bucket, Key="k", Body=b"v") == ("AccessDenied", 403)
+    assert refusal(client(rig, "s3").put_object, Bucket=rig.bucket, Key="k", Body=b"v") == (
+        "AccessDenied",
+        403,
+    )
     rig.no_faults()
     rig.fail("DescribeInstances", "InternalError", times=None, rate=0.5, status=500)
     outcomes = []

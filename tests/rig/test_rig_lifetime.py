@@ -30,8 +30,12 @@ time.sleep(60)
 
 
 def held() -> tuple[subprocess.Popen[str], int, int, str, Path]:
-    """A process that holds a rig with one instance; the instance's and the supervisor's process ids, the bridge, the instance's folder."""
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    """A process that holds a rig with one instance; the instance's and the supervisor's process
+    ids, the bridge, the instance's folder.
+    """
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert holder.stdout is not None
     instance, supervisor, bridge, folder = holder.stdout.readline().split()
     return holder, int(instance), int(supervisor), bridge, Path(folder)
@@ -88,8 +92,14 @@ def test_by_hand() -> None:
     ) as rig:
         assert rig.stdout is not None
         lines = [rig.stdout.readline() for _ in range(14)]
-        found = dict(line.removeprefix("export ").strip().split("=", 1) for line in lines if line.startswith("export "))
-        with urllib.request.urlopen(found["AWS_ENDPOINT_URL"] + "/rig/instances", timeout=10) as reply:
+        found = dict(
+            line.removeprefix("export ").strip().split("=", 1)
+            for line in lines
+            if line.startswith("export ")
+        )
+        with urllib.request.urlopen(
+            found["AWS_ENDPOINT_URL"] + "/rig/instances", timeout=10
+        ) as reply:
             assert reply.read() == b"[]"
         rig.send_signal(signal.SIGINT)
         assert rig.wait(timeout=20) == 0

@@ -15,12 +15,18 @@ import pytest
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
 
-TOKEN = "$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)"
+TOKEN = (
+    "$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "
+    "http://169.254.169.254/latest/api/token)"
+)
 
 
 def ask(path: str) -> str:
     """A shell command for a page of the metadata service and its status."""
-    return f"curl -s -w ' %{{http_code}}' -H \"X-aws-ec2-metadata-token: {TOKEN}\" http://169.254.169.254/latest/{path}"
+    return (
+        f"curl -s -w ' %{{http_code}}' -H \"X-aws-ec2-metadata-token: {TOKEN}\" "
+        f"http://169.254.169.254/latest/{path}"
+    )
 
 
 async def say(ssh: asyncssh.SSHClientConnection, command: str) -> str:
@@ -36,17 +42,25 @@ def test_an_instance_boots_runs_its_script_and_ends_by_its_own_power_off(rig: Ri
         async with await keys.connect(address) as ssh:
             found = {
                 "smi": await say(
-                    ssh, "nvidia-smi --query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader,nounits"
+                    ssh,
+                    "nvidia-smi --query-gpu=name,memory.total,driver_version,uuid "
+                    "--format=csv,noheader,nounits",
                 ),
                 "gpus": await say(
-                    ssh, "gpu-python -c 'import torch; print(torch.cuda.device_count(), torch.cuda.is_available())'"
+                    ssh,
+                    "gpu-python -c 'import torch; print(torch.cuda.device_count(), "
+                    "torch.cuda.is_available())'",
                 ),
-                "python": await say(ssh, "python3 -c 'import torch; print(torch.ones(2).sum().item())'"),
+                "python": await say(
+                    ssh, "python3 -c 'import torch; print(torch.ones(2).sum().item())'"
+                ),
                 "id": await say(ssh, ask("meta-data/instance-id")),
                 "type": await say(ssh, ask("meta-data/instance-type")),
                 "spot": await say(ssh, ask("meta-data/spot/instance-action") + " -o /dev/null"),
                 "without": await say(
-                    ssh, "curl -s -o /dev/null -w '%{http_code}' http://169.254.169.254/latest/meta-data/instance-id"
+                    ssh,
+                    "curl -s -o /dev/null -w '%{http_code}' "
+                    "http://169.254.169.254/latest/meta-data/instance-id",
                 ),
                 "root": await say(ssh, "sudo id -u"),
                 "boot": await say(ssh, "cat /proc/sys/kernel/random/boot_id"),
@@ -99,17 +113,24 @@ def test_eight_instances_are_reached_at_once_and_reach_each_other(rig: Rig) -> N
     assert len({rig.account()[name].pid for name in names}) == 8
 
 
-def test_an_instance_sees_nothing_of_this_machine_s_files_and_leaves_nothing(rig: Rig, tmp_path: Path) -> None:
+def test_an_instance_sees_nothing_of_this_machine_s_files_and_leaves_nothing(
+    rig: Rig, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("mine")
     keys = Keys()
     (name,) = launch(rig, UserData=keys.script)
 
     async def visit() -> str:
         async with await keys.connect(rig.account()[name].address) as ssh:
-            await say(ssh, "sudo sh -c 'echo was here >/etc/rig-was-here; echo was here >/var/tmp/rig-was-here'")
+            await say(
+                ssh,
+                "sudo sh -c 'echo was here >/etc/rig-was-here; echo was here "
+                ">/var/tmp/rig-was-here'",
+            )
             return await say(
                 ssh,
-                f"sudo ls {tmp_path} {Path.cwd() / 'pyproject.toml'} /root/.aws 2>&1 | grep -vc 'No such file' || true; "
+                f"sudo ls {tmp_path} {Path.cwd() / 'pyproject.toml'} /root/.aws 2>&1 | grep "
+                "-vc 'No such file' || true; "
                 "sudo cat /proc/1/environ | tr '\\0' '\\n'",
             )
 
@@ -240,7 +261,9 @@ def test_user_data_may_be_compressed_and_logins_wait_for_the_boot(rig: Rig) -> N
     assert asyncio.run(visit()) - running >= 0.6
 
 
-@pytest.mark.parametrize("words", ["poweroff", "systemctl poweroff", "shutdown -h now", "/usr/sbin/shutdown -P +0"])
+@pytest.mark.parametrize(
+    "words", ["poweroff", "systemctl poweroff", "shutdown -h now", "/usr/sbin/shutdown -P +0"]
+)
 def test_every_way_to_switch_off(rig: Rig, words: str) -> None:
     (name,) = launch(rig, UserData=f"#!/bin/sh\n{words}\n")
     until(lambda: rig.account()[name].state == "terminated")
@@ -249,7 +272,9 @@ def test_every_way_to_switch_off(rig: Rig, words: str) -> None:
 
 def test_a_scheduled_shutdown_can_be_cancelled(rig: Rig) -> None:
     (name,) = launch(
-        rig, UserData="#!/bin/sh\nshutdown -P +3\ntest -e /run/systemd/shutdown/scheduled && shutdown -c\n"
+        rig,
+        UserData="#!/bin/sh\nshutdown -P +3\ntest -e /run/systemd/shutdown/scheduled && "
+        "shutdown -c\n",
     )
     root = Path(f"/proc/{until(lambda: rig.account()[name].pid)}/root")
     until((root / "var/lib/cloud/instance/boot-finished").exists)

@@ -47,7 +47,10 @@ def test_a_presigned_url_is_good_for_its_object_and_its_verb(rig: Rig) -> None:
     assert send("PUT", url(rig, "put_object"), b"hello")[0] == 200
     assert send("GET", url(rig, "get_object")) == (200, b"hello")
     assert send("GET", url(rig, "get_object"), Range="bytes=1-2") == (206, b"el")
-    assert client(rig, "s3").get_object(Bucket=rig.bucket, Key="a key/with+signs")["Body"].read() == b"hello"
+    assert (
+        client(rig, "s3").get_object(Bucket=rig.bucket, Key="a key/with+signs")["Body"].read()
+        == b"hello"
+    )
     assert send("GET", url(rig, "put_object"))[0] == 403
     assert send("GET", url(rig, "get_object").replace("a%20key", "another"))[0] == 403
     assert send("GET", url(rig, "get_object", "nothing"))[0] == 404
@@ -81,7 +84,13 @@ def test_a_signature_of_version_2_is_no_longer_taken(rig: Rig) -> None:
         aws_secret_access_key=found["AWS_SECRET_ACCESS_KEY"],
         config=Config(signature_version="s3"),
     )
-    assert send("GET", old.generate_presigned_url("get_object", Params={"Bucket": rig.bucket, "Key": "k"}))[0] == 400
+    assert (
+        send(
+            "GET",
+            old.generate_presigned_url("get_object", Params={"Bucket": rig.bucket, "Key": "k"}),
+        )[0]
+        == 400
+    )
 
 
 def test_a_url_expires(rig: Rig) -> None:
@@ -110,10 +119,15 @@ def test_multipart_by_urls(rig: Rig) -> None:
     upload = s3.create_multipart_upload(Bucket=rig.bucket, Key="big")["UploadId"]
     parts = [os.urandom(5 << 20), b"end"]
     for number, part in enumerate(parts, 1):
-        assert send("PUT", url(rig, "upload_part", "big", UploadId=upload, PartNumber=number), part)[0] == 200
+        assert (
+            send("PUT", url(rig, "upload_part", "big", UploadId=upload, PartNumber=number), part)[0]
+            == 200
+        )
     listed = s3.list_parts(Bucket=rig.bucket, Key="big", UploadId=upload)["Parts"]
     named = [{"PartNumber": one["PartNumber"], "ETag": one["ETag"]} for one in listed]
-    s3.complete_multipart_upload(Bucket=rig.bucket, Key="big", UploadId=upload, MultipartUpload={"Parts": named})
+    s3.complete_multipart_upload(
+        Bucket=rig.bucket, Key="big", UploadId=upload, MultipartUpload={"Parts": named}
+    )
     assert send("GET", url(rig, "get_object", "big")) == (200, b"".join(parts))
 
 
@@ -125,7 +139,8 @@ def test_an_instance_reaches_its_objects_by_url_alone(rig: Rig) -> None:
     async def visit() -> tuple[str, str]:
         async with await keys.connect(rig.account()[name].address) as ssh:
             sent = await ssh.run(
-                f"echo -n hello | curl -s -o /dev/null -w '%{{http_code}}' -H 'Content-Type: application/octet-stream' -T - '{put}'"
+                f"echo -n hello | curl -s -o /dev/null -w '%{{http_code}}' -H 'Content-Type: "
+                f"application/octet-stream' -T - '{put}'"
             )
             return str(sent.stdout), str((await ssh.run(f"curl -s '{get}'")).stdout)
 
@@ -136,7 +151,9 @@ def test_an_asynchronous_client_sends_and_receives(rig: Rig) -> None:
     found = rig.env
 
     async def exchange() -> bytes:
-        session = aioboto3.Session(found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1")
+        session = aioboto3.Session(
+            found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1"
+        )
         async with session.client("s3", endpoint_url=rig.endpoint) as s3:
             body = os.urandom(3 << 20)
             await s3.put_object(Bucket=rig.bucket, Key="k", Body=body)
@@ -156,6 +173,8 @@ def test_listing_and_conditions_and_head(rig: Rig) -> None:
         s3.put_object(Bucket=rig.bucket, Key="a/1", Body=b"two", IfNoneMatch="*")
     assert caught.value.response["Error"]["Code"] == "PreconditionFailed"
     assert s3.head_object(Bucket=rig.bucket, Key="a/1")["ContentLength"] == 3
-    assert [one["Key"] for one in s3.list_objects_v2(Bucket=rig.bucket, Prefix="a/")["Contents"]] == ["a/1"]
+    assert [
+        one["Key"] for one in s3.list_objects_v2(Bucket=rig.bucket, Prefix="a/")["Contents"]
+    ] == ["a/1"]
     s3.delete_objects(Bucket=rig.bucket, Delete={"Objects": [{"Key": "a/1"}]})
     assert s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0

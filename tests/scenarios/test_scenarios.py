@@ -1,6 +1,7 @@
 """Readable transcripts of small runs: what happened, what was asked for.
 
-`pytest tests/scenarios --rewrite` accepts what comes out now; review the difference before you commit it.
+`pytest tests/scenarios --rewrite` accepts what comes out now; review the difference before you
+commit it.
 """
 
 from __future__ import annotations
@@ -44,12 +45,17 @@ def crash(facts: MakeFacts) -> World:
     def crashes(trial: str, _attempt: int, epoch: int) -> bool:
         return trial == "t0001" and epoch == 2
 
-    return World(facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, crashes=crashes))
+    return World(
+        facts(),
+        Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus, crashes=crashes),
+    )
 
 
 def killed_daemon(facts: MakeFacts) -> World:
     world = World(
-        facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus), kill_after=frozenset({30})
+        facts(),
+        Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 4.0 / gpus),
+        kill_after=frozenset({30}),
     )
     world.down_s = 6.0
     return world
@@ -68,8 +74,18 @@ def interrupted(facts: MakeFacts) -> World:
 
 
 def rented(facts: MakeFacts) -> World:
-    made = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0, usd_per_gpu_h=3.06)
-    return World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+    made = facts(
+        billing="rented",
+        gpus=4,
+        deadline_s=300.0,
+        budget_gpu_s=1600.0,
+        t_min_s=75.0,
+        usd_per_gpu_h=3.06,
+    )
+    return World(
+        made,
+        Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)),
+    )
 
 
 def several(facts: MakeFacts, behaviour: Behaviour) -> World:
@@ -84,16 +100,23 @@ SLOW = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, b
 
 
 def spot_notice(facts: MakeFacts) -> World:
-    """Two minutes before one of two instances is taken away, its trials save and move; another one is on its way by then."""
+    """Two minutes before one of two instances is taken away, its trials save and move; another one
+    is on its way by then.
+    """
     made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
-    world = World(made, Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)))
+    world = World(
+        made,
+        Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)),
+    )
     world.at(80.0, lambda: world.notice("m2.1", "interruption", 200.0))
     world.at(200.0, lambda: world.lose("m2.1"))
     return world
 
 
 def lost_node(facts: MakeFacts) -> World:
-    """One of the two instances of a trial dies: the other one is stopped, and both wait for the replacement."""
+    """One of the two instances of a trial dies: the other one is stopped, and both wait for the
+    replacement.
+    """
     world = several(facts, SLOW)
     world.at(100.0, lambda: world.lose("m2.1"))
     return world
@@ -109,9 +132,13 @@ def crashed_node(facts: MakeFacts) -> World:
 
 
 def little_capacity(facts: MakeFacts) -> World:
-    """Of two instances one comes, and the most valuable trials run there; a second one comes when it is asked for the third time."""
+    """Of two instances one comes, and the most valuable trials run there; a second one comes when
+    it is asked for the third time.
+    """
     made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
-    slow = Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0))
+    slow = Behaviour(
+        metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)
+    )
     return World(made, replace(slow, capacity=lambda at: 1 if at < 40.0 else 2))
 
 
@@ -142,18 +169,28 @@ SCENARIOS = {
 def transcript(world: World) -> str:
     state = world.run()
     lines = []
-    spread = {(c.trial, c.attempt) for _, commands in world.journal for c in commands if getattr(c, "beside", ())}
+    spread = {
+        (c.trial, c.attempt)
+        for _, commands in world.journal
+        for c in commands
+        if getattr(c, "beside", ())
+    }
     for event, decided in world.journal:
         commands = [one for one in decided if not isinstance(one, Kept | Promised)]
         if isinstance(event, (TrialReported, TrialCheckpointed)) and not commands:
             continue
-        where = f" on {event.instance}" if _attempt(event) in spread and isinstance(event, AgentFact) else ""
+        where = (
+            f" on {event.instance}"
+            if _attempt(event) in spread and isinstance(event, AgentFact)
+            else ""
+        )
         lines.append(f"{event.at:7.2f}  {said(event)}{where}")
         lines += [f"{'':9}  -> {asked(command)}" for command in commands]
     best = state.result.published.incumbent if state.result.published else None
     spent = state.ledger.spent_gpu_s(state.now)
     lines.append(
-        f"{state.end.status} at {state.now:.2f}s, {spent:.1f} GPU-seconds, {best.trial if best else 'no model'}"
+        f"{state.end.status} at {state.now:.2f}s, {spent:.1f} GPU-seconds, "
+        f"{best.trial if best else 'no model'}"
     )
     return "\n".join(lines) + "\n"
 
@@ -171,7 +208,9 @@ def said(event: AnyEvent) -> str:
             return f"{name} {event.trial}/{event.attempt} {event.cause}"
         case _:
             trial = f" {event.trial}/{event.attempt}" if hasattr(event, "trial") else ""
-            return f"{name}{trial}" + (f" {event.instance}" if hasattr(event, "instance") and not trial else "")
+            return f"{name}{trial}" + (
+                f" {event.instance}" if hasattr(event, "instance") and not trial else ""
+            )
 
 
 def asked(command: AnyDecision) -> str:
@@ -187,12 +226,20 @@ def _asked(command: AnyDecision) -> str:
         case StartTrial():
             gpus = ",".join(map(str, command.gpus))
             since = f", from {command.checkpoints[0]}" if command.checkpoints else ""
-            beside = "".join(f" and {node} GPU {','.join(map(str, more))}" for node, more in command.beside)
-            return f"{name} {command.trial}/{command.attempt} on {command.instance} GPU {gpus}{beside}{since}"
+            beside = "".join(
+                f" and {node} GPU {','.join(map(str, more))}" for node, more in command.beside
+            )
+            return (
+                f"{name} {command.trial}/{command.attempt} on {command.instance} GPU "
+                f"{gpus}{beside}{since}"
+            )
         case StopTrial():
             how = f"may save within {command.grace_s:g}s" if command.beside else "may save"
             nodes = f" on {' and '.join(command.nodes)}" if command.beside else ""
-            return f"{name} {command.trial}/{command.attempt}{nodes}, {how if command.checkpoint else 'killed'}"
+            return (
+                f"{name} {command.trial}/{command.attempt}{nodes}, "
+                f"{how if command.checkpoint else 'killed'}"
+            )
         case Publish():
             return f"{name} {command.trial} {command.checkpoint}"
         case Terminate():

@@ -1,6 +1,8 @@
-"""What tests of the daemon share: a run whose daemon, journal and conversations are the real ones, and a world of one instance around it.
+"""What tests of the daemon share: a run whose daemon, journal and conversations are the real ones,
+and a world of one instance around it.
 
-Its agent is a script of what to answer, over a real socket; a trigger in the journal's database makes SQLite refuse to write what a test names.
+Its agent is a script of what to answer, over a real socket; a trigger in the journal's database
+makes SQLite refuse to write what a test names.
 """
 
 from __future__ import annotations
@@ -46,13 +48,32 @@ from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
 
-JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1, 2], 1, 10.0)
-REFUSAL = "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), '\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+JOB = Job(
+    "source",
+    "train.py",
+    [],
+    "python",
+    "python3",
+    {},
+    [],
+    "store",
+    "accuracy",
+    "max",
+    [1, 2],
+    1,
+    10.0,
+)
+REFUSAL = (
+    "CREATE TRIGGER full BEFORE INSERT ON events WHEN instr(CAST(NEW.event AS TEXT), "
+    "'\"{}\"') BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+)
 
 
 @dataclass
 class Agent:
-    """Starts what it is told to, and tells of `saves` reports and checkpoints of each attempt; `heard`: all that was said to it, in order."""
+    """Starts what it is told to, and tells of `saves` reports and checkpoints of each attempt;
+    `heard`: all that was said to it, in order.
+    """
 
     path: Path
     saves: int = 0
@@ -91,7 +112,18 @@ class Agent:
             self._tell(writer, Training, at, *trial, 0)
             for epoch in range(1, self.saves + 1):
                 self._tell(writer, Reported, at, *trial, epoch, {"accuracy": 0.5}, 1.0)
-                self._tell(writer, Checkpointed, at, *trial, f"{epoch:06d}", epoch, {"accuracy": 0.5}, "0" * 64, 1, 0.1)
+                self._tell(
+                    writer,
+                    Checkpointed,
+                    at,
+                    *trial,
+                    f"{epoch:06d}",
+                    epoch,
+                    {"accuracy": 0.5},
+                    "0" * 64,
+                    1,
+                    0.1,
+                )
         else:
             self._tell(writer, Exited, at, message.trial, message.attempt, "asked", 0)
 
@@ -202,14 +234,22 @@ class Place:
     policy: str = ""
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
-        """A daemon, the first one or a later one, until something is so; then it is killed. Raises what it raises."""
+        """A daemon, the first one or a later one, until something is so; then it is killed. Raises
+        what it raises.
+        """
         with Journal.open(self.journal) as journal:
             state = new_state(self.facts) if self.first else replay(journal)
             policy = PolicyProcess(self.facts.problem, plan=self.policy)
             best = self.journal.parent / "best"
-            environment = RunEnvironment(self.provider, self.store, policy, JOB, "small", "accuracy", best)
+            environment = RunEnvironment(
+                self.provider, self.store, policy, JOB, "small", "accuracy", best
+            )
             daemon = Daemon(state, journal, environment, self._watch)
-            work = daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts)) if self.first else daemon.resume()
+            work = (
+                daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts))
+                if self.first
+                else daemon.resume()
+            )
             self.first = False
             running = asyncio.ensure_future(work)
             await _holds(lambda: running.done() or until(daemon))
@@ -250,7 +290,9 @@ async def _holds(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def play(facts: RunFacts, folder: Path, scenario: Callable[[Place], Awaitable[None]], *, saves: int = 0) -> None:
+def play(
+    facts: RunFacts, folder: Path, scenario: Callable[[Place], Awaitable[None]], *, saves: int = 0
+) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as short:
             agent = Agent(Path(short) / "s", saves)
@@ -260,7 +302,9 @@ def play(facts: RunFacts, folder: Path, scenario: Callable[[Place], Awaitable[No
             object.__setattr__(store, "kept", [])
             provider.gate.set()
             try:
-                await scenario(Place(outlined(facts), folder / "journal.db", agent, provider, store))
+                await scenario(
+                    Place(outlined(facts), folder / "journal.db", agent, provider, store)
+                )
             finally:
                 for writer in agent.writers:
                     writer.close()

@@ -1,4 +1,6 @@
-"""Plan functions for tests of the policy's process, imported there: one that tells all that it sees, and ill-behaved ones."""
+"""Plan functions for tests of the policy's process, imported there: one that tells all that it
+sees, and ill-behaved ones.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from collections.abc import Callable
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 
-SLEEPS, RAISES, KILLS_ITSELF, EXITS, PRINTS, STUBBORN, FILLS, BABBLES, TELLS, HAS_CHILD = range(1, 11)
+SLEEPS, RAISES, KILLS_ITSELF, EXITS, PRINTS, STUBBORN, FILLS, BABBLES, TELLS, HAS_CHILD = range(
+    1, 11
+)
 """What `moody` does, by the time at which it is asked."""
 FILLED = 1 << 20
 
@@ -21,14 +25,23 @@ FILLED = 1 << 20
 def seen(view: View) -> str:
     """Everything that a view has."""
     trials = [
-        (key, one.id, one.status, one.reports, one.metric, [(r.at_s, r.reports, r.metric) for r in one.history])
+        (
+            key,
+            one.id,
+            one.status,
+            one.reports,
+            one.metric,
+            [(r.at_s, r.reports, r.metric) for r in one.history],
+        )
         for key, one in view.trials.items()
     ]
     return repr((view.now_s, view.mode, trials))
 
 
 def plain(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Wants the live trials, best first, and a new one; remembers how often it was asked. Its note is all that it has seen."""
+    """Wants the live trials, best first, and a new one; remembers how often it was asked. Its note
+    is all that it has seen.
+    """
     asked = int(memory.values.get("asked", 0)) + 1
     live = [one for one in view.trials.values() if one.status == "live"]
     best = sorted(live, key=lambda one: (-(one.metric or 0.0), one.id))

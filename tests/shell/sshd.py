@@ -1,4 +1,5 @@
-"""A real OpenSSH server on loopback, with a home folder of its own for whoever logs in, so that several of them are several machines.
+"""A real OpenSSH server on loopback, with a home folder of its own for whoever logs in, so that
+several of them are several machines.
 
 The one rule: it is known by its process id, and ended by it.
 """
@@ -22,13 +23,18 @@ import psutil
 
 from seerd.shell.ssh.connecting import RemoteMachine
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"
+SSHD = (
+    shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    or "/usr/sbin/sshd"
+)
 START_S = 20.0
 
 
 @dataclass
 class Sshd:
-    """One server in `folder`: a host key, an authorized key (`user_key`), a home folder. `extra`: lines of sshd_config that come first."""
+    """One server in `folder`: a host key, an authorized key (`user_key`), a home folder. `extra`:
+    lines of sshd_config that come first.
+    """
 
     folder: Path
     port: int
@@ -48,7 +54,9 @@ class Sshd:
     def machine(self, name: str = "", key: Path | None = None) -> RemoteMachine:
         """How seerd is told about it."""
         name = name or f"machine-{self.port}"
-        return RemoteMachine(name, "127.0.0.1", getpass.getuser(), self.port, (self.host_key,), key or self.user_key)
+        return RemoteMachine(
+            name, "127.0.0.1", getpass.getuser(), self.port, (self.host_key,), key or self.user_key
+        )
 
     def start(self) -> None:
         """Run it; returns when it accepts connections."""
@@ -71,7 +79,9 @@ class Sshd:
         (self.folder / "config").write_text("\n".join(lines) + "\n")
         with (self.folder / "log").open("ab") as log:
             command = [SSHD, "-D", "-e", "-f", str(self.folder / "config")]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         until(self._listens)
 
     def drop_connections(self) -> None:
@@ -142,7 +152,10 @@ def agents(home: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if Path(process.cwd()).is_relative_to(home) and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                Path(process.cwd()).is_relative_to(home)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
     return found
 

@@ -12,7 +12,14 @@ from seerd.shell.bundle import build_agent, copy_source
 
 def test_the_source_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
     source = tmp_path / "project"
-    for name in ("train.py", "big/data.bin", ".git/config", "a/__pycache__/x.pyc", "a/keep.txt", "notes.log"):
+    for name in (
+        "train.py",
+        "big/data.bin",
+        ".git/config",
+        "a/__pycache__/x.pyc",
+        "a/keep.txt",
+        "notes.log",
+    ):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(name)
     os.mkfifo(source / "pipe")
@@ -29,8 +36,13 @@ def test_the_agent_s_zip_is_the_same_every_time_and_runs(tmp_path: Path) -> None
     build_agent(first)
     build_agent(second)
     assert first.read_bytes() == second.read_bytes()
-    elsewhere = "import seerd.agent.serve, seerd.shell.bundle, sys, pathlib; seerd.shell.bundle.build_agent(pathlib.Path(sys.argv[1]))"
+    elsewhere = (
+        "import seerd.agent.serve, seerd.shell.bundle, sys, pathlib; "
+        "seerd.shell.bundle.build_agent(pathlib.Path(sys.argv[1]))"
+    )
     subprocess.run([sys.executable, "-c", elsewhere, second], check=True)
     assert first.read_bytes() == second.read_bytes(), "whatever else is in memory"
-    told = subprocess.run([sys.executable, "-I", first, "--help"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-I", first, "--help"], capture_output=True, text=True, check=True
+    )
     assert "--lease-s" in told.stdout

@@ -1,4 +1,6 @@
-"""What trials print elsewhere: asked for once at a time, kept as if they ran here, whatever a machine says."""
+"""What trials print elsewhere: asked for once at a time, kept as if they ran here, whatever a
+machine says.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from seerd.shell.collecting import LAST_S, MOST_AT_ONCE, MOST_FILES, Collector, 
 LOG = "trials/t0001/1/logs/launcher.log"
 NAMES = (
     st.sampled_from(
-        ["../x.log", "/etc/x", "trials/t0001/1/logs/../../../../x", "trials/t1/1/logs/.hidden", f"{LOG}/", LOG]
+        [
+            "../x.log",
+            "/etc/x",
+            "trials/t0001/1/logs/../../../../x",
+            "trials/t1/1/logs/.hidden",
+            f"{LOG}/",
+            LOG,
+        ]
     )
     | st.text(max_size=20)
     | st.from_regex(r"trials/t[0-9]{4}/[0-9]/logs/[./\\a-z]{1,9}", fullmatch=True)
@@ -23,7 +32,11 @@ NAMES = (
 
 
 def kept(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_each_look_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -69,7 +82,9 @@ def test_who_asks_while_a_look_is_under_way_gets_another_one(tmp_path: Path) -> 
     assert asked == 2
 
 
-def test_a_machine_that_does_not_answer_is_not_waited_for_nor_does_it_end_anything(tmp_path: Path) -> None:
+def test_a_machine_that_does_not_answer_is_not_waited_for_nor_does_it_end_anything(
+    tmp_path: Path,
+) -> None:
     async def source(instance: str, after: float) -> Printed | None:
         if instance == "i-2":
             raise ProviderError("i-2 is gone")
@@ -94,7 +109,9 @@ def test_a_machine_that_does_not_answer_is_not_waited_for_nor_does_it_end_anythi
     assert kept(tmp_path) == {}
 
 
-def test_a_machine_with_much_to_tell_is_asked_at_once_again_and_not_for_ever(tmp_path: Path) -> None:
+def test_a_machine_with_much_to_tell_is_asked_at_once_again_and_not_for_ever(
+    tmp_path: Path,
+) -> None:
     asked: list[float] = []
 
     async def source(instance: str, after: float) -> Printed:

@@ -1,4 +1,6 @@
-"""A conversation with an agent over connections that break: what is handed on, acknowledged and said again."""
+"""A conversation with an agent over connections that break: what is handed on, acknowledged and
+said again.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def fact(seq: int) -> Fact:
 
 @dataclass
 class Agent:
-    """Sends all facts that it has on every connection, whatever the daemon says that it knows; `heard`: by connection.
+    """Sends all facts that it has on every connection, whatever the daemon says that it knows;
+    `heard`: by connection.
 
     speaks   this version of the protocol
     ended    the grace periods of those in its place that were ended
@@ -57,10 +60,14 @@ class Agent:
             message = decode(line)
             self.heard[-1].append(message)
             if isinstance(message, Hello) and message.version != self.speaks:
-                writer.write(encode(Refused(0, time.time(), "", f"this agent speaks version {self.speaks}")))
+                writer.write(
+                    encode(Refused(0, time.time(), "", f"this agent speaks version {self.speaks}"))
+                )
                 break
             if isinstance(message, Hello):
-                writer.write(encode(Welcome(VERSION, "1", 4, len(self.facts), time.time(), [], "boot")))
+                writer.write(
+                    encode(Welcome(VERSION, "1", 4, len(self.facts), time.time(), [], "boot"))
+                )
                 writer.write(b"".join(map(encode, self.facts)))
         writer.close()
 
@@ -127,7 +134,10 @@ def play(
             environment = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
             try:
                 async with Tasks() as tasks:
-                    orders, losses = InstanceOrders("i-1", environment, core), Losses(environment, core, tasks)
+                    orders, losses = (
+                        InstanceOrders("i-1", environment, core),
+                        Losses(environment, core, tasks),
+                    )
                     conversation = Conversation(orders, losses, tasks)
                     with contextlib.suppress(ProviderError):
                         await conversation.start()
@@ -157,7 +167,10 @@ def test_on_each_connection_the_agent_is_told_what_was_heard() -> None:
     async def scenario(place: Place) -> None:
         place.agent.writers[-1].close()
         await place.until(lambda: len(place.agent.heard) == 2 and len(place.agent.heard[1]) >= 1)
-        assert [said[0] for said in place.agent.heard] == [Hello(VERSION, "r1", 1), Hello(VERSION, "r1", 3)]
+        assert [said[0] for said in place.agent.heard] == [
+            Hello(VERSION, "r1", 1),
+            Hello(VERSION, "r1", 3),
+        ]
 
     play(scenario, fact(1), fact(2), fact(3), seen=1)
 

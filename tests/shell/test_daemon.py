@@ -1,4 +1,6 @@
-"""The daemon's order: nothing is done, acknowledged or shown before it is in the journal; after a crash, what was found comes first."""
+"""The daemon's order: nothing is done, acknowledged or shown before it is in the journal; after a
+crash, what was found comes first.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.shell.place import Place, play
 MakeFacts = Callable[..., RunFacts]
 
 
-def test_what_could_not_be_committed_is_neither_done_nor_shown(facts: MakeFacts, tmp_path: Path) -> None:
+def test_what_could_not_be_committed_is_neither_done_nor_shown(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     async def scenario(place: Place) -> None:
         place.refuse("run-started")
         with pytest.raises(JournalError, match="disk full"):
@@ -33,7 +37,9 @@ def test_what_could_not_be_committed_is_neither_done_nor_shown(facts: MakeFacts,
 
 
 def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_path: Path) -> None:
-    """The daemon dies of a full disk while an agent tells it something; the next one hears it again."""
+    """The daemon dies of a full disk while an agent tells it something; the next one hears it
+    again.
+    """
 
     async def scenario(place: Place) -> None:
         place.refuse("trial-started")
@@ -43,14 +49,18 @@ def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_
         assert place.agent.acknowledged < min(started)
         place.mend()
         await place.run(lambda daemon: place.agent.acknowledged >= max(started))
-        assert [type(event).__name__ for event in place.events()].count("TrialStarted") == len(started)
+        assert [type(event).__name__ for event in place.events()].count("TrialStarted") == len(
+            started
+        )
 
     play(facts(), tmp_path, scenario)
 
 
 def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        await place.run(lambda daemon: bool(daemon.state.fleet.holding) and place.agent.acknowledged > 2)
+        await place.run(
+            lambda daemon: bool(daemon.state.fleet.holding) and place.agent.acknowledged > 2
+        )
         before = len(place.events())
         await place.run(lambda daemon: len(place.events()) > before)
         found = place.events()[before]
@@ -62,7 +72,9 @@ def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) 
     play(facts(), tmp_path, scenario)
 
 
-def test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy(facts: MakeFacts, tmp_path: Path) -> None:
+def test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     async def scenario(place: Place) -> None:
         place.facts = msgspec.structs.replace(place.facts, outline=None)
         await place.run(lambda daemon: bool(daemon.state.fleet.holding))
@@ -75,7 +87,9 @@ def test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy(facts: Mak
     play(facts(), tmp_path, scenario)
 
 
-def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(facts: MakeFacts, tmp_path: Path) -> None:
+def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     """Under the id that it had: what it has brought meanwhile is its own, and none is ended."""
 
     async def scenario(place: Place) -> None:
@@ -90,7 +104,9 @@ def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(facts: 
     play(facts(), tmp_path, scenario)
 
 
-def test_orders_without_an_outcome_are_said_again_under_their_ids(facts: MakeFacts, tmp_path: Path) -> None:
+def test_orders_without_an_outcome_are_said_again_under_their_ids(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     async def scenario(place: Place) -> None:
         place.refuse("trial-started")
         with pytest.raises(JournalError):
@@ -121,7 +137,9 @@ def test_what_is_given_twice_is_carried_out_once(facts: MakeFacts, tmp_path: Pat
     play(facts(), tmp_path, scenario)
 
 
-def test_an_agent_that_is_to_start_trials_has_a_fresh_lease(facts: MakeFacts, tmp_path: Path) -> None:
+def test_an_agent_that_is_to_start_trials_has_a_fresh_lease(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     async def scenario(place: Place) -> None:
         await place.run(lambda daemon: bool(place.agent.of(Start)))
         said = place.agent.heard
@@ -139,13 +157,21 @@ def test_the_newest_two_checkpoints_of_a_trial_are_kept(
     monkeypatch.setattr(dispatch, "KEEP_S", 0.05)
 
     async def scenario(place: Place) -> None:
-        await place.run(lambda daemon: len({trial for trial, names in place.store.kept if "000003" in names}) == 6)
-        assert {tuple(names) for _, names in place.store.kept if "000003" in names} == {("000003", "000002")}
+        await place.run(
+            lambda daemon: (
+                len({trial for trial, names in place.store.kept if "000003" in names}) == 6
+            )
+        )
+        assert {tuple(names) for _, names in place.store.kept if "000003" in names} == {
+            ("000003", "000002")
+        }
 
     play(facts(), tmp_path, scenario, saves=3)
 
 
-def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(facts: MakeFacts, tmp_path: Path) -> None:
+def test_a_policy_whose_answer_was_declined_remembers_nothing_of_it(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     """Neither in the state nor in its own process, which goes on."""
 
     async def scenario(place: Place) -> None:
@@ -168,7 +194,9 @@ def test_an_answer_that_no_journal_can_keep_is_none(facts: MakeFacts, tmp_path: 
     play(facts(), tmp_path, scenario)
 
 
-def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(facts: MakeFacts, tmp_path: Path) -> None:
+def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
     """Whatever is heard with the same breath: here more reports than the one that it waits for."""
 
     async def scenario(place: Place) -> None:

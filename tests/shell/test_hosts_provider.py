@@ -34,7 +34,8 @@ class Place:
 
     def hosts(self) -> tuple[SshHost, ...]:
         return tuple(
-            SshHost("127.0.0.1", USER, server.port, 2 + n, cuda=False) for n, server in enumerate(self.servers)
+            SshHost("127.0.0.1", USER, server.port, 2 + n, cuda=False)
+            for n, server in enumerate(self.servers)
         )
 
     def name(self, number: int) -> str:
@@ -73,7 +74,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     with sshds(3) as servers:
         (ssh / "id_ed25519").write_bytes(servers[0].user_key.read_bytes())
         (ssh / "id_ed25519").chmod(0o600)
-        (ssh / "known_hosts").write_text("".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers))
+        (ssh / "known_hosts").write_text(
+            "".join(f"[127.0.0.1]:{s.port} {s.host_key}" for s in servers)
+        )
         yield Place(servers, Bundle(tmp_path / "agent.pyz", tmp_path / "source"))
 
 
@@ -88,7 +91,8 @@ async def welcome(run: str, connection: Connection) -> Welcome:
 
 def test_it_is_a_provider(place: Place) -> None:
     provider: Provider = HostsProvider(
-        place.hosts(), Remote(place.bundle, AgentOptions("r", 1, False, 1, 1, False, False, "python3"))
+        place.hosts(),
+        Remote(place.bundle, AgentOptions("r", 1, False, 1, 1, False, False, "python3")),
     )
     assert provider is not None
 
@@ -96,9 +100,13 @@ def test_it_is_a_provider(place: Place) -> None:
 def test_each_host_is_one_instance_with_its_own_gpus_until_there_is_none_left(place: Place) -> None:
     async def work(provider: HostsProvider) -> None:
         launched = await asyncio.gather(*(provider.launch(f"5.{n}") for n in range(3)))
-        assert [(made.instance, made.gpus) for made in launched] == [(f"{place.name(n)}-5", 2 + n) for n in range(3)]
+        assert [(made.instance, made.gpus) for made in launched] == [
+            (f"{place.name(n)}-5", 2 + n) for n in range(3)
+        ]
         for made in launched:
-            assert (await welcome(place.run, await provider.connect(made.instance))).gpus == made.gpus
+            assert (
+                await welcome(place.run, await provider.connect(made.instance))
+            ).gpus == made.gpus
             assert provider.address(made.instance) == "127.0.0.1"
         with pytest.raises(LaunchError, match="all 3 hosts are in use") as caught:
             await provider.launch("6.0")
@@ -178,7 +186,10 @@ def test_a_new_daemon_takes_up_what_it_knows_and_ends_the_rest(place: Place) -> 
         assert await provider.adopt(kept, ["5.2"]) == kept[:1]
         until(lambda: place.agents()[2] == 0)
         assert (await welcome(place.run, await provider.connect(kept[0]))).gpus == 2
-        assert any(place.name(1) in line and "cannot be asked" in line for line in await provider.leftovers())
+        assert any(
+            place.name(1) in line and "cannot be asked" in line
+            for line in await provider.leftovers()
+        )
         await provider.terminate(kept[0])
 
     place.do(first)

@@ -1,4 +1,6 @@
-"""The journal: what was committed is read back exactly, a damaged or foreign file is told, a reader can follow the writer."""
+"""The journal: what was committed is read back exactly, a damaged or foreign file is told, a reader
+can follow the writer.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from seerd.runs.reading import replay
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
 
-SPACE = Space((Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("kind", choices=("sgd", 1, 2.0, True))))
+SPACE = Space(
+    (
+        Parameter("lr", low=1e-4, high=1.0, log=True),
+        Parameter("kind", choices=("sgd", 1, 2.0, True)),
+    )
+)
 FACTS = RunFacts(
     run="r",
     name="n",
@@ -35,11 +42,23 @@ FACTS = RunFacts(
 
 def test_what_was_committed_is_read_back_exactly(tmp_path: Path) -> None:
     entries = [
-        Entry(1, RunStarted(at=0.1, facts=FACTS), [SetTimer(id="1.0", due=0.30000000000000004), HeldBack()]),
+        Entry(
+            1,
+            RunStarted(at=0.1, facts=FACTS),
+            [SetTimer(id="1.0", due=0.30000000000000004), HeldBack()],
+        ),
         Entry(
             2,
             TrialReported(
-                at=1.0, instance="i", fact=1, happened=0.9, trial="t0001", attempt=1, reports=1, metric=None, unit_s=0.1
+                at=1.0,
+                instance="i",
+                fact=1,
+                happened=0.9,
+                trial="t0001",
+                attempt=1,
+                reports=1,
+                metric=None,
+                unit_s=0.1,
             ),
             [],
         ),
@@ -64,7 +83,9 @@ def test_a_batch_is_committed_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_what_is_committed_waits_for_the_disk(tmp_path: Path) -> None:
-    """2 is FULL (sqlite.org/pragma.html#pragma_synchronous): with less, a power cut may take back what was committed."""
+    """2 is FULL (sqlite.org/pragma.html#pragma_synchronous): with less, a power cut may take back
+    what was committed.
+    """
     path = tmp_path / "journal.db"
     for made in (Journal.create(path, 0.0), Journal.open(path)):
         with made as journal:
@@ -90,7 +111,10 @@ def test_a_damaged_event_is_told(tmp_path: Path) -> None:
     raw.execute('UPDATE events SET event = CAST(\'{"kind": "stop-asked"}\' AS BLOB)')
     raw.commit()
     raw.close()
-    with Journal.open(tmp_path / "journal.db") as journal, pytest.raises(JournalError, match="damaged"):
+    with (
+        Journal.open(tmp_path / "journal.db") as journal,
+        pytest.raises(JournalError, match="damaged"),
+    ):
         list(journal.entries())
 
 
@@ -128,7 +152,9 @@ def test_a_format_that_is_not_known_is_told_with_who_wrote_it(tmp_path: Path) ->
     say(path, "UPDATE meta SET value = '99' WHERE key = 'format'")
     say(path, "UPDATE meta SET value = '7.5' WHERE key = 'version'")
     for read_only in (False, True):
-        with pytest.raises(JournalError, match=r"format 99, written by seerd 7.5.*reads formats 1 and 2"):
+        with pytest.raises(
+            JournalError, match=r"format 99, written by seerd 7.5.*reads formats 1 and 2"
+        ):
             Journal.open(path, read_only=read_only)
     assert not older(path, 99).exists()
 
@@ -140,7 +166,8 @@ OLD_RUN = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashe
 OLD_SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
     "CREATE TABLE events "
-    "(seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, commands BLOB NOT NULL) STRICT;"
+    "(seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, commands BLOB NOT NULL) "
+    "STRICT;"
     "INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.25');"
 )
 
@@ -156,7 +183,9 @@ def old(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         for seq, line in enumerate(OLD_RUN.read_text().splitlines(), 1):
             row = json.loads(line)
             event, commands = (json.dumps(row[key]).encode() for key in ("event", "commands"))
-            db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], event, commands))
+            db.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], event, commands)
+            )
         db.commit()
         for suffix in ("", "-wal"):
             if (tmp_path / f"began.db{suffix}").exists():
@@ -187,12 +216,18 @@ def test_a_journal_of_format_1_is_read_and_left_as_it_is(old: Path) -> None:
 
 
 def test_a_journal_of_format_1_that_is_to_be_written_is_copied_and_converted(old: Path) -> None:
-    """What could be read before can be read now, event by event, and the copy is the old journal still."""
+    """What could be read before can be read now, event by event, and the copy is the old journal
+    still.
+    """
     with Journal.open(old, read_only=True) as journal:
         entries, state = list(journal.entries()), replay(journal)
     rows = say(old, OLD_ROWS)
     with Journal.open(old) as journal:
-        assert (journal.format, journal.version, journal.origin) == (FORMAT, VERSION, 1_700_000_000.25)
+        assert (journal.format, journal.version, journal.origin) == (
+            FORMAT,
+            VERSION,
+            1_700_000_000.25,
+        )
         assert list(journal.entries()) == entries
         assert replay(journal).ledger == state.ledger
         journal.append([Entry(len(entries) + 1, StopAsked(at=999.0), [])])

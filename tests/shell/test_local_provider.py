@@ -20,7 +20,9 @@ INSTANCE = "local-1"
 def provider(tmp_path: Path) -> LocalProvider:
     bundle = tmp_path / "agent.pyz"
     build_agent(bundle)
-    return LocalProvider(tmp_path / "instances", "run", bundle, 1, cuda=False, lease_s=60.0, grace_s=1.0)
+    return LocalProvider(
+        tmp_path / "instances", "run", bundle, 1, cuda=False, lease_s=60.0, grace_s=1.0
+    )
 
 
 def test_an_agent_that_is_being_started_while_its_instance_is_given_back_does_not_stay(

@@ -1,4 +1,6 @@
-"""The policy beside the daemon, with real processes: the same answers, and nothing that it does hurts the daemon."""
+"""The policy beside the daemon, with real processes: the same answers, and nothing that it does
+hurts the daemon.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ PROBLEM = problem()
 
 
 class Run:
-    """What the core has of a run: trials, the policy's memory, the plan; and the process that is asked."""
+    """What the core has of a run: trials, the policy's memory, the plan; and the process that is
+    asked.
+    """
 
     def __init__(self) -> None:
         self.process = PolicyProcess(PROBLEM, 60.0, plan=MOODY)
@@ -48,7 +52,9 @@ class Run:
 
     def note(self, now_s: float = 0.0, changed: set[str] | None = None) -> None:
         self.questions += 1
-        self.process.note(str(self.questions), self.view(now_s), self.memory.values, self.order, changed)
+        self.process.note(
+            str(self.questions), self.view(now_s), self.memory.values, self.order, changed
+        )
 
     async def ask(self, now_s: float = 0.0) -> Answer:
         self.note(now_s)
@@ -77,7 +83,11 @@ def play(run: Run, scenario: Coroutine[Any, Any, None]) -> None:
 
     asyncio.run(closed())
     assert run.process.pid is None
-    assert not [child for child in psutil.Process().children() if "policy_main" in " ".join(child.cmdline() or "?")]
+    assert not [
+        child
+        for child in psutil.Process().children()
+        if "policy_main" in " ".join(child.cmdline() or "?")
+    ]
 
 
 def is_gone(pid: int) -> bool:
@@ -223,7 +233,10 @@ def test_one_that_raises_says_what_and_where_and_lives_on() -> None:
         run.adopt(await run.ask())
         first = run.process.pid
         run.trials["t0000"].history.append(Report(1.0, 1, 0.5))
-        told = r"^the policy has failed: ArithmeticError: it does not add up \(shell/policies.py, line \d+\)$"
+        told = (
+            r"^the policy has failed: ArithmeticError: it does not add up "
+            r"\(shell/policies.py, line \d+\)$"
+        )
         with pytest.raises(PolicyError, match=told):
             await run.ask(policies.RAISES)
         expected = run.here()
@@ -246,14 +259,18 @@ def test_what_it_prints_and_reads_is_no_part_of_what_is_said() -> None:
     play(run, scenario())
 
 
-def test_a_long_answer_arrives_and_one_that_is_too_long_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_answer_arrives_and_one_that_is_too_long_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = Run()
 
     async def scenario() -> None:
         answer = await run.ask(policies.FILLS)
         assert len(answer.memory["filler"]) == policies.FILLED
         monkeypatch.setattr(policy, "MOST_BYTES", policies.FILLED)
-        with pytest.raises(PolicyError, match=r"^the policy's answer has \d+ bytes, more than 1048576$"):
+        with pytest.raises(
+            PolicyError, match=r"^the policy's answer has \d+ bytes, more than 1048576$"
+        ):
             await run.ask(policies.FILLS)
         run.adopt(await run.ask())
 
@@ -307,14 +324,18 @@ def test_the_process_can_be_begun_early() -> None:
     play(run, scenario())
 
 
-def test_one_that_cannot_be_started_is_an_error_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_started_is_an_error_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = Run()
 
     async def scenario() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", "/nowhere/python")
             run.process.start()
-            with pytest.raises(PolicyError, match=r"^the policy's process could not be started: .*No such file"):
+            with pytest.raises(
+                PolicyError, match=r"^the policy's process could not be started: .*No such file"
+            ):
                 await run.ask()
         expected = run.here()
         assert await run.ask() == expected
@@ -353,7 +374,9 @@ async def thinking(run: Run, folder: Path, mood: int = policies.TELLS) -> asynci
     return task
 
 
-def test_a_late_answer_of_a_process_that_was_given_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_answer_of_a_process_that_was_given_up_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run, gate = Run(), asyncio.Event()
 
     async def late(child: Any, question: str, data: bytes) -> Answered:
@@ -465,7 +488,9 @@ asyncio.run(main())
 def test_it_ends_when_the_daemon_is_killed(tmp_path: Path, mood: int) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with subprocess.Popen([sys.executable, "-c", DAEMON, str(mood), str(pipe)], cwd=Path.cwd()) as daemon:
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(mood), str(pipe)], cwd=Path.cwd()
+    ) as daemon:
         child = psutil.Process(int(pipe.read_text()))
         daemon.kill()
     assert is_gone(child.pid) or child.wait(5) is None
@@ -492,7 +517,10 @@ def test_it_ends_with_its_input(said: bytes) -> None:
 def test_it_begins_with_little() -> None:
     """No event loop and no numbers: its start would take several times as long."""
     script = (
-        "import sys, seerd.shell.policy_main; print([n for n in ('asyncio', 'numpy', 'scipy') if n in sys.modules])"
+        "import sys, seerd.shell.policy_main; print([n for n in ('asyncio', 'numpy', "
+        "'scipy') if n in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert told.stdout.strip() == "[]"

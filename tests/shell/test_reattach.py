@@ -1,4 +1,6 @@
-"""What a run that is taken up again finds: against an agent that takes connections and does not answer, and a real directory of checkpoints."""
+"""What a run that is taken up again finds: against an agent that takes connections and does not
+answer, and a real directory of checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ async def found(folder: Path) -> Reattached:
     core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)
-    environment = RunEnvironment(mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder)
+    environment = RunEnvironment(
+        mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder
+    )
     try:
         async with Tasks() as tasks:
             carrying = Dispatch(environment, core, tasks)
@@ -108,7 +112,9 @@ class Gate:
 
 
 async def told_to_end(folder: Path) -> float:
-    """How long it takes to have an agent end that can be connected to only after it was to be told."""
+    """How long it takes to have an agent end that can be connected to only after it was to be
+    told.
+    """
     gate: Any = Gate(folder / "s")
 
     async def agent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,10 +128,15 @@ async def told_to_end(folder: Path) -> float:
 
     server = await asyncio.start_unix_server(agent, str(folder / "s"))
     policy = PolicyProcess(small_facts().problem)
-    environment = RunEnvironment(gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder)
+    environment = RunEnvironment(
+        gate, DirectoryStore(folder), policy, JOB, "r1", "accuracy", folder
+    )
     core = Core(RunClock(0.0))
     async with Tasks() as tasks:
-        orders, losses = InstanceOrders("local-1", environment, core), Losses(environment, core, tasks)
+        orders, losses = (
+            InstanceOrders("local-1", environment, core),
+            Losses(environment, core, tasks),
+        )
         conversation = Conversation(orders, losses, tasks)
         taking_up = asyncio.create_task(conversation.start())
         await asyncio.sleep(0)
@@ -144,7 +155,9 @@ def test_an_agent_that_is_only_just_being_connected_to_is_told_to_end() -> None:
         assert asyncio.run(told_to_end(Path(folder))) < ANSWER_S / 2
 
 
-def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dispatch, "REATTACH_S", 0.1)
     with tempfile.TemporaryDirectory() as folder:
         sha256 = save(Path(folder) / "store" / "t1", "000099-00000099", 99)

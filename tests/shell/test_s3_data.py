@@ -13,7 +13,10 @@ from seerd.errors import StoreError
 from seerd.shell.stores.data import Address, chunks
 
 KEYS = st.text(st.sampled_from("ab./\0é"), max_size=12)
-ITEMS = st.lists(st.builds(Download, st.text(max_size=3000), st.text(max_size=50), st.integers(0, 10**12)), max_size=60)
+ITEMS = st.lists(
+    st.builds(Download, st.text(max_size=3000), st.text(max_size=50), st.integers(0, 10**12)),
+    max_size=60,
+)
 
 
 @given(ITEMS)

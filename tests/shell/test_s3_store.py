@@ -1,4 +1,6 @@
-"""The daemon's side of checkpoints in S3: what is granted, kept, fetched, and what is said when it cannot be."""
+"""The daemon's side of checkpoints in S3: what is granted, kept, fetched, and what is said when it
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from seerd.shell.stores.s3 import LONGEST_S, S3Store
 from tests.s3front import Front, cut_answer, damage_answer, refuse
 
 
-def in_store(work: Callable[[S3Store], Awaitable[Any]], address: str = "s3://bucket/seerd", **other: Any) -> Any:
+def in_store(
+    work: Callable[[S3Store], Awaitable[Any]], address: str = "s3://bucket/seerd", **other: Any
+) -> Any:
     """What comes of this with an open store."""
 
     async def run() -> Any:
@@ -46,7 +50,9 @@ async def opened(
 
 def ask(method: str, url: str, body: bytes | None = None) -> tuple[int, bytes]:
     """An agent's request."""
-    request = urllib.request.Request(url, body, {"Content-Type": "application/octet-stream"}, method=method)
+    request = urllib.request.Request(
+        url, body, {"Content-Type": "application/octet-stream"}, method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.status, answer.read()
@@ -69,7 +75,9 @@ def put(grant: Any, data: bytes = b"weights", place: int = 0) -> str:
 def objects(s3: Front) -> list[str]:
     import boto3
 
-    return [o["Key"] for o in boto3.client("s3").list_objects_v2(Bucket="bucket").get("Contents", [])]
+    return [
+        o["Key"] for o in boto3.client("s3").list_objects_v2(Bucket="bucket").get("Contents", [])
+    ]
 
 
 def test_a_store_that_can_be_written_opens_and_leaves_nothing_behind(s3):
@@ -152,7 +160,9 @@ def test_only_what_is_needed_is_kept_and_what_may_be_on_its_way_is_left_alone(s3
 
     in_store(work)
     left = {slot_name(2, 10), slot_name(2, 11), slot_name(1, 11)}
-    assert {key.rpartition("/")[2].rpartition(".")[0] for key in objects(s3) if "/t1/" in key} == left
+    assert {
+        key.rpartition("/")[2].rpartition(".")[0] for key in objects(s3) if "/t1/" in key
+    } == left
     assert "seerd/r1/t10/0001-000001.json" in objects(s3)
     import boto3
 
@@ -168,7 +178,11 @@ def test_manifests_are_removed_before_bytes(s3):
         await store.keep("t1", [])
 
     in_store(work)
-    deletes = [request.body for request in s3.seen if request.method == "POST" and "delete" in request.query]
+    deletes = [
+        request.body
+        for request in s3.seen
+        if request.method == "POST" and "delete" in request.query
+    ]
     assert [b".json" in body for body in deletes] == [True, False]
     assert objects(s3) == []
 
@@ -227,7 +241,10 @@ def test_data_is_listed_below_its_prefix_and_can_be_got_without_credentials(s3):
     for key in ("data/a.bin", "data/deep/b.bin", "data/", "data2/c.bin"):
         client.put_object(Bucket="bucket", Key=key, Body=key.encode())
     items = in_store(lambda store: store.downloads("s3://bucket/data", "cache"))
-    assert sorted((item.to, item.size) for item in items) == [("cache/a.bin", 10), ("cache/deep/b.bin", 15)]
+    assert sorted((item.to, item.size) for item in items) == [
+        ("cache/a.bin", 10),
+        ("cache/deep/b.bin", 15),
+    ]
     assert ask("GET", items[0].url)[1] == b"data/a.bin"
     one = in_store(lambda store: store.downloads("s3://bucket/data/a.bin", "cache"))
     assert [item.to for item in one] == ["cache/a.bin"]

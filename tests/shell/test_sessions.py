@@ -1,4 +1,6 @@
-"""What agents are told and heard: against an agent that is a script of what to answer, over a real socket."""
+"""What agents are told and heard: against an agent that is a script of what to answer, over a real
+socket.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from seerd.agent.protocol import VERSION, Expected, Grant, Hello, Job, Prepare, Prepared, Start, Stop, Welcome
+from seerd.agent.protocol import (
+    VERSION,
+    Expected,
+    Grant,
+    Hello,
+    Job,
+    Prepare,
+    Prepared,
+    Start,
+    Stop,
+    Welcome,
+)
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
@@ -29,15 +42,21 @@ from seerd.shell.tasks import Tasks
 from tests.conftest import small_facts
 from tests.shell.place import Core
 
-JOB = Job("source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0)
+JOB = Job(
+    "source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0
+)
 HEALTHY = Expected(gpus=0, free_bytes=0, torch=False)
-START = StartTrial(id="5.0", trial="t1", attempt=1, instance="i-1", gpus=(0,), config={}, seed=1, checkpoints=())
+START = StartTrial(
+    id="5.0", trial="t1", attempt=1, instance="i-1", gpus=(0,), config={}, seed=1, checkpoints=()
+)
 STOP = StopTrial(id="6.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=1.0)
 
 
 @dataclass
 class Agent:
-    """`ahead_s`: of its clock; `boots`: what it says its machine's boot is, one for each connection; `told`: all but renewals."""
+    """`ahead_s`: of its clock; `boots`: what it says its machine's boot is, one for each
+    connection; `told`: all but renewals.
+    """
 
     path: Path
     ahead_s: float = 0.0
@@ -52,7 +71,9 @@ class Agent:
             message = decode(line)
             if isinstance(message, Hello):
                 boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
-                writer.write(encode(Welcome(VERSION, "1", 4, 0, time.time() + self.ahead_s, [], boot)))
+                writer.write(
+                    encode(Welcome(VERSION, "1", 4, 0, time.time() + self.ahead_s, [], boot))
+                )
             elif isinstance(message, Prepare):
                 self.prepared.append(message)
                 writer.write(encode(Prepared(1, time.time(), message.id)))
@@ -66,7 +87,9 @@ class SlowPresigning(DirectoryStore):
 
     let: asyncio.Event
 
-    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
         await self.let.wait()
         return Grant(trial, attempt, [], [])
 
@@ -109,7 +132,9 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
             core = Core(RunClock(time.time()))
             policy = PolicyProcess(small_facts().problem)
             reach: Any = Reach(spoken.path)
-            environment = RunEnvironment(reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY)
+            environment = RunEnvironment(
+                reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY
+            )
             try:
                 async with Tasks() as tasks:
                     sessions = Sessions(environment, core, Losses(environment, core, tasks), tasks)
@@ -122,7 +147,9 @@ def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("ahead_s", "good"), [(0.0, True), (100.0, True), (500.0, False), (-500.0, False)])
+@pytest.mark.parametrize(
+    ("ahead_s", "good"), [(0.0, True), (100.0, True), (500.0, False), (-500.0, False)]
+)
 def test_a_machine_whose_clock_is_wrong_is_no_good_and_another_may_be(
     ahead_s: float, good: bool, tmp_path: Path
 ) -> None:
@@ -135,7 +162,9 @@ def test_a_machine_whose_clock_is_wrong_is_no_good_and_another_may_be(
 
 
 def test_what_is_ordered_later_is_said_later_however_long_signing_takes(tmp_path: Path) -> None:
-    """An agent passes over the stop of an attempt that it does not know: said before its start, the attempt would run for ever."""
+    """An agent passes over the stop of an attempt that it does not know: said before its start, the
+    attempt would run for ever.
+    """
     store = SlowPresigning(tmp_path)
 
     async def scenario(place: Place) -> None:

@@ -1,4 +1,6 @@
-"""Into machines over SSH: whom seerd trusts, how long it tries, and what it says when it cannot get in."""
+"""Into machines over SSH: whom seerd trusts, how long it tries, and what it says when it cannot get
+in.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def server() -> Iterator[Sshd]:
         yield made[0]
 
 
-def with_remote(bundle: Bundle, work: Callable[[Remote], Awaitable[None]], options: AgentOptions = OPTIONS) -> None:
+def with_remote(
+    bundle: Bundle, work: Callable[[Remote], Awaitable[None]], options: AgentOptions = OPTIONS
+) -> None:
     async def run() -> None:
         remote = Remote(bundle, options)
         try:
@@ -46,7 +50,9 @@ def with_remote(bundle: Bundle, work: Callable[[Remote], Awaitable[None]], optio
     asyncio.run(run())
 
 
-def failure(bundle: Bundle, machine: RemoteMachine, patience_s: float = 0.0, options: AgentOptions = OPTIONS) -> str:
+def failure(
+    bundle: Bundle, machine: RemoteMachine, patience_s: float = 0.0, options: AgentOptions = OPTIONS
+) -> str:
     """What `ready` says about a machine that cannot be got ready."""
     said = ""
 
@@ -60,7 +66,9 @@ def failure(bundle: Bundle, machine: RemoteMachine, patience_s: float = 0.0, opt
     return said
 
 
-def test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing(server: Sshd, bundle: Bundle) -> None:
+def test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing(
+    server: Sshd, bundle: Bundle
+) -> None:
     new_key(server.folder / "other")
     other = replace(server.machine(), host_keys=((server.folder / "other.pub").read_text(),))
     said = failure(bundle, other)
@@ -69,12 +77,16 @@ def test_a_machine_with_another_host_key_than_it_was_launched_with_gets_nothing(
     assert list(server.home.iterdir()) == []
 
 
-def test_a_machine_without_any_host_key_to_expect_is_not_trusted(server: Sshd, bundle: Bundle) -> None:
+def test_a_machine_without_any_host_key_to_expect_is_not_trusted(
+    server: Sshd, bundle: Bundle
+) -> None:
     assert "host key mismatch" in failure(bundle, replace(server.machine(), host_keys=()))
     assert list(server.home.iterdir()) == []
 
 
-def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(server: Sshd, bundle: Bundle) -> None:
+def test_a_host_key_that_is_replaced_while_the_machine_boots_is_waited_for(
+    server: Sshd, bundle: Bundle
+) -> None:
     new_key(server.folder / "final")
     machine = replace(server.machine(), host_keys=((server.folder / "final.pub").read_text(),))
 
@@ -96,7 +108,9 @@ def test_a_closed_port_is_tried_until_the_patience_is_over(bundle: Bundle, tmp_p
     begun = time.monotonic()
     said = failure(bundle, machine, 1.0)
     assert 0.5 < time.monotonic() - begun < 3.0
-    assert said.startswith(f"m1 (nobody@127.0.0.1:{machine.port}) could not be reached over SSH within 1s: ")
+    assert said.startswith(
+        f"m1 (nobody@127.0.0.1:{machine.port}) could not be reached over SSH within 1s: "
+    )
     assert "connection refused" in said
 
 
@@ -112,7 +126,9 @@ def test_a_server_that_starts_late_is_found(server: Sshd, bundle: Bundle) -> Non
     with_remote(bundle, work)
 
 
-def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("seerd.shell.ssh.connecting.LOGIN_S", 0.5)
     new_key(tmp_path / "user")
 
@@ -126,7 +142,9 @@ def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path, m
         async with await asyncio.start_server(greet, "127.0.0.1", 0) as other:
             port = other.sockets[0].getsockname()[1]
             with pytest.raises(UnreachableError) as caught:
-                await open_connection(RemoteMachine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user"))
+                await open_connection(
+                    RemoteMachine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user")
+                )
             return str(caught.value)
 
     assert "timed out" in asyncio.run(cause(b""))
@@ -142,7 +160,11 @@ def test_a_name_that_nobody_knows_is_not_tried_again(bundle: Bundle, tmp_path: P
 def test_an_address_without_a_route_is_said_to_have_none(tmp_path: Path) -> None:
     new_key(tmp_path / "user")
     with pytest.raises(UnreachableError, match="no route to it"):
-        asyncio.run(open_connection(RemoteMachine("m1", "255.255.255.255", "nobody", 22, (), tmp_path / "user")))
+        asyncio.run(
+            open_connection(
+                RemoteMachine("m1", "255.255.255.255", "nobody", 22, (), tmp_path / "user")
+            )
+        )
 
 
 def test_a_key_that_the_machine_does_not_take(server: Sshd, bundle: Bundle) -> None:
@@ -157,7 +179,10 @@ def test_a_missing_key_file_is_named(server: Sshd, bundle: Bundle) -> None:
 
 
 def test_a_machine_that_still_boots_says_so_before_the_login(bundle: Bundle) -> None:
-    text = "System is booting up. Unprivileged users are not permitted to log in yet. See pam_nologin(8)."
+    text = (
+        "System is booting up. Unprivileged users are not permitted to log in yet. See "
+        "pam_nologin(8)."
+    )
     with sshds(1, "Banner /dev/null", "AllowUsers nobody-yet") as (server,):
         (server.folder / "nologin").write_text(text)
         server.extra[0] = f"Banner {server.folder / 'nologin'}"
@@ -169,9 +194,12 @@ def test_a_machine_that_still_boots_says_so_before_the_login(bundle: Bundle) -> 
 def test_a_machine_that_still_boots_is_waited_for(bundle: Bundle) -> None:
     with sshds(1, "ForceCommand true") as (server,):
         gate = server.folder / "nologin"
-        gate.write_text("System is booting up. Unprivileged users are not permitted to log in yet.\n")
+        gate.write_text(
+            "System is booting up. Unprivileged users are not permitted to log in yet.\n"
+        )
         server.extra[0] = (
-            f'ForceCommand if [ -e {gate} ]; then cat {gate} >&2; exit 254; fi; eval "$SSH_ORIGINAL_COMMAND"'
+            f"ForceCommand if [ -e {gate} ]; then cat {gate} >&2; exit 254; fi; eval "
+            '"$SSH_ORIGINAL_COMMAND"'
         )
         server.stop()
         server.start()
@@ -217,7 +245,9 @@ class KnownHosts:
         self._home = home
         (home / ".ssh").mkdir(mode=0o700)
         for suffix in ("", ".pub"):
-            (home / ".ssh" / f"id_ed25519{suffix}").write_bytes(Path(f"{server.user_key}{suffix}").read_bytes())
+            (home / ".ssh" / f"id_ed25519{suffix}").write_bytes(
+                Path(f"{server.user_key}{suffix}").read_bytes()
+            )
         (home / ".ssh" / "id_ed25519").chmod(0o600)
         self.machine = replace(server.machine(), host_keys=None, key=None)
 
@@ -250,7 +280,9 @@ def test_a_key_that_only_ssh_agent_has_opens_a_host(
     (tmp_path / ".ssh" / "id_ed25519").unlink()
     assert "authentication failed" in failure(bundle, known.machine, 60.0)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(server.folder / "ssh-agent"))
-    holder = subprocess.Popen(["ssh-agent", "-D", "-a", server.folder / "ssh-agent"], stdout=subprocess.DEVNULL)
+    holder = subprocess.Popen(
+        ["ssh-agent", "-D", "-a", server.folder / "ssh-agent"], stdout=subprocess.DEVNULL
+    )
     try:
         until((server.folder / "ssh-agent").exists)
         subprocess.run(["ssh-add", "-q", server.user_key], check=True)
@@ -273,7 +305,9 @@ def test_a_host_that_the_user_does_not_know_is_not_trusted_and_the_way_to_accept
     assert list(server.home.iterdir()) == []
 
 
-def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, bundle: Bundle, server: Sshd) -> None:
+def test_a_host_that_shows_another_key_than_the_user_knows(
+    known: KnownHosts, bundle: Bundle, server: Sshd
+) -> None:
     new_key(server.folder / "other")
     known.know((server.folder / "other.pub").read_text())
     said = failure(bundle, known.machine, 60.0)
@@ -284,7 +318,9 @@ def test_a_host_that_shows_another_key_than_the_user_knows(known: KnownHosts, bu
 def test_the_users_configuration_names_machines(
     known: KnownHosts, server: Sshd, bundle: Bundle, tmp_path: Path
 ) -> None:
-    (tmp_path / ".ssh" / "config").write_text(f"Host gpubox\n  HostName 127.0.0.1\n  Port {server.port}\n")
+    (tmp_path / ".ssh" / "config").write_text(
+        f"Host gpubox\n  HostName 127.0.0.1\n  Port {server.port}\n"
+    )
     known.know(server.host_key)
     machine = RemoteMachine("gpubox", "gpubox", known.machine.user)
 
@@ -295,11 +331,15 @@ def test_the_users_configuration_names_machines(
     assert (server.home / ".seerd" / "digits-1" / "agent.sock").exists()
 
 
-def test_a_partition_is_noticed_by_the_reader(server: Sshd, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_is_noticed_by_the_reader(
+    server: Sshd, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything between us stops without a word: a relay in the middle swallows it."""
     monkeypatch.setattr("seerd.shell.ssh.connecting.KEEPALIVE_S", 0.2)
 
-    async def relay(swallow: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay(
+        swallow: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", server.port)
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -315,7 +355,9 @@ def test_a_partition_is_noticed_by_the_reader(server: Sshd, bundle: Bundle, monk
 
     async def work(remote: Remote) -> None:
         swallow = asyncio.Event()
-        async with await asyncio.start_server(lambda r, w: relay(swallow, r, w), "127.0.0.1", 0) as middle:
+        async with await asyncio.start_server(
+            lambda r, w: relay(swallow, r, w), "127.0.0.1", 0
+        ) as middle:
             machine = replace(server.machine(), port=middle.sockets[0].getsockname()[1])
             await remote.ready(machine, 20.0)
             reader, _ = await remote.connect(machine)

@@ -1,4 +1,6 @@
-"""Agents on machines over SSH: what is sent, what survives a lost connection, what is left in the end."""
+"""Agents on machines over SSH: what is sent, what survives a lost connection, what is left in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,14 @@ class Place:
     def options(self, **other: Any) -> AgentOptions:
         usual = {"gpus": 2, "cuda": False, "lease_s": 60.0, "grace_s": 5.0}
         return AgentOptions(
-            **{"run": self.run, **usual, "power_off": False, "spot": False, "python": "python3", **other}
+            **{
+                "run": self.run,
+                **usual,
+                "power_off": False,
+                "spot": False,
+                "python": "python3",
+                **other,
+            }
         )
 
     def do(self, work: Callable[[Remote], Awaitable[None]], **other: Any) -> None:
@@ -82,7 +91,12 @@ class Place:
         asyncio.run(live())
 
     def job(self) -> Job:
-        rest: dict[str, Any] = {"metric": "accuracy", "mode": "max", "allocations": [1], "threads": 1}
+        rest: dict[str, Any] = {
+            "metric": "accuracy",
+            "mode": "max",
+            "allocations": [1],
+            "threads": 1,
+        }
         return Job(
             source=str(self.folder / "source"),
             script="train.py",
@@ -99,7 +113,11 @@ class Place:
     def sent(self) -> dict[str, bytes]:
         """The source as the first server has it."""
         top = self.folder / "source"
-        return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(top)): path.read_bytes()
+            for path in top.rglob("*")
+            if path.is_file()
+        }
 
 
 @pytest.fixture
@@ -181,7 +199,9 @@ def test_only_what_changed_is_sent_again(place: Place) -> None:
         received.append(remote.received(machine.name))
 
     place.do(push)
-    everything = sum(path.stat().st_size for path in place.bundle.source.rglob("*") if path.is_file())
+    everything = sum(
+        path.stat().st_size for path in place.bundle.source.rglob("*") if path.is_file()
+    )
     twin = (place.bundle.source / "lib" / "twin.bin").stat().st_size
     assert received == [everything - twin]
     place.do(push)
@@ -275,7 +295,9 @@ def test_connections_that_drop_while_a_machine_is_made_ready_do_not_matter(place
     async def work(remote: Remote) -> None:
         getting_ready = asyncio.create_task(remote.ready(machine, 60.0))
         for _ in range(3):
-            await asyncio.to_thread(until, lambda: place.server.connections() or getting_ready.done())
+            await asyncio.to_thread(
+                until, lambda: place.server.connections() or getting_ready.done()
+            )
             await asyncio.to_thread(place.server.drop_connections)
         await getting_ready
         await Talk(place.run, await remote.connect(machine)).hello()
@@ -310,13 +332,22 @@ def test_an_agent_has_nothing_of_whom_it_was_started_by(place: Place) -> None:
     assert os.getsid(agent) == os.getpgid(agent) == agent
     open_ones = {int(fd.name): str(fd.readlink()) for fd in Path(f"/proc/{agent}/fd").iterdir()}
     own = str(place.folder.resolve())
-    assert [open_ones.pop(n) for n in range(3)] == ["/dev/null", f"{own}/agent.out", f"{own}/agent.out"]
-    assert not [to for to in open_ones.values() if not to.startswith((f"{own}/", "socket:", "anon_inode:"))]
+    assert [open_ones.pop(n) for n in range(3)] == [
+        "/dev/null",
+        f"{own}/agent.out",
+        f"{own}/agent.out",
+    ]
+    assert not [
+        to for to in open_ones.values() if not to.startswith((f"{own}/", "socket:", "anon_inode:"))
+    ]
 
 
 def test_an_agent_that_does_not_start_is_told_with_its_last_lines(place: Place) -> None:
     async def work(remote: Remote) -> None:
-        with pytest.raises(ProviderError, match=r"does not start; its last lines:\n(.|\n)*invalid float value: 'soon'"):
+        with pytest.raises(
+            ProviderError,
+            match=r"does not start; its last lines:\n(.|\n)*invalid float value: 'soon'",
+        ):
             await remote.ready(place.server.machine(), 20.0)
 
     place.do(work, lease_s="soon")
@@ -342,14 +373,18 @@ def test_what_is_ended_leaves_logs_and_nothing_else(place: Place) -> None:
     place.do(work)
     until(lambda: not agents(place.server.home))
     assert marked(place.run) == []
-    kept = {str(path.relative_to(place.folder)) for path in place.folder.rglob("*") if path.is_file()}
+    kept = {
+        str(path.relative_to(place.folder)) for path in place.folder.rglob("*") if path.is_file()
+    }
     assert {"agent.log", "agent.out"} <= kept
     assert (
         {path for path in kept if "/" in path}
         == {path for path in kept if path.startswith("trials/t1/1/logs/")}
         != set()
     )
-    assert "here I am" in "".join(path.read_text() for path in (place.folder / "trials").rglob("*.log"))
+    assert "here I am" in "".join(
+        path.read_text() for path in (place.folder / "trials").rglob("*.log")
+    )
 
 
 def test_what_a_killed_agent_left_behind_is_ended_too(place: Place) -> None:
@@ -378,7 +413,12 @@ def test_long_lines_pass_through_and_the_end_of_an_agent_is_an_end(place: Place)
         await talk.hello()
         padding = "x" * (MAX_LINE - 4096)
         job = place.job()
-        long = Job(**{**{name: getattr(job, name) for name in job.__dataclass_fields__}, "env": {"LONG": padding}})
+        long = Job(
+            **{
+                **{name: getattr(job, name) for name in job.__dataclass_fields__},
+                "env": {"LONG": padding},
+            }
+        )
         talk.say(Prepare("p", long))
         await talk.until(Prepared)
         await remote.end(machine)
@@ -455,7 +495,11 @@ def test_eight_machines_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").write_text(SCRIPT)
     with sshds(8) as servers:
-        place = Place(servers, Bundle(tmp_path / "agent.pyz", tmp_path / "source"), f"run-{secrets.token_hex(4)}")
+        place = Place(
+            servers,
+            Bundle(tmp_path / "agent.pyz", tmp_path / "source"),
+            f"run-{secrets.token_hex(4)}",
+        )
 
         async def talk(remote: Remote, server: Sshd) -> None:
             await remote.ready(server.machine(), 30.0)
@@ -469,7 +513,15 @@ def test_eight_machines_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
                 print(f"\n8 machines from SSH to an agent that answers: {took_s:.2f}s")
 
         place.do(work)
-        assert len({(server.home / ".seerd" / place.run / "agent.pid").read_text() for server in servers}) == 8
+        assert (
+            len(
+                {
+                    (server.home / ".seerd" / place.run / "agent.pid").read_text()
+                    for server in servers
+                }
+            )
+            == 8
+        )
 
 
 def test_a_server_that_allows_no_tunnel_says_which_setting_forbids_it(place: Place) -> None:

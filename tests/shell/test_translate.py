@@ -11,16 +11,21 @@ from seerd.shell.translate import event_of, order_of
 
 
 @pytest.mark.parametrize(
-    ("said", "what"), [("interruption", "interruption"), ("rebalance", "rebalance"), ("hibernate", "interruption")]
+    ("said", "what"),
+    [("interruption", "interruption"), ("rebalance", "rebalance"), ("hibernate", "interruption")],
 )
 def test_a_notice_is_counted_by_the_runs_clock(said: str, what: str) -> None:
     """The agent's clock showed 1000 when the run was 40 s old."""
     event = event_of(Noticed(seq=3, at=1000.0, what=said, by=1120.0), "i-1", 41.0, 40.0, "accuracy")
-    assert event == InstanceNoticed(at=41.0, instance="i-1", fact=3, happened=40.0, what=what, by=160.0)  # type: ignore[arg-type]
+    assert event == InstanceNoticed(
+        at=41.0, instance="i-1", fact=3, happened=40.0, what=what, by=160.0
+    )  # type: ignore[arg-type]
 
 
 def test_a_notice_need_not_say_when() -> None:
-    event = event_of(Noticed(seq=3, at=1000.0, what="rebalance", by=None), "i-1", 41.0, 40.0, "accuracy")
+    event = event_of(
+        Noticed(seq=3, at=1000.0, what="rebalance", by=None), "i-1", 41.0, 40.0, "accuracy"
+    )
     assert isinstance(event, InstanceNoticed)
     assert event.by is None
 
@@ -34,7 +39,9 @@ def test_silence_is_counted_by_the_runs_clock() -> None:
 
 def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
     common = {"at": 41.0, "instance": "i-1", "fact": 5, "happened": 40.0}
-    exited = Exited(5, 1000.0, "t0001", 1, "crashed", -9, 3, ["boom"], silent=990.0, signal=9, waited_s=12.5)
+    exited = Exited(
+        5, 1000.0, "t0001", 1, "crashed", -9, 3, ["boom"], silent=990.0, signal=9, waited_s=12.5
+    )
     event = event_of(exited, "i-1", 41.0, 40.0, "accuracy")
     assert isinstance(event, TrialExited)
     assert (event.signal, event.waited_s) == (9, 12.5)
@@ -47,14 +54,25 @@ def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
         **common, trial="t0001", attempt=1, over_s=30.0, ranks=(2, 3), shares=(0.75, 0.04)
     )
     unfit = Noticed(5, 1000.0, "unhealthy", None, "held")
-    assert event_of(unfit, "i-1", 41.0, 40.0, "accuracy") == InstanceNoticed(**common, what="unhealthy", why="held")
+    assert event_of(unfit, "i-1", 41.0, 40.0, "accuracy") == InstanceNoticed(
+        **common, what="unhealthy", why="held"
+    )
 
 
 def test_an_order_says_what_the_core_asked_for() -> None:
     start = StartTrial(
-        id="5.1", trial="t1", attempt=2, instance="i", gpus=(2, 3), config={"lr": 0.1}, seed=7, checkpoints=("b", "a")
+        id="5.1",
+        trial="t1",
+        attempt=2,
+        instance="i",
+        gpus=(2, 3),
+        config={"lr": 0.1},
+        seed=7,
+        checkpoints=("b", "a"),
     )
     assert order_of(start) == Start("5.1", "t1", 2, [2, 3], {"lr": 0.1}, 7, ["b", "a"])
     for checkpoint, grace_s in ((True, 4.5), (False, 0.0)):
-        stop = StopTrial(id="6.0", trial="t1", attempt=2, instance="i", checkpoint=checkpoint, grace_s=grace_s)
+        stop = StopTrial(
+            id="6.0", trial="t1", attempt=2, instance="i", checkpoint=checkpoint, grace_s=grace_s
+        )
         assert order_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)

@@ -36,11 +36,19 @@ def sure(seconds: float) -> Latency:
 
 
 def profile(
-    scaling: Scaling = LINEAR, report: float = 10.0, start: float = 0, save: float = 0, **cloud: float
+    scaling: Scaling = LINEAR,
+    report: float = 10.0,
+    start: float = 0,
+    save: float = 0,
+    **cloud: float,
 ) -> Profile:
     """`cloud`: pending, boot, release. All in seconds."""
     job = JobProfile(sure(report), scaling, start=sure(start), save=sure(save))
-    return Profile(job, CloudProfile(**{name: sure(seconds) for name, seconds in cloud.items()}), "measured by hand")
+    return Profile(
+        job,
+        CloudProfile(**{name: sure(seconds) for name, seconds in cloud.items()}),
+        "measured by hand",
+    )
 
 
 def planned(setting: Setting, name: str, *, ideal: bool | None = None, **params: Any) -> Problem:
@@ -51,7 +59,9 @@ def planned(setting: Setting, name: str, *, ideal: bool | None = None, **params:
 
 
 def play(setting: Setting, problem: Problem, seed: int = 0) -> World:
-    """A whole run, with the invariants checked after every event; `journal`, `state` and `fleet` of the world tell what happened."""
+    """A whole run, with the invariants checked after every event; `journal`, `state` and `fleet` of
+    the world tell what happened.
+    """
     problem = replace(problem, params=replace(problem.params, seed=seed))
     facts = RunFacts(
         run="by-hand",

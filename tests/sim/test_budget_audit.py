@@ -1,4 +1,6 @@
-"""A hundred runs of the budget audit: nothing over the limits, the ledger as the cloud's account, and no more left unused than there was."""
+"""A hundred runs of the budget audit: nothing over the limits, the ledger as the cloud's account,
+and no more left unused than there was.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BENCH = Path(__file__).parents[2] / "bench" / "budget_audit.py"
 
 
 def audit(*args: str) -> dict[str, Any]:
-    told = subprocess.run([sys.executable, BENCH, *args], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [sys.executable, BENCH, *args], check=True, capture_output=True, text=True
+    ).stdout
     return json.loads(told)  # type: ignore[no-any-return]
 
 
@@ -58,7 +62,9 @@ def test_every_unused_gpu_second_has_one_cause(number: int) -> None:
     account = audited(one, planned.problem, planned.outline)
     assert set(account.unused) == set(CAUSES)
     assert all(gpu_s >= 0 for gpu_s in account.unused.values())
-    assert math.isclose(math.fsum(account.unused.values()), account.allowed_gpu_s - account.billed_gpu_s)
+    assert math.isclose(
+        math.fsum(account.unused.values()), account.allowed_gpu_s - account.billed_gpu_s
+    )
     assert account.elapsed_s <= account.deadline_s
 
 

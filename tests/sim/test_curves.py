@@ -1,4 +1,6 @@
-"""Files of curves: every rule of their format, and a clear error for every way in which one can be broken."""
+"""Files of curves: every rule of their format, and a clear error for every way in which one can be
+broken.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from seerd.sim.setting import Setting, behaviour_of
 from tests.sim.hand import IDEAL, limits
 
 NAN, INF = float("nan"), float("inf")
-GOOD: dict[str, Any] = {"metric": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], "seconds": [10.0, 20.0], "mode": "max"}
+GOOD: dict[str, Any] = {
+    "metric": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]],
+    "seconds": [10.0, 20.0],
+    "mode": "max",
+}
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -56,7 +62,13 @@ class TestWhatAFileMeans:
         assert reports(load(tmp_path, metric=[[0.1, 0.2, NAN, NAN]] * 2)) == [0.1, 0.2, 0.2, 0.2]
 
     def test_a_nan_before_the_end_is_a_nan_that_the_trial_reported(self, tmp_path: Path) -> None:
-        assert reports(load(tmp_path, metric=[[NAN, 0.2, NAN, 0.3, NAN]] * 2)) == [None, 0.2, None, 0.3, 0.3]
+        assert reports(load(tmp_path, metric=[[NAN, 0.2, NAN, 0.3, NAN]] * 2)) == [
+            None,
+            0.2,
+            None,
+            0.3,
+            0.3,
+        ]
 
     def test_a_curve_that_ends_infinite_stays_so(self, tmp_path: Path) -> None:
         curves = load(tmp_path, metric=[[0.9, INF, NAN], [0.1, 0.2, 0.3]])
@@ -78,7 +90,9 @@ class TestWhatAFileMeans:
         square = load(tmp_path, metric=[[0.1, 0.2], [0.3, 0.4]], seconds=[10.0, 20.0])
         assert seconds(square, 0) == [10.0, 10.0]
 
-    def test_curves_are_of_one_gpu_unless_the_file_says_another_number(self, tmp_path: Path) -> None:
+    def test_curves_are_of_one_gpu_unless_the_file_says_another_number(
+        self, tmp_path: Path
+    ) -> None:
         assert load(tmp_path).gpus == 1
         assert load(tmp_path, gpus=8).gpus == 8
 
@@ -90,7 +104,9 @@ class TestWhatAFileMeans:
 
     @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "u1", ">f8"])
     def test_any_kind_of_number_will_do(self, tmp_path: Path, dtype: str) -> None:
-        curves = load(tmp_path, metric=np.array([[1, 2], [3, 4]], dtype), seconds=np.array([10, 20], dtype))
+        curves = load(
+            tmp_path, metric=np.array([[1, 2], [3, 4]], dtype), seconds=np.array([10, 20], dtype)
+        )
         assert reports(curves, 1) == [3.0, 4.0]
         assert seconds(curves, 1) == [20.0, 20.0]
 
@@ -108,18 +124,34 @@ class TestConfigurations:
 
     def test_they_are_what_the_policies_choose_from(self, tmp_path: Path) -> None:
         space = self.space(tmp_path, [{"lr": 0.1, "opt": "sgd"}, {"lr": 0.2, "opt": "adam"}])
-        assert space.table == ({CURVE: 0, "lr": 0.1, "opt": "sgd"}, {CURVE: 1, "lr": 0.2, "opt": "adam"})
-        assert {p.name: p.choices for p in space.parameters} == {"lr": (0.1, 0.2), "opt": ("adam", "sgd")}
+        assert space.table == (
+            {CURVE: 0, "lr": 0.1, "opt": "sgd"},
+            {CURVE: 1, "lr": 0.2, "opt": "adam"},
+        )
+        assert {p.name: p.choices for p in space.parameters} == {
+            "lr": (0.1, 0.2),
+            "opt": ("adam", "sgd"),
+        }
 
     def test_many_numbers_are_a_range(self, tmp_path: Path) -> None:
         rows = 20
         configs = [{"lr": 10.0 ** -(i / 4), "layers": i + 1, "same": 1} for i in range(rows)]
         curves = load(
-            tmp_path, metric=np.ones((rows, 2)), seconds=np.ones(rows), configs=json.dumps(configs), mode="min"
+            tmp_path,
+            metric=np.ones((rows, 2)),
+            seconds=np.ones(rows),
+            configs=json.dumps(configs),
+            mode="min",
         )
         lr, layers = curves.space().parameters
         assert (lr.name, lr.high, lr.log, lr.integer) == ("lr", 1.0, True, False)
-        assert (layers.name, layers.low, layers.high, layers.log, layers.integer) == ("layers", 1, 20, False, True)
+        assert (layers.name, layers.low, layers.high, layers.log, layers.integer) == (
+            "layers",
+            1,
+            20,
+            False,
+            True,
+        )
 
     def test_what_is_no_value_is_left_out(self, tmp_path: Path) -> None:
         odd = {"lr": NAN, "none": None, "list": [1], "huge": 10**400, "fine": True}
@@ -205,7 +237,9 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "says"), BROKEN)
-def test_a_broken_file_is_told_what_is_wrong_with_it(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_a_broken_file_is_told_what_is_wrong_with_it(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(UsageError, match=says) as caught:
         load_curves(path)
@@ -239,7 +273,9 @@ class TestFilesThatAreNone:
         pickle.loads(pickle.dumps(Bomb(trace)))
         assert trace.exists(), "it would have"
 
-    @pytest.mark.parametrize("content", [b"", b"P", b"PK", b"PK\3\4", b"metric,seconds\n1,2\n", b"\x80\x04N."])
+    @pytest.mark.parametrize(
+        "content", [b"", b"P", b"PK", b"PK\3\4", b"metric,seconds\n1,2\n", b"\x80\x04N."]
+    )
     def test_something_else_is_not_read(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.npz").write_bytes(content)
         self.refused(tmp_path / "x.npz")
@@ -273,9 +309,13 @@ class TestFilesThatAreNone:
                     assert str(path) in str(error)
 
     @pytest.mark.parametrize("shape", [(10**15, 3), (2**62, 2**62)])
-    def test_a_file_that_claims_to_be_enormous_is_refused(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
+    def test_a_file_that_claims_to_be_enormous_is_refused(
+        self, tmp_path: Path, shape: tuple[int, ...]
+    ) -> None:
         head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(
+            head, {"descr": "<f8", "fortran_order": False, "shape": shape}
+        )
         with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
             file.writestr("metric.npy", head.getvalue())
         self.refused(tmp_path / "x.npz")

@@ -1,4 +1,6 @@
-"""Simulated runs: worked out by hand where nothing is random, and what must hold where something is."""
+"""Simulated runs: worked out by hand where nothing is random, and what must hold where something
+is.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ SCALING = parse_scaling("1:1,2:1.6")
 
 def ideal(deadline_s: float = 120.0, budget_gpu_s: float = 240.0) -> Setting:
     """A report takes 16 s on one GPU, and 10 s on two."""
-    return Setting(FAST_AND_LATE, limits(deadline_s, budget_gpu_s), IDEAL, profile(SCALING, report=16.0))
+    return Setting(
+        FAST_AND_LATE, limits(deadline_s, budget_gpu_s), IDEAL, profile(SCALING, report=16.0)
+    )
 
 
 def tried(world: World) -> list[int]:
@@ -45,7 +49,9 @@ def tried(world: World) -> list[int]:
 
 
 def times(world: World, kind: type, trial: str) -> list[float]:
-    return [event.at for event, _ in world.journal if isinstance(event, kind) and event.trial == trial]
+    return [
+        event.at for event, _ in world.journal if isinstance(event, kind) and event.trial == trial
+    ]
 
 
 def same(found: Outcome, **expected: object) -> None:
@@ -57,19 +63,28 @@ class TestWorkedByHand:
     """In the papers' setting nothing but training takes time."""
 
     def test_seer_with_one_gpu_for_each(self) -> None:
-        """t1 = 40 s: three trials for 40 s, then the best of them for 80 s more. What learns early wins at 32 s, and late learners are lost."""
+        """t1 = 40 s: three trials for 40 s, then the best of them for 80 s more. What learns early
+        wins at 32 s, and late learners are lost.
+        """
         setting = ideal()
         world = play(setting, planned(setting, "seer", eta=2, p_max=1), seed=0)
         assert tried(world) == [1, 1, 0]
         assert times(world, TrialReported, "t0003") == [16, 32, 48, 64, 80, 96, 112]
         assert times(world, TrialReported, "t0001") == [16, 32]
-        same(outcome_of(setting, world, world.state), metric=0.6, regret=0.35, gpu_s=3 * 40 + 80, elapsed_s=120)
+        same(
+            outcome_of(setting, world, world.state),
+            metric=0.6,
+            regret=0.35,
+            gpu_s=3 * 40 + 80,
+            elapsed_s=120,
+        )
 
     def test_seer_moves_the_best_to_more_gpus_and_nothing_is_lost(self) -> None:
-        """Four trials on 1 GPU and two on 2, then 2 and 1; at 40 s the early learner has two and a half reports.
+        """Four trials on 1 GPU and two on 2, then 2 and 1; at 40 s the early learner has two and a
+        half reports.
 
-        On two GPUs the other half takes 5 s instead of 8, and each report after it 10 s. One of its places on two GPUs goes the other way,
-        and its last report, due exactly at the end, counts.
+        On two GPUs the other half takes 5 s instead of 8, and each report after it 10 s. One of its
+        places on two GPUs goes the other way, and its last report, due exactly at the end, counts.
         """
         setting = ideal(budget_gpu_s=720.0)
         world = play(setting, planned(setting, "seer", eta=2, p_max=2), seed=0)
@@ -78,30 +93,47 @@ class TestWorkedByHand:
         assert times(world, TrialReported, "t0001") == [10, 20, 30, 40, 56, 72, 88, 104, 120]
         assert times(world, TrialReported, "t0004") == [16, 32, 48, 64, 80, 96, 112]
         used = 8 * 40 + 2 * (115 - 40) + 2 * 80
-        same(outcome_of(setting, world, world.state), metric=0.9, regret=0.05, gpu_s=used, elapsed_s=120)
+        same(
+            outcome_of(setting, world, world.state),
+            metric=0.9,
+            regret=0.05,
+            gpu_s=used,
+            elapsed_s=120,
+        )
 
     def test_sha_moves_the_best_at_its_report_and_gives_it_nothing(self) -> None:
-        """Four trials on 1 GPU make a report in 60 s; the best makes the other three on 4 GPUs in 15 s each."""
+        """Four trials on 1 GPU make a report in 60 s; the best makes the other three on 4 GPUs in
+        15 s each.
+        """
         four = curves(*([0.1 * row] * 4 for row in range(1, 5)), seconds=60.0)
         setting = Setting(four, Limits(240.0, 960.0), IDEAL, profile(report=60.0))
         world = play(setting, planned(setting, "sha"))
         best = next(trial.id for trial in world.state.trials.values() if trial.reports == 4)
         assert times(world, TrialReported, best) == [60, 75, 90, 105]
-        same(outcome_of(setting, world, world.state), gpu_s=4 * 60 + 4 * 45, elapsed_s=105, trials=4)
+        same(
+            outcome_of(setting, world, world.state), gpu_s=4 * 60 + 4 * 45, elapsed_s=105, trials=4
+        )
 
     def test_random_has_all_gpus_and_ends_with_its_curve(self) -> None:
-        """240 GPU-s in 120 s pay for two GPUs: ten reports of 10 s, and the last 20 s are not needed."""
+        """240 GPU-s in 120 s pay for two GPUs: ten reports of 10 s, and the last 20 s are not
+        needed.
+        """
         setting = ideal()
         problem = planned(setting, "random")
         outcomes = [run(setting, problem, seed) for seed in range(6)]
-        assert {outcome.metric for outcome in outcomes if isinstance(outcome, Outcome)} == {0.62, 0.95}
+        assert {outcome.metric for outcome in outcomes if isinstance(outcome, Outcome)} == {
+            0.62,
+            0.95,
+        }
         for outcome in outcomes:
             assert isinstance(outcome, Outcome)
             assert outcome.metric is not None
             same(outcome, regret=0.95 - outcome.metric, gpu_s=200, elapsed_s=100, trials=1)
 
     def test_grid_gives_each_configuration_the_same(self) -> None:
-        """Two configurations, two GPUs, 119 s: seven reports of 16 s each, after which the late learner is ahead."""
+        """Two configurations, two GPUs, 119 s: seven reports of 16 s each, after which the late
+        learner is ahead.
+        """
         setting = ideal(119.0, 238.0)
         world = play(setting, planned(setting, "grid"))
         assert tried(world) == [0, 1]
@@ -110,7 +142,13 @@ class TestWorkedByHand:
             == times(world, TrialReported, "t0002")
             == [16 * i for i in range(1, 8)]
         )
-        same(outcome_of(setting, world, world.state), metric=0.7, regret=0.25, gpu_s=238, elapsed_s=119)
+        same(
+            outcome_of(setting, world, world.state),
+            metric=0.7,
+            regret=0.25,
+            gpu_s=238,
+            elapsed_s=119,
+        )
 
     def test_a_model_from_before_its_curve_fell_is_better_than_any_final_one(self) -> None:
         """Regret counts from the best final value: here it is negative."""
@@ -147,7 +185,9 @@ class TestWhatTheCloudCosts:
         setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, REAL)
         return setting, play(setting, planned(setting, "random", trials=4, p_max=1))
 
-    def test_pending_and_boot_come_before_the_first_trial_and_its_start_before_training(self) -> None:
+    def test_pending_and_boot_come_before_the_first_trial_and_its_start_before_training(
+        self,
+    ) -> None:
         _, world = self.world()
         ready = [event for event, _ in world.journal if isinstance(event, InstanceReady)]
         assert [event.at for event in ready] == [BEGUN + 7 + 20]
@@ -168,7 +208,9 @@ class TestWhatTheCloudCosts:
 
     def test_less_than_a_minute_is_billed_as_one(self) -> None:
         """Two reports and it is over: 27 s of boot and start and saving, 20 s of training."""
-        setting = Setting(curves([0.1, 0.2]), limits(300.0, 1200.0), PER_INSTANCE, profile(boot=5.0, start=1.0))
+        setting = Setting(
+            curves([0.1, 0.2]), limits(300.0, 1200.0), PER_INSTANCE, profile(boot=5.0, start=1.0)
+        )
         world = play(setting, planned(setting, "random", trials=1, p_max=1))
         (machine,) = world.fleet.machines.values()
         assert machine.ended is not None
@@ -184,21 +226,30 @@ class TestWhatTheCloudCosts:
         held = replace(PER_INSTANCE, billing="held", max_instances=1, usd_per_gpu_h=0.0)
         setting = Setting(RISING, limits(300.0, 1200.0), held, profile(start=3.0, boot=20.0))
         world = play(setting, planned(setting, "random", trials=2, p_max=1))
-        spans = zip(times(world, TrialStarted, "t0001"), times(world, TrialExited, "t0001"), strict=True)
-        assert outcome_of(setting, world, world.state).gpu_s == pytest.approx(2 * sum(end - at for at, end in spans))
+        spans = zip(
+            times(world, TrialStarted, "t0001"), times(world, TrialExited, "t0001"), strict=True
+        )
+        assert outcome_of(setting, world, world.state).gpu_s == pytest.approx(
+            2 * sum(end - at for at, end in spans)
+        )
 
     def test_every_cost_leaves_less_to_train_with(self) -> None:
         def reports(**costs: float) -> int:
             setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile(**costs))
             return max(
-                t.reports for t in play(setting, planned(setting, "random", trials=4, p_max=1)).state.trials.values()
+                t.reports
+                for t in play(
+                    setting, planned(setting, "random", trials=4, p_max=1)
+                ).state.trials.values()
             )
 
         free = reports()
         assert all(reports(**{cost: 40.0}) < free for cost in ("pending", "boot", "start"))
 
 
-CLOUD = CloudProfile(pending=Latency(12.0, 25.0), boot=Latency(50.0, 90.0), release=Latency(1.0, 3.0))
+CLOUD = CloudProfile(
+    pending=Latency(12.0, 25.0), boot=Latency(50.0, 90.0), release=Latency(1.0, 3.0)
+)
 JOB = JobProfile(Latency(10.0, 12.0), SCALING, start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
 NOISY = curves(*([(1 - 0.9**k) * (1 - row / 25) for k in range(1, 61)] for row in range(24)))
 FAULTS = {
@@ -211,7 +262,9 @@ FAULTS = {
 
 
 def faulty(name: str) -> Setting:
-    return Setting(NOISY, limits(900.0, 3 * 3600.0), PER_INSTANCE, Profile(JOB, CLOUD, "by hand"), FAULTS[name])
+    return Setting(
+        NOISY, limits(900.0, 3 * 3600.0), PER_INSTANCE, Profile(JOB, CLOUD, "by hand"), FAULTS[name]
+    )
 
 
 @cache
@@ -222,7 +275,9 @@ def plan_of(policy: str) -> Problem:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("faults", FAULTS)
-def test_whatever_goes_wrong_limits_are_kept_and_the_worlds_account_is_the_ledgers(policy: str, faults: str) -> None:
+def test_whatever_goes_wrong_limits_are_kept_and_the_worlds_account_is_the_ledgers(
+    policy: str, faults: str
+) -> None:
     """With the invariants of the core checked after every event."""
     setting = faulty(faults)
     world = play(setting, plan_of(policy), seed=7)
@@ -261,15 +316,27 @@ def test_stragglers_take_longer_and_never_less_long() -> None:
 
 def test_dropped_trials_go_on_from_their_checkpoints() -> None:
     world = _world("drops")
-    crashed = [event for event, _ in world.journal if isinstance(event, TrialExited) and event.cause == "crashed"]
+    crashed = [
+        event
+        for event, _ in world.journal
+        if isinstance(event, TrialExited) and event.cause == "crashed"
+    ]
     assert crashed
-    again = [event.reports for event, _ in world.journal if isinstance(event, TrialTraining) and event.attempt > 1]
+    again = [
+        event.reports
+        for event, _ in world.journal
+        if isinstance(event, TrialTraining) and event.attempt > 1
+    ]
     assert any(epoch > 0 for epoch in again)
 
 
 def test_interrupted_instances_are_replaced_while_it_is_worth_it() -> None:
     world = _world("spot")
-    gone = {event.instance for event, _ in world.journal if isinstance(event, InstanceLost | InstanceNoticed)}
+    gone = {
+        event.instance
+        for event, _ in world.journal
+        if isinstance(event, InstanceLost | InstanceNoticed)
+    }
     assert gone
     assert len(world.fleet.machines) > len(gone)
 
@@ -277,9 +344,13 @@ def test_interrupted_instances_are_replaced_while_it_is_worth_it() -> None:
 def test_most_interruptions_come_with_a_notice_and_nothing_but_time_is_lost_then() -> None:
     def interrupted(**faults: float | None) -> tuple[int, int]:
         setting = replace(faulty("spot"), faults=replace(FAULTS["spot"], **faults))
-        worlds = [play(setting, planned(setting, "random", trials=8, p_max=1), seed) for seed in range(8)]
+        worlds = [
+            play(setting, planned(setting, "random", trials=8, p_max=1), seed) for seed in range(8)
+        ]
         events = [event for world in worlds for event, _ in world.journal]
-        return sum(isinstance(e, InstanceNoticed) for e in events), sum(isinstance(e, InstanceLost) for e in events)
+        return sum(isinstance(e, InstanceNoticed) for e in events), sum(
+            isinstance(e, InstanceLost) for e in events
+        )
 
     noticed, lost = interrupted(sudden=0.0)
     assert noticed > 0
@@ -299,10 +370,14 @@ def test_the_most_valuable_trials_run_on_what_came() -> None:
     assert {name for name, _ in world.fleet.started[:4]} == {"t0001", "t0002", "t0003", "t0004"}
     assert len(world.fleet.machines) == 1
     assert state.end.status == "done"
-    asked = [event.at for event, commands in world.journal for c in commands if isinstance(c, Launch)]
+    asked = [
+        event.at for event, commands in world.journal for c in commands if isinstance(c, Launch)
+    ]
     waits = [after - before for before, after in pairwise(sorted(set(asked)))]
     assert min(waits) >= 15.0
-    assert 45.0 <= max(waits) <= 50.0, "a twentieth of the deadline, and what the cloud takes to refuse"
+    assert 45.0 <= max(waits) <= 50.0, (
+        "a twentieth of the deadline, and what the cloud takes to refuse"
+    )
 
 
 def _world(faults: str) -> World:
@@ -322,8 +397,12 @@ def test_nothing_is_checked_where_nothing_is_kept_and_the_answer_is_the_same() -
 
 
 @pytest.mark.parametrize("policy", ["seer", "random", "asha"])
-def test_a_budget_that_ends_runs_in_the_middle_of_long_reports_is_never_exceeded(policy: str) -> None:
-    """Saving is cut short, and terminations take as long as they ever do: once in fifty runs that is what decides."""
+def test_a_budget_that_ends_runs_in_the_middle_of_long_reports_is_never_exceeded(
+    policy: str,
+) -> None:
+    """Saving is cut short, and terminations take as long as they ever do: once in fifty runs that
+    is what decides.
+    """
     slow = curves([0.5] * 3, [0.6] * 3, seconds=400.0)
     setting = Setting(slow, limits(1200.0, 1200.0), PER_INSTANCE, assumed(rented=True))
     problem = planned(setting, policy)

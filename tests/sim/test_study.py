@@ -16,7 +16,18 @@ from seerd.sim.setting import Outcome, Setting
 from tests.sim.hand import PER_INSTANCE, curves
 
 KEYS = {
-    *("policy", "deadline_s", "budget_gpu_min", "best", "mean", "stderr", "regret", "gpu_min", "elapsed_s", "trials"),
+    *(
+        "policy",
+        "deadline_s",
+        "budget_gpu_min",
+        "best",
+        "mean",
+        "stderr",
+        "regret",
+        "gpu_min",
+        "elapsed_s",
+        "trials",
+    ),
     *("violations", "without_model"),
 }
 """As docs/json.md lists them; `impossible` only where it is."""
@@ -73,14 +84,24 @@ def test_money_is_a_limit_as_well() -> None:
 
 
 def test_limits_that_fit_nothing_give_a_row_that_says_so() -> None:
-    fits, none = told(study(("seer",), (Limits(15 * MINUTE, 120 * MINUTE), Limits(15 * MINUTE, 1.0))))
+    fits, none = told(
+        study(("seer",), (Limits(15 * MINUTE, 120 * MINUTE), Limits(15 * MINUTE, 1.0)))
+    )
     assert set(fits) == KEYS
     assert set(none) == {*KEYS, "impossible"}
     assert "GPU" in none["impossible"]
-    assert (none["best"], none["mean"], none["stderr"], none["regret"], none["violations"]) == ([], None, None, None, 0)
+    assert (none["best"], none["mean"], none["stderr"], none["regret"], none["violations"]) == (
+        [],
+        None,
+        None,
+        None,
+        0,
+    )
 
 
-def test_a_policy_whose_package_is_missing_gives_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_whose_package_is_missing_gives_a_row_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("seerd.planner.bohb.find_spec", lambda name: None)
     bohb, random = told(study(("bohb", "random"), (Limits(15 * MINUTE, 120 * MINUTE),), seeds=1))
     assert "pip install" in bohb["impossible"]

@@ -1,4 +1,5 @@
-"""`python -m tests.violence --kills 50 --minutes 10`: hurts real runs, and prints one JSON object with what was done and found.
+"""`python -m tests.violence --kills 50 --minutes 10`: hurts real runs, and prints one JSON object
+with what was done and found.
 
 The one rule: the exit status is 0 only if there was no violation.
 """
@@ -33,11 +34,18 @@ def main() -> int:
             told["kills"] = local.kills(options.kills, options.seed, options.beside).json()
         told |= _soak(options, local, Path(folder), eyes)
     broken = sum(len(part["violations"]) for part in told.values())
-    print(json.dumps({"minutes": round((time.time() - began) / 60, 1), "violations": broken, **told}, indent=2))
+    print(
+        json.dumps(
+            {"minutes": round((time.time() - began) / 60, 1), "violations": broken, **told},
+            indent=2,
+        )
+    )
     return min(1, broken)
 
 
-def _soak(options: argparse.Namespace, local: LocalSoak, folder: Path, eyes: Eyes) -> dict[str, Any]:
+def _soak(
+    options: argparse.Namespace, local: LocalSoak, folder: Path, eyes: Eyes
+) -> dict[str, Any]:
     """Runs on this machine and on the rig beside each other."""
     if options.minutes <= 0:
         return {}
@@ -62,9 +70,21 @@ def _on_rig(soak: RentedSoak, until: float, first_seed: int) -> Tally:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.violence", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="kill -9 at so many moments of a local run (default 50)")
-    parser.add_argument("--minutes", type=float, default=10.0, help="everything else, for so long (default 10)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next one has the next (default 1)")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=50,
+        help="kill -9 at so many moments of a local run (default 50)",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="everything else, for so long (default 10)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="of the first run; the next one has the next (default 1)",
+    )
     parser.add_argument("--beside", type=int, default=2, help="local runs at a time (default 2)")
     parser.add_argument("--only", choices=["local", "rig"], help="of everything else")
     return parser.parse_args()

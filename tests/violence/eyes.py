@@ -1,7 +1,9 @@
-"""Watches all processes of this machine, the rig's instances included, for attempts of trials and for the GPUs that they hold.
+"""Watches all processes of this machine, the rig's instances included, for attempts of trials and
+for the GPUs that they hold.
 
-The one rule: only what the kernel shows counts: `/proc/PID/environ` as it was given at exec, and the process namespace that stands for a
-machine. What looks like a clash is looked at twice, since one look at many processes is not one moment.
+The one rule: only what the kernel shows counts: `/proc/PID/environ` as it was given at exec, and
+the process namespace that stands for a machine. What looks like a clash is looked at twice, since
+one look at many processes is not one moment.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ ATTEMPT, FOLDER, DEVICES = b"SEERD_ATTEMPT=", b"SEERD_DIR=", b"CUDA_VISIBLE_DEVI
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A process of an attempt. `machine`: its process namespace; `gpus`: the devices that it may use."""
+    """A process of an attempt. `machine`: its process namespace; `gpus`: the devices that it may
+    use.
+    """
 
     pid: int
     run: str
@@ -40,8 +44,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Life:
-    """One attempt on one machine: when its first and its last process were seen, seconds since 1970. `restored`: with how many reports it said
-    that it began, None if it was not heard to say so.
+    """One attempt on one machine: when its first and its last process were seen, seconds since
+    1970. `restored`: with how many reports it said that it began, None if it was not heard to say
+    so.
     """
 
     run: str
@@ -154,15 +159,28 @@ def _attempt_of(pid: int) -> Seen | None:
         machine = str((PROC / str(pid) / "ns" / "pid").readlink())
     except OSError:
         return None
-    return Seen(pid, run, trial, int(attempt), machine, tuple(filter(None, gpus.decode(errors="replace").split(","))))
+    return Seen(
+        pid,
+        run,
+        trial,
+        int(attempt),
+        machine,
+        tuple(filter(None, gpus.decode(errors="replace").split(","))),
+    )
 
 
 def _restored(pid: int) -> int | None:
     """What the script has said on its own machine's disk (docs/training-side.md)."""
-    folder = next((entry.removeprefix(FOLDER) for entry in environ(pid) if entry.startswith(FOLDER)), b"")
+    folder = next(
+        (entry.removeprefix(FOLDER) for entry in environ(pid) if entry.startswith(FOLDER)), b""
+    )
     try:
-        said = (PROC / str(pid) / "root" / os.fsdecode(folder).lstrip("/") / "out.jsonl").read_text()
-        return int(next(json.loads(line)["epoch"] for line in said.splitlines() if '"training"' in line))
+        said = (
+            PROC / str(pid) / "root" / os.fsdecode(folder).lstrip("/") / "out.jsonl"
+        ).read_text()
+        return int(
+            next(json.loads(line)["epoch"] for line in said.splitlines() if '"training"' in line)
+        )
     except (OSError, ValueError, StopIteration):
         return None
 
@@ -186,7 +204,11 @@ def _is_in(pid: int, machine: Path) -> bool:
 def of_home(home: Path) -> list[int]:
     """Everything that runs for this home folder: commands, agents, trials."""
     wanted = os.fsencode(home)
-    return [pid for pid in pids() if pid != os.getpid() and any(wanted in entry for entry in environ(pid))]
+    return [
+        pid
+        for pid in pids()
+        if pid != os.getpid() and any(wanted in entry for entry in environ(pid))
+    ]
 
 
 def name(pid: int) -> str:
@@ -200,6 +222,8 @@ def name(pid: int) -> str:
 def cmdline(pid: int) -> str:
     """A process's arguments; empty if it is gone."""
     try:
-        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except OSError:
         return ""

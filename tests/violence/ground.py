@@ -1,4 +1,5 @@
-"""Where a local run lives: a home and a store on small disks of their own, a project, and a driver that lists GPUs.
+"""Where a local run lives: a home and a store on small disks of their own, a project, and a driver
+that lists GPUs.
 
 The one rule: everything lies in one folder, and nothing of it is left mounted at the end.
 """
@@ -21,7 +22,9 @@ DRIVER = """#!/bin/sh
 [ "$1" = -L ] || exit 0
 for gpu in $(seq 0 {last}); do echo "GPU $gpu: Violent (UUID: GPU-$gpu)"; done
 """
-"""With GPUs, which an attempt is told in CUDA_VISIBLE_DEVICES, it shows from outside who was given which."""
+"""With GPUs, which an attempt is told in CUDA_VISIBLE_DEVICES, it shows from outside who was given
+which.
+"""
 
 
 class NoGroundError(Exception):
@@ -54,8 +57,16 @@ class Ground:
     def env(self) -> dict[str, str]:
         """Of `seerd`."""
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("SEERD_")}
-        return {**outside, "SEERD_HOME": str(self.home), "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        outside = {
+            name: value for name, value in os.environ.items() if not name.startswith("SEERD_")
+        }
+        return {
+            **outside,
+            "SEERD_HOME": str(self.home),
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+        }
 
     def fill(self, disk: Path, free_bytes: int = 0) -> None:
         """Leave no more than that on `home` or `store`."""
@@ -71,7 +82,9 @@ class Ground:
         (disk / "filler").unlink(missing_ok=True)
 
     def lock_store(self) -> bool:
-        """Nobody can write there, root neither; whether that could be done: not in a moment in which a file is being written."""
+        """Nobody can write there, root neither; whether that could be done: not in a moment in
+        which a file is being written.
+        """
         for _ in range(50):
             if _mount("-o", "remount,ro", str(self.store)).returncode == 0:
                 return True
@@ -85,7 +98,9 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(folder: Path, script: str, gpus: int) -> Iterator[Ground]:
-    """A folder with everything but the spec. Raises `NoGroundError` where nothing can be mounted."""
+    """A folder with everything but the spec. Raises `NoGroundError` where nothing can be
+    mounted.
+    """
     made = Ground(folder)
     made.spec.parent.mkdir(parents=True)
     shutil.copy(PROGRAMS / script, made.spec.parent)
@@ -98,7 +113,9 @@ def ground(folder: Path, script: str, gpus: int) -> Iterator[Ground]:
             disk.mkdir()
             done = _mount("-t", "tmpfs", "-o", f"size={size}m", "seerd-violence", str(disk))
             if done.returncode:
-                raise NoGroundError(f"a small disk cannot be mounted (root can): {done.stderr.strip()}")
+                raise NoGroundError(
+                    f"a small disk cannot be mounted (root can): {done.stderr.strip()}"
+                )
             mounted.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
         yield made
 

@@ -1,6 +1,8 @@
-"""One real run on this machine with a hand that hurts it, carried through to its end however often it has to be resumed.
+"""One real run on this machine with a hand that hurts it, carried through to its end however often
+it has to be resumed.
 
-The one rule: what the hand does is undone before it does the next thing, and whatever ends the command, `seerd resume` is all that is tried.
+The one rule: what the hand does is undone before it does the next thing, and whatever ends the
+command, `seerd resume` is all that is tried.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class Job:
 
     @property
     def open_s(self) -> float:
-        """For how long it goes on, beginning included: a run is over so long before its deadline, or nearly."""
+        """For how long it goes on, beginning included: a run is over so long before its deadline,
+        or nearly.
+        """
         return self.deadline_s - CLOSING_S
 
     def write(self, ground: Ground) -> None:
@@ -106,12 +110,15 @@ class Trouble:
 class Evidence:
     """All that was seen of a run. Times: seconds since 1970.
 
-    begun     when the run's first words had been said: acts count from there, all the faster the longer that took
+    begun     when the run's first words had been said: acts count from there, all the faster the
+              longer that took
     codes     how each command ended: "run", "resume" and its exit status
     starts_s  how long each command took to its first words: how fast this machine is just now
-    paused_s  from Ctrl-C to the next command: so long, and until that is up, the run's clock may have stood still
+    paused_s  from Ctrl-C to the next command: so long, and until that is up, the run's clock may
+              have stood still
     hurt      how often the hand has killed a process of each trial
-    told      what seerd says at the end: result, `show`, `ledger`, `replay`; empty if the run never began
+    told      what seerd says at the end: result, `show`, `ledger`, `replay`; empty if the run never
+              began
     left      processes that still run when everything should be over
     """
 
@@ -138,8 +145,12 @@ class Evidence:
     was_over: bool = False
 
 
-def violate(job: Job, acts: Sequence[Act], folder: Path, seeing: Eyes, rest_s: float = 0.5) -> Evidence:
-    """Run the job in `folder`, which must not be there, and do these things to it. `rest_s`: from a daemon's death to its resumption."""
+def violate(
+    job: Job, acts: Sequence[Act], folder: Path, seeing: Eyes, rest_s: float = 0.5
+) -> Evidence:
+    """Run the job in `folder`, which must not be there, and do these things to it. `rest_s`: from a
+    daemon's death to its resumption.
+    """
     with ground(folder, job.script, job.gpus) as made:
         job.write(made)
         with trace.Watch(trace.directory(made.store)) as watch:
@@ -162,7 +173,8 @@ class _Run:
         self._interrupted_at: float | None = None
         self._begin("run", str(ground.spec))
 
-    # ------------------------------------------------------------ from the first command to the last
+    # ------------------------------------------------------------ from the first command to the
+    # last
 
     def live(self, acts: Sequence[Act]) -> None:
         """Until the run is over."""
@@ -172,7 +184,8 @@ class _Run:
         evidence.begun = time.time()
         for act in acts:
             if not self._wait(
-                evidence.begun + act.at_s * (1 - (evidence.begun - evidence.began) / evidence.job.open_s)
+                evidence.begun
+                + act.at_s * (1 - (evidence.begun - evidence.began) / evidence.job.open_s)
             ):
                 break
             self._do(act)
@@ -182,7 +195,9 @@ class _Run:
         self.evidence.ended = time.time()
 
     def _wait(self, until: float) -> bool:
-        """Whether the run still goes on at that moment; if its command has ended meanwhile, it is resumed."""
+        """Whether the run still goes on at that moment; if its command has ended meanwhile, it is
+        resumed.
+        """
         while not self._over and time.time() < until:
             if self._process.poll() is not None:
                 self._after(self._process.returncode)
@@ -199,7 +214,12 @@ class _Run:
         said = self._log.read_text()[-500:]
         evidence.never_began = code != 0 and (NEVER_BEGAN in said or not self._has_begun())
         evidence.was_over = code == 2 and OVER in said
-        if code == 0 or evidence.never_began or evidence.was_over or len(evidence.codes) > MOST_RESUMES:
+        if (
+            code == 0
+            or evidence.never_began
+            or evidence.was_over
+            or len(evidence.codes) > MOST_RESUMES
+        ):
             self._over = True
             return
         if code not in (-signal.SIGKILL, 130) and not self._excused():
@@ -228,7 +248,10 @@ class _Run:
 
     def _excused(self) -> bool:
         """The command may give up while the disk that its journal is on is full."""
-        return any(t.what == "fill the home's disk" and time.time() - t.until < 5 for t in self.evidence.troubles)
+        return any(
+            t.what == "fill the home's disk" and time.time() - t.until < 5
+            for t in self.evidence.troubles
+        )
 
     def look_back(self, seeing: Eyes, watch: trace.Watch) -> None:
         """Collect what there is to judge."""
@@ -279,7 +302,9 @@ class _Run:
             check=False,
         )
         if told.returncode:
-            return {"failed": f"{' '.join(args)}: exit status {told.returncode}: {told.stderr[-500:]}"}
+            return {
+                "failed": f"{' '.join(args)}: exit status {told.returncode}: {told.stderr[-500:]}"
+            }
         answer: dict[str, Any] = json.loads(told.stdout)
         return answer
 
@@ -326,14 +351,18 @@ class _Run:
         if whom == "everything":
             return mine
         if whom == "the agent":
-            return [pid for pid in mine if "agent.pyz" in eyes.cmdline(pid) and not _is_of_trial(pid)][:1]
+            return [
+                pid for pid in mine if "agent.pyz" in eyes.cmdline(pid) and not _is_of_trial(pid)
+            ][:1]
         chosen = pick([pid for pid in mine if _is_of_trial(pid)], share)
         for pid in chosen:
             self._note(pid)
         return chosen
 
     def _note(self, pid: int) -> None:
-        marked = next(entry for entry in [*eyes.environ(pid), eyes.ATTEMPT] if entry.startswith(eyes.ATTEMPT))
+        marked = next(
+            entry for entry in [*eyes.environ(pid), eyes.ATTEMPT] if entry.startswith(eyes.ATTEMPT)
+        )
         name = marked.decode().partition("/")[2].partition("/")[0]
         self.evidence.hurt[name] = self.evidence.hurt.get(name, 0) + 1
 

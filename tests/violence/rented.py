@@ -1,6 +1,8 @@
-"""One real run on instances of a rig with a hand that hurts them, their links and the cloud, carried through to its end.
+"""One real run on instances of a rig with a hand that hurts them, their links and the cloud,
+carried through to its end.
 
-The one rule: what the hand does goes through the rig's switches or the kernel; seerd is only begun, and resumed when its daemon was killed.
+The one rule: what the hand does goes through the rig's switches or the kernel; seerd is only begun,
+and resumed when its daemon was killed.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ TICK_S = 0.05
 LOOK_S = 0.4
 MOST_COMMANDS = 8
 PATIENCE_S = 75.0
-"""How long after the deadline a run may still be waited for before it counts as one that does not end."""
+"""How long after the deadline a run may still be waited for before it counts as one that does not
+end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,11 @@ class Rental:
         """Its spec."""
         policy = POLICY.format(t_min_s=self.t_min_s)
         return Job(
-            f"{self.deadline_s}s", f"{self.budget_gpu_min}gpu-min", "traced.py", policy=policy, limits="max_gpus = 12"
+            f"{self.deadline_s}s",
+            f"{self.budget_gpu_min}gpu-min",
+            "traced.py",
+            policy=policy,
+            limits="max_gpus = 12",
         )
 
 
@@ -86,8 +94,8 @@ BRIEF = Rental(50, 40, 8)
 
 @dataclass(slots=True)
 class RentedEvidence:
-    """All that was seen of a run on a rig. Times: seconds since 1970. `begun`: when its first words had been said; `account`: the rig's own, of
-    all instances there were.
+    """All that was seen of a run on a rig. Times: seconds since 1970. `begun`: when its first words
+    had been said; `account`: the rig's own, of all instances there were.
     """
 
     rental: Rental
@@ -118,7 +126,9 @@ def intentions(rental: Rental, seed: int) -> tuple[list[Act], float]:
     return sorted([*cloud, *rest], key=lambda act: act.at_s), chance.uniform(0.0, 4.0)
 
 
-def violate_rented(rig: Rig, rental: Rental, seed: int, folder: Path, seeing: Eyes) -> RentedEvidence:
+def violate_rented(
+    rig: Rig, rental: Rental, seed: int, folder: Path, seeing: Eyes
+) -> RentedEvidence:
     """One run on this rig, which is emptied before."""
     rig.reset()
     rig.set_boot(boot_s=0.5)
@@ -139,7 +149,9 @@ def violate_rented(rig: Rig, rental: Rental, seed: int, folder: Path, seeing: Ey
 
 
 class _Rented:
-    def __init__(self, coordinator: Coordinator, seeing: Eyes, rental: Rental, rest_s: float) -> None:
+    def __init__(
+        self, coordinator: Coordinator, seeing: Eyes, rental: Rental, rest_s: float
+    ) -> None:
         self.evidence = RentedEvidence(rental, time.time())
         self.rig = coordinator.rig
         self._coordinator = coordinator
@@ -192,7 +204,9 @@ class _Rented:
         run = coordinator.run_folder.name
         evidence.lives, evidence.clashes = self._seeing.lives(run), self._seeing.clashes(run)
         if not evidence.never_began:
-            evidence.told = {name: coordinator.json(name, "last") for name in ("show", "ledger", "replay")}
+            evidence.told = {
+                name: coordinator.json(name, "last") for name in ("show", "ledger", "replay")
+            }
             best = evidence.told["show"]["best"] or {}
             if best.get("checkpoint"):
                 evidence.model = Path(best["checkpoint"]).read_text()
@@ -210,7 +224,11 @@ class _Rented:
         since = time.time()
         instances = sorted(self._coordinator.live(), key=lambda one: one.launched)
         victim = instances[int(act.share * len(instances))] if instances else None
-        lasting = DOINGS[act.what](self, victim, act) if victim is not None or act.what in ANYHOW else None
+        lasting = (
+            DOINGS[act.what](self, victim, act)
+            if victim is not None or act.what in ANYHOW
+            else None
+        )
         if lasting is None:
             return
         self.evidence.acts.append(f"{since - self.evidence.began:.2f}s {act.what}")
@@ -259,7 +277,11 @@ class _Rented:
 
     def kill_trial(self, one: RigInstance, act: Act) -> Undo | None:
         """One process of a trial."""
-        mine = {pid: life for life in self._seeing.lives(self._coordinator.run_folder.name) for pid in life.pids}
+        mine = {
+            pid: life
+            for life in self._seeing.lives(self._coordinator.run_folder.name)
+            for pid in life.pids
+        }
         victims = pick([pid for pid in eyes.of_machine(one.pid or 0) if pid in mine], act.share)
         for pid in victims:
             self.evidence.hurt[mine[pid].trial] = self.evidence.hurt.get(mine[pid].trial, 0) + 1
@@ -283,15 +305,21 @@ def DONE() -> None:  # noqa: N802
 Doing = Callable[[_Rented, Any, Act], Undo | None]
 DOINGS: dict[str, Doing] = {
     "EC2 throttles": lambda run, one, act: run.faults(lambda rig: rig.throttle("ec2:*", rate=0.5)),
-    "EC2 fails": lambda run, one, act: run.faults(lambda rig: rig.fail("ec2:*", "InternalError", times=None, rate=0.4)),
-    "EC2 loses replies": lambda run, one, act: run.faults(lambda rig: rig.lose_reply("ec2:*", times=None, rate=0.4)),
+    "EC2 fails": lambda run, one, act: run.faults(
+        lambda rig: rig.fail("ec2:*", "InternalError", times=None, rate=0.4)
+    ),
+    "EC2 loses replies": lambda run, one, act: run.faults(
+        lambda rig: rig.lose_reply("ec2:*", times=None, rate=0.4)
+    ),
     "S3 throttles": lambda run, one, act: run.faults(lambda rig: rig.throttle("s3:*", rate=0.3)),
     "no capacity in a zone": lambda run, one, act: run.crowd(act),
     "lose an instance": lambda run, one, act: run.do(run.rig.lose, one.id),
     "have an instance vanish": lambda run, one, act: run.do(run.rig.vanish, one.id),
     "unplug an instance for a while": lambda run, one, act: run.unplug(one),
     "slow down an instance's link": lambda run, one, act: run.slow(one, act),
-    "announce a spot interruption": lambda run, one, act: run.do(run.rig.spot_notice, one.id, NOTICE_S),
+    "announce a spot interruption": lambda run, one, act: run.do(
+        run.rig.spot_notice, one.id, NOTICE_S
+    ),
     "fill an instance's disk": lambda run, one, act: run.fill(one),
     "kill sshd on an instance": lambda run, one, act: run.kill_on(one, act, "sshd"),
     "kill the agent on an instance": lambda run, one, act: run.kill_on(one, act, "seerd-agent"),
@@ -313,7 +341,11 @@ def _bucket(rig: Rig) -> trace.StoredCheckpoints:
             for key in keys:
                 trial, _, name = key.rpartition("/")
                 if name.endswith(".json"):
-                    yield trial.rpartition("/")[2], name.removesuffix(".json"), lambda key=key: _content(s3, rig, key)
+                    yield (
+                        trial.rpartition("/")[2],
+                        name.removesuffix(".json"),
+                        lambda key=key: _content(s3, rig, key),
+                    )
         except (BotoCoreError, ClientError) as error:
             raise OSError(str(error)) from error
 

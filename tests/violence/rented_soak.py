@@ -1,6 +1,7 @@
 """Many hurt runs on one rig, each from its own seed.
 
-The one rule: as in soak.py; runs on the rig come one after the other, since each is several machines.
+The one rule: as in soak.py; runs on the rig come one after the other, since each is several
+machines.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class RentedSoak:
         tally.too_late += evidence.was_over
         tally.note(f"rig {seed}", evidence.acts, found)
         if found:
-            lines = (line for line in evidence.said.splitlines() if " report " not in line or "goes on" in line)
+            lines = (
+                line
+                for line in evidence.said.splitlines()
+                if " report " not in line or "goes on" in line
+            )
             sys.stderr.write("".join(f"    | {line}\n" for line in lines))
         shutil.rmtree(folder, ignore_errors=True)

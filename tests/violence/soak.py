@@ -1,6 +1,8 @@
-"""Many runs, each from its own seed: the kills that are counted, and as much of the rest as fits into the time.
+"""Many runs, each from its own seed: the kills that are counted, and as much of the rest as fits
+into the time.
 
-The one rule: a seed says all that the hand intends; it is printed with the run, and `--seed` does it again.
+The one rule: a seed says all that the hand intends; it is printed with the run, and `--seed` does
+it again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tests.violence.local import ALL, QUICK, TORCH, Evidence, Job, violate
 from tests.violence.verdict import violations
 
 KILLS = {"kill the daemon": 3.0, "kill everything": 1.0}
-"""Of every four kills three hit the daemon alone, and one everything at once, as a power failure does."""
+"""Of every four kills three hit the daemon alone, and one everything at once, as a power failure
+does.
+"""
 MOST_REST_S = 3.0
 TORCH_EVERY = 6
 """Starting torch costs seconds on a small machine: one run in so many."""
@@ -31,9 +35,11 @@ TORCH_EVERY = 6
 
 @dataclass(slots=True)
 class Tally:
-    """What was done and found. `too_early`, `too_late`: the run had not begun, or was over; these are counted beside the rest.
+    """What was done and found. `too_early`, `too_late`: the run had not begun, or was over; these
+    are counted beside the rest.
 
-    `resumed`: commands that went on with a run; `again`: reports that were made a second time, all of them beyond the last checkpoint
+    `resumed`: commands that went on with a run; `again`: reports that were made a second time, all
+    of them beyond the last checkpoint
     """
 
     runs: int = 0
@@ -57,7 +63,9 @@ class Tally:
 
 
 class LocalSoak:
-    """Runs on this machine; what their configurations must be is found once, by a run that is left alone."""
+    """Runs on this machine; what their configurations must be is found once, by a run that is left
+    alone.
+    """
 
     def __init__(self, folder: Path, eyes: Eyes) -> None:
         self._folder = folder
@@ -121,7 +129,11 @@ class LocalSoak:
         tally.note(name, evidence.acts, found)
         if found:
             sys.stderr.write(
-                "".join(f"    | {line}\n" for line in evidence.said.splitlines() if " report " not in line)
+                "".join(
+                    f"    | {line}\n"
+                    for line in evidence.said.splitlines()
+                    if " report " not in line
+                )
             )
         shutil.rmtree(folder, ignore_errors=True)
         return evidence
@@ -139,8 +151,12 @@ class LocalSoak:
 
 def _again(evidence: Evidence) -> int:
     """Reports that were trained more than once."""
-    trained = Counter((line.trial, line.epoch, line.what) for line in evidence.lines if line.what == "epoch")
-    ranks = Counter((line.trial, line.attempt, line.epoch) for line in evidence.lines if line.what == "epoch")
+    trained = Counter(
+        (line.trial, line.epoch, line.what) for line in evidence.lines if line.what == "epoch"
+    )
+    ranks = Counter(
+        (line.trial, line.attempt, line.epoch) for line in evidence.lines if line.what == "epoch"
+    )
     return len(ranks) - len(trained)
 
 

@@ -1,4 +1,6 @@
-"""A run that begins, or goes on, while the coordinator's disk is full: told in words, and nothing half made stays."""
+"""A run that begins, or goes on, while the coordinator's disk is full: told in words, and nothing
+half made stays.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ def test_a_full_disk_is_told_in_words_and_leaves_no_half_run(tmp_path: Path, fre
     with ground(tmp_path / "run", QUICK.script, QUICK.gpus) as made:
         QUICK.write(made)
         made.fill(made.home, free_kib << 10)
-        command = [sys.executable, "-c", "from seerd import cli; cli.main()", "run", str(made.spec), "--plain"]
+        command = [
+            sys.executable,
+            "-c",
+            "from seerd import cli; cli.main()",
+            "run",
+            str(made.spec),
+            "--plain",
+        ]
         told = subprocess.run(command, env=made.env, capture_output=True, text=True, check=False)
         assert told.returncode == 1
         assert "Traceback" not in told.stderr

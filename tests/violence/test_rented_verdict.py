@@ -1,4 +1,6 @@
-"""As in test_verdict.py, for runs on rented instances: what the judge is there to find, it finds."""
+"""As in test_verdict.py, for runs on rented instances: what the judge is there to find, it
+finds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ CONFIGS = {"t0001": {"lr": 0.3}}
 
 
 def good() -> RentedEvidence:
-    """One instance was lost at 120, another one taken in its place; the trial went on from report 9."""
+    """One instance was lost at 120, another one taken in its place; the trial went on from report
+    9.
+    """
     return RentedEvidence(
         rental=LASTING,
         began=100.0,
@@ -60,7 +64,22 @@ def good() -> RentedEvidence:
 
 
 def _instance(name: str, since: float, until: float | None, reason: str) -> RigInstance:
-    return RigInstance(name, "g4dn.12xlarge", "a", "", "spot", "", "terminated", 0.0, since, until, reason, 4, None, "")
+    return RigInstance(
+        name,
+        "g4dn.12xlarge",
+        "a",
+        "",
+        "spot",
+        "",
+        "terminated",
+        0.0,
+        since,
+        until,
+        reason,
+        4,
+        None,
+        "",
+    )
 
 
 def _charge(instance: str, since_s: float, until_s: float | None) -> dict[str, Any]:
@@ -72,31 +91,48 @@ def _told(evidence: RentedEvidence, what: str, **changes: Any) -> RentedEvidence
 
 
 def _accounted(evidence: RentedEvidence, **changes: Any) -> RentedEvidence:
-    return replace(evidence, account=evidence.account | {"i-2": replace(evidence.account["i-2"], **changes)})
+    return replace(
+        evidence, account=evidence.account | {"i-2": replace(evidence.account["i-2"], **changes)}
+    )
 
 
 SPOILED: dict[str, tuple[Callable[[RentedEvidence], RentedEvidence], str]] = {
     "an instance is left": (lambda e: replace(e, left=["instance i-2 (running)"]), "left behind"),
-    "a trial ran twice": (lambda e: replace(e, clashes=["two attempts of t0001 at once"]), "at once"),
+    "a trial ran twice": (
+        lambda e: replace(e, clashes=["two attempts of t0001 at once"]),
+        "at once",
+    ),
     "the command failed": (lambda e: replace(e, codes=[("run", 1)]), "ended with 1"),
     "more was billed": (lambda e: _accounted(e, gpus=64), "are billed of 48"),
-    "it was billed after the deadline": (lambda e: _accounted(e, until=190.0), "20.0 s after the deadline"),
+    "it was billed after the deadline": (
+        lambda e: _accounted(e, until=190.0),
+        "20.0 s after the deadline",
+    ),
     "it is billed still": (lambda e: _accounted(e, until=None), "after the deadline"),
     "a trial lived past the deadline": (
         lambda e: replace(e, lives=[e.lives[0], replace(e.lives[1], last=171.0)]),
         "lived until 1.00 s after",
     ),
     "the ledger has less": (
-        lambda e: _told(e, "ledger", charges=[_charge("i-1", 3.0, 19.0), _charge("1.1", 20.8, 52.3)]),
+        lambda e: _told(
+            e, "ledger", charges=[_charge("i-1", 3.0, 19.0), _charge("1.1", 20.8, 52.3)]
+        ),
         "-1.00 s more",
     ),
     "the ledger has more": (
-        lambda e: _told(e, "ledger", charges=[_charge("i-1", 3.0, 22.0), _charge("1.1", 20.8, 62.3)]),
+        lambda e: _told(
+            e, "ledger", charges=[_charge("i-1", 3.0, 22.0), _charge("1.1", 20.8, 62.3)]
+        ),
         "10.50 s more",
     ),
-    "the ledger lacks one": (lambda e: _told(e, "ledger", charges=[_charge("i-1", 3.0, 22.0)]), "not in the ledger"),
+    "the ledger lacks one": (
+        lambda e: _told(e, "ledger", charges=[_charge("i-1", 3.0, 22.0)]),
+        "not in the ledger",
+    ),
     "the ledger invents one": (
-        lambda e: _told(e, "ledger", charges=[*e.told["ledger"]["charges"], _charge("9.9", 1.0, 2.0)]),
+        lambda e: _told(
+            e, "ledger", charges=[*e.told["ledger"]["charges"], _charge("9.9", 1.0, 2.0)]
+        ),
         "not in the account",
     ),
     "the ledger overspends": (lambda e: _told(e, "ledger", spent_gpu_min=49.0), "were allowed"),

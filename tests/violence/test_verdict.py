@@ -1,4 +1,6 @@
-"""The judges can find what they look for: evidence of a run in which all was well, and the same evidence spoiled in one place."""
+"""The judges can find what they look for: evidence of a run in which all was well, and the same
+evidence spoiled in one place.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ CONFIGS = {"t0001": {"lr": 0.3}}
 
 
 def good() -> Evidence:
-    """A daemon was killed at 105 and everything with it; the run was resumed, and its one trial went on from report 2."""
+    """A daemon was killed at 105 and everything with it; the run was resumed, and its one trial
+    went on from report 2.
+    """
     lines = [_line(102, 1, "begin", 0), _line(103, 1, "epoch", 1), _line(104, 1, "epoch", 2)]
     lines += [_line(108, 2, "begin", 2), _line(109, 2, "epoch", 3), _line(110, 2, "epoch", 4)]
     return Evidence(
@@ -48,7 +52,10 @@ def good() -> Evidence:
                     }
                 ],
             },
-            "ledger": {"spent_gpu_min": 0.3, "charges": [_charge(1, 1.9, 7.0), _charge(2, 7.5, 10.2)]},
+            "ledger": {
+                "spent_gpu_min": 0.3,
+                "charges": [_charge(1, 1.9, 7.0), _charge(2, 7.5, 10.2)],
+            },
             "replay": {"same": True},
         },
         model='{"epoch": 4, "config": {"lr": 0.3}}',
@@ -72,20 +79,38 @@ def _trial(evidence: Evidence, **changes: Any) -> Evidence:
 
 
 SPOILED: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
-    "the last command failed": (lambda e: replace(e, codes=[("run", -9), ("resume", 1)]), "ended with 1"),
+    "the last command failed": (
+        lambda e: replace(e, codes=[("run", -9), ("resume", 1)]),
+        "ended with 1",
+    ),
     "an agent is left": (lambda e: replace(e, left=["77 agent.pyz"]), "still running"),
     "a traceback": (lambda e: replace(e, said="Traceback (most recent call last)"), "traceback"),
     "a GPU was given twice": (lambda e: replace(e, clashes=["GPU 0 is held twice"]), "held twice"),
-    "the first attempt worked on": (lambda e: replace(e, lines=[*e.lines, _line(109, 1, "epoch", 3)]), "older attempt"),
-    "it began anew": (lambda e: replace(e, lines=[*e.lines[:3], _line(108, 2, "begin", 1)]), "began at report 1; 2"),
+    "the first attempt worked on": (
+        lambda e: replace(e, lines=[*e.lines, _line(109, 1, "epoch", 3)]),
+        "older attempt",
+    ),
+    "it began anew": (
+        lambda e: replace(e, lines=[*e.lines[:3], _line(108, 2, "begin", 1)]),
+        "began at report 1; 2",
+    ),
     "a checkpoint was forgotten": (
         lambda e: replace(
-            e, lines=[*e.lines[:3], _line(104.2, 1, "epoch", 3), _line(104.4, 1, "saved", 3), *e.lines[3:]]
+            e,
+            lines=[
+                *e.lines[:3],
+                _line(104.2, 1, "epoch", 3),
+                _line(104.4, 1, "saved", 3),
+                *e.lines[3:],
+            ],
         ),
         "began at report 2; 3 had been saved",
     ),
     "a report is missing": (lambda e: _trial(e, history=[[0, 1, 0.5], [0, 3, 0.5]]), "has reports"),
-    "an attempt is not charged": (lambda e: _told(e, "ledger", charges=[_charge(1, 1.9, 7.0)]), "not in the ledger"),
+    "an attempt is not charged": (
+        lambda e: _told(e, "ledger", charges=[_charge(1, 1.9, 7.0)]),
+        "not in the ledger",
+    ),
     "it is charged too little": (
         lambda e: _told(e, "ledger", charges=[_charge(1, 1.9, 4.0), _charge(2, 7.5, 10.2)]),
         "is charged 2.10",
@@ -117,7 +142,10 @@ SPOILED: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         lambda e: _told(e, "show", best=e.told["show"]["best"] | {"metric": 0.75}),
         "was returned, the store had",
     ),
-    "another model than promised": (lambda e: replace(e, model='{"epoch": 2, "config": {"lr": 0.3}}'), "was promised"),
+    "another model than promised": (
+        lambda e: replace(e, model='{"epoch": 2, "config": {"lr": 0.3}}'),
+        "was promised",
+    ),
     "a trial failed for nothing": (lambda e: _trial(e, phase="failed"), "has failed"),
     "replay differs": (lambda e: _told(e, "replay", same=False), "replay"),
     "another configuration": (lambda e: _trial(e, config={"lr": 0.4}), "undisturbed"),

@@ -1,4 +1,6 @@
-"""The short version of `make violence` on rented instances: one run on the rig that is hurt once or twice."""
+"""The short version of `make violence` on rented instances: one run on the rig that is hurt once or
+twice.
+"""
 
 from __future__ import annotations
 

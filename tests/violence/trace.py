@@ -1,7 +1,8 @@
-"""What trials leave behind for us: the trace that they write, and the checkpoints that appear in the store.
+"""What trials leave behind for us: the trace that they write, and the checkpoints that appear in
+the store.
 
-The one rule: nothing is read that seerd has written about itself; a checkpoint counts from the moment at which its manifest is seen in the
-store.
+The one rule: nothing is read that seerd has written about itself; a checkpoint counts from the
+moment at which its manifest is seen in the store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ LOOK_S = 0.06
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`what` a process of a trial did: begin (with `epoch` reports restored), epoch (trained one more), saved (wrote a checkpoint)."""
+    """`what` a process of a trial did: begin (with `epoch` reports restored), epoch (trained one
+    more), saved (wrote a checkpoint).
+    """
 
     at: float
     trial: str
@@ -40,7 +43,9 @@ def read(path: Path) -> list[Line]:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A manifest that was seen in the store, and when first, seconds since 1970. `metric`: None if it is not finite."""
+    """A manifest that was seen in the store, and when first, seconds since 1970. `metric`: None if
+    it is not finite.
+    """
 
     trial: str
     name: str
@@ -50,7 +55,9 @@ class Saved:
 
 
 StoredCheckpoints = Callable[[], Iterator[tuple[str, str, Callable[[], bytes]]]]
-"""What is in a store now: trial, name of the checkpoint, and a way to read its manifest. May raise OSError."""
+"""What is in a store now: trial, name of the checkpoint, and a way to read its manifest. May raise
+OSError.
+"""
 
 
 class Watch:
@@ -88,7 +95,9 @@ class Watch:
 
     def _keep_looking(self) -> None:
         while not self._over.wait(self._every_s):
-            with contextlib.suppress(OSError):  # the store is being hurt, or what was listed is gone
+            with contextlib.suppress(
+                OSError
+            ):  # the store is being hurt, or what was listed is gone
                 self.look()
 
 

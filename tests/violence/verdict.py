@@ -1,6 +1,8 @@
-"""What must be true of a run on this machine, whatever was done to it. Pure: from evidence to violations, in words.
+"""What must be true of a run on this machine, whatever was done to it. Pure: from evidence to
+violations, in words.
 
-The one rule: an allowance is never more than what the documents grant, and each says which trouble it is for.
+The one rule: an allowance is never more than what the documents grant, and each says which trouble
+it is for.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ from tests.violence.local import Evidence
 from tests.violence.trace import Line
 
 SIGHT_S = 0.25
-"""A process lives a little before and after it is seen: ten looks a second, on a machine that does other things too."""
+"""A process lives a little before and after it is seen: ten looks a second, on a machine that does
+other things too.
+"""
 START_S, END_S = 1.5, 1.5
-"""From the order to start until the first sight of an attempt, and from its last sight until its GPUs count as free."""
+"""From the order to start until the first sight of an attempt, and from its last sight until its
+GPUs count as free.
+"""
 EXIT_S = 2.0
 """How long a Python process takes to say its last words and end, beyond what its start took."""
 CLOSING_S = 8.0
-"""A daemon that takes a run up later than so long before the deadline cannot keep it: grace 4 s, kill 1.5 s, publish 1 s, and its own start."""
+"""A daemon that takes a run up later than so long before the deadline cannot keep it: grace 4 s,
+kill 1.5 s, publish 1 s, and its own start.
+"""
 SHORTEST_S = 5.0
 """What could not train for so long before the run closes is not started."""
 NO_MODEL = 4
@@ -32,7 +40,9 @@ DISKS = ("fill the home's disk", "fill the store's disk", "write-protect the sto
 
 
 def violations(evidence: Evidence, reference: Configs) -> list[str]:
-    """Everything that must not be. `reference`: the configurations of the same run undisturbed, by trial."""
+    """Everything that must not be. `reference`: the configurations of the same run undisturbed, by
+    trial.
+    """
     always = [processes_left, tracebacks, two_at_once]
     if evidence.never_began:
         return [text for check in always for text in check(evidence)]
@@ -71,7 +81,10 @@ def two_at_once(evidence: Evidence) -> Iterator[str]:
         for line in lines:
             older = [at for attempt, at in ends.items() if attempt < line.attempt]
             if older and max(older) > line.at:
-                yield f"{trial}/{line.attempt} worked at {line.at:.2f} when an older attempt still did"
+                yield (
+                    f"{trial}/{line.attempt} worked at {line.at:.2f} when an older attempt "
+                    "still did"
+                )
 
 
 def trained_again(evidence: Evidence) -> Iterator[str]:
@@ -81,30 +94,49 @@ def trained_again(evidence: Evidence) -> Iterator[str]:
         for line in begins.values():
             written = [line.epoch for line in _written_before(evidence, lines, line.attempt)]
             if written and line.epoch < max(written):
-                yield f"{trial}/{line.attempt} began at report {line.epoch}; {max(written)} had been saved"
-            there = [saved.epoch for saved in evidence.saved if saved.trial == trial and saved.at < line.at - SIGHT_S]
+                yield (
+                    f"{trial}/{line.attempt} began at report {line.epoch}; {max(written)} "
+                    "had been saved"
+                )
+            there = [
+                saved.epoch
+                for saved in evidence.saved
+                if saved.trial == trial and saved.at < line.at - SIGHT_S
+            ]
             if there and line.epoch < max(there):
-                yield f"{trial}/{line.attempt} began at report {line.epoch}; {max(there)} was in the store"
+                yield (
+                    f"{trial}/{line.attempt} began at report {line.epoch}; {max(there)} was "
+                    "in the store"
+                )
 
 
 def _written_before(evidence: Evidence, lines: list[Line], attempt: int) -> list[Line]:
-    """Checkpoints that earlier attempts had told of: on this machine each gets into the store, also after an agent's death, unless it cannot."""
+    """Checkpoints that earlier attempts had told of: on this machine each gets into the store, also
+    after an agent's death, unless it cannot.
+    """
     if any(trouble.what in DISKS for trouble in evidence.troubles):
         return []
     return [line for line in lines if line.what == "saved" and line.attempt < attempt]
 
 
 def reports_whole(evidence: Evidence) -> Iterator[str]:
-    """What seerd shows of each trial is its line of training: every report once, and none missing unless an agent could not be heard in time."""
+    """What seerd shows of each trial is its line of training: every report once, and none missing
+    unless an agent could not be heard in time.
+    """
     gap = max(evidence.starts_s, default=0.0) > PATIENT_S
     for trial in evidence.told["show"].get("all_trials", ()):
         epochs = [epoch for _, epoch, _ in trial["history"]]
-        if any(later <= before or (later > before + 1 and not gap) for before, later in pairwise(epochs)):
+        if any(
+            later <= before or (later > before + 1 and not gap)
+            for before, later in pairwise(epochs)
+        ):
             yield f"{trial['trial']} has reports {epochs}"
 
 
 def ledger_covers(evidence: Evidence) -> Iterator[str]:
-    """Each attempt is charged for as long as it lived, and at most for so much more as somebody was not there to see it end."""
+    """Each attempt is charged for as long as it lived, and at most for so much more as somebody was
+    not there to see it end.
+    """
     charges = {charge["what"]: charge for charge in evidence.told["ledger"].get("charges", ())}
     for life in evidence.lives:
         charge = charges.pop(f"{life.trial}/{life.attempt}", None)
@@ -118,10 +150,17 @@ def ledger_covers(evidence: Evidence) -> Iterator[str]:
         charged_s = charge["until_s"] - charge["since_s"]
         most_s = START_S + _seen_by(evidence, life.last + END_S) - _ordered(evidence, life.first)
         if not lived_s - SIGHT_S <= charged_s <= most_s:
-            yield f"{charge['what']} lived {lived_s:.2f} s, may cost {most_s:.2f} s, is charged {charged_s:.2f} s"
+            yield (
+                f"{charge['what']} lived {lived_s:.2f} s, may cost {most_s:.2f} s, is "
+                f"charged {charged_s:.2f} s"
+            )
     for what, charge in charges.items():
-        lasted = [trouble.until - trouble.since + _recovery_s(evidence) for trouble in evidence.troubles]
-        if charge["until_s"] is None or charge["until_s"] - charge["since_s"] > START_S + sum(lasted):
+        lasted = [
+            trouble.until - trouble.since + _recovery_s(evidence) for trouble in evidence.troubles
+        ]
+        if charge["until_s"] is None or charge["until_s"] - charge["since_s"] > START_S + sum(
+            lasted
+        ):
             yield f"{what} was never seen and is charged: {charge}"
 
 
@@ -137,14 +176,25 @@ def limits_kept(evidence: Evidence) -> Iterator[str]:
     late = until + SIGHT_S + _frozen_s(evidence, until - CLOSING_S)
     for life in evidence.lives:
         if life.last > late:
-            yield f"{life.trial}/{life.attempt} lived until {life.last - until:.2f} s after the deadline"
-    begun = max(evidence.last_begin + max(evidence.starts_s, default=0.0), *(t.until for t in evidence.troubles), 0.0)
-    if begun < until - CLOSING_S and evidence.ended > until + EXIT_S + max(evidence.starts_s, default=0.0):
+            yield (
+                f"{life.trial}/{life.attempt} lived until {life.last - until:.2f} s after "
+                "the deadline"
+            )
+    begun = max(
+        evidence.last_begin + max(evidence.starts_s, default=0.0),
+        *(t.until for t in evidence.troubles),
+        0.0,
+    )
+    if begun < until - CLOSING_S and evidence.ended > until + EXIT_S + max(
+        evidence.starts_s, default=0.0
+    ):
         yield f"the run ended {evidence.ended - until:.2f} s after the deadline"
 
 
 def best_returned(evidence: Evidence) -> Iterator[str]:
-    """The model is the best that was ever in the store, of trials that have not failed, and it can be read."""
+    """The model is the best that was ever in the store, of trials that have not failed, and it can
+    be read.
+    """
     shown = evidence.told["show"]
     best = shown.get("best") or {}
     failed = {trial["trial"] for trial in shown.get("all_trials", ()) if trial["phase"] == "failed"}
@@ -155,7 +205,10 @@ def best_returned(evidence: Evidence) -> Iterator[str]:
         return
     top = max(known, key=lambda s: s.metric or 0.0, default=None)
     if top is not None and (best["metric"] or 0.0) < (top.metric or 0.0) - 1e-12:
-        yield f"{best['trial']} with {best['metric']} at report {best['epoch']} was returned, the store had {top}"
+        yield (
+            f"{best['trial']} with {best['metric']} at report {best['epoch']} was returned, "
+            f"the store had {top}"
+        )
     if evidence.job.launcher == "command":
         told = json.loads(evidence.model)
         if told["epoch"] != best["epoch"] or told["config"] != best["config"]:
@@ -168,7 +221,10 @@ def failures_earned(evidence: Evidence) -> Iterator[str]:
         return  # a script that cannot write crashes by itself
     for trial in evidence.told["show"].get("all_trials", ()):
         if trial["phase"] == "failed" and evidence.hurt.get(trial["trial"], 0) <= MAX_CRASHES:
-            yield f"{trial['trial']} has failed, and was hurt {evidence.hurt.get(trial['trial'], 0)} times: {trial['why']}"
+            yield (
+                f"{trial['trial']} has failed, and was hurt "
+                f"{evidence.hurt.get(trial['trial'], 0)} times: {trial['why']}"
+            )
 
 
 def replayed(evidence: Evidence) -> Iterator[str]:
@@ -179,7 +235,9 @@ def replayed(evidence: Evidence) -> Iterator[str]:
 
 def other_configs(evidence: Evidence, reference: Configs) -> Iterator[str]:
     """The same seed, the same configurations."""
-    found = {trial["trial"]: trial["config"] for trial in evidence.told["show"].get("all_trials", ())}
+    found = {
+        trial["trial"]: trial["config"] for trial in evidence.told["show"].get("all_trials", ())
+    }
     if found != reference:
         yield f"configurations {found}, undisturbed {dict(reference)}"
 
@@ -203,7 +261,9 @@ def _deadline(evidence: Evidence) -> float:
 
 
 def _hopeless(evidence: Evidence) -> bool:
-    """Nothing was ever saved, and the run was taken up so late that nothing more could be: there is no model to hand back."""
+    """Nothing was ever saved, and the run was taken up so late that nothing more could be: there is
+    no model to hand back.
+    """
     late = _deadline(evidence) - CLOSING_S - SHORTEST_S
     return not evidence.saved and evidence.last_begin > late - _recovery_s(evidence)
 
@@ -216,7 +276,9 @@ def _by_trial(evidence: Evidence) -> dict[str, list[Line]]:
 
 
 def _recovery_s(evidence: Evidence) -> float:
-    """From the end of a trouble until daemon and agent have taken over: two starts of Python and a clean-up, on a machine as slow as this."""
+    """From the end of a trouble until daemon and agent have taken over: two starts of Python and a
+    clean-up, on a machine as slow as this.
+    """
     return 3.0 + 2 * max(evidence.starts_s, default=1.0)
 
 
@@ -229,11 +291,28 @@ def _seen_by(evidence: Evidence, end: float) -> float:
 
 
 def _ordered(evidence: Evidence, first: float) -> float:
-    """When an attempt that was first seen then may have been ordered: an order lasts as long as the trouble that it runs into."""
-    return min([first, *(t.since for t in evidence.troubles if t.since <= first <= t.until + _recovery_s(evidence))])
+    """When an attempt that was first seen then may have been ordered: an order lasts as long as the
+    trouble that it runs into.
+    """
+    return min(
+        [
+            first,
+            *(
+                t.since
+                for t in evidence.troubles
+                if t.since <= first <= t.until + _recovery_s(evidence)
+            ),
+        ]
+    )
 
 
 def _frozen_s(evidence: Evidence, since: float) -> float:
-    """How long, towards the end, those who would end trials were stopped, or could not write down that they do."""
-    lasting = [t for t in evidence.troubles if t.until > since and (t.what.startswith("stop") or t.what in DISKS)]
+    """How long, towards the end, those who would end trials were stopped, or could not write down
+    that they do.
+    """
+    lasting = [
+        t
+        for t in evidence.troubles
+        if t.until > since and (t.what.startswith("stop") or t.what in DISKS)
+    ]
     return sum(trouble.until - trouble.since + _recovery_s(evidence) for trouble in lasting)

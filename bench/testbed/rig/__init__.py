@@ -1,6 +1,7 @@
 """An EC2 made of this machine: see README.md.
 
-The one rule: the rig knows nothing of seerd. It is an endpoint, addresses that answer, and switches for what can go wrong.
+The one rule: the rig knows nothing of seerd. It is an endpoint, addresses that answer, and switches
+for what can go wrong.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ SWITCH_S = 30.0
 class RigInstance:
     """An instance as the rig accounts for it. Times are wall clock, seconds since 1970.
 
-    EC2 bills it from `since`, when it was running, to `until`, when it began to shut down. `pid` is its first process, seen from outside: its
-    file system is `/proc/PID/root`, and `nsenter --target PID --all` enters it.
+    EC2 bills it from `since`, when it was running, to `until`, when it began to shut down. `pid` is
+    its first process, seen from outside: its file system is `/proc/PID/root`, and `nsenter --target
+    PID --all` enters it.
     """
 
     id: str
@@ -61,7 +63,9 @@ class RigInstance:
 
 
 class Rig:
-    """A rig in a process of its own, which ends with this one, however this one ends. Several may run on one machine."""
+    """A rig in a process of its own, which ends with this one, however this one ends. Several may
+    run on one machine.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -85,7 +89,11 @@ class Rig:
         )
         assert rig._process.stdout is not None
         line = rig._process.stdout.readline()
-        rig._facts = json.loads(line) if line else {"unavailable": "its supervisor ended before it was ready"}
+        rig._facts = (
+            json.loads(line)
+            if line
+            else {"unavailable": "its supervisor ended before it was ready"}
+        )
         if "unavailable" in rig._facts:
             rig.stop()
             raise NoRigError(f"the rig could not start: {rig._facts['unavailable']}")
@@ -110,7 +118,10 @@ class Rig:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -201,7 +212,9 @@ class Rig:
         self._switch("heal", instance=instance)
 
     def slow(self, instance: str, delay_s: float = 0.0, loss: float = 0.0) -> None:
-        """Its frames take so long each way, and this share of them is lost; without arguments the link is as before."""
+        """Its frames take so long each way, and this share of them is lost; without arguments the
+        link is as before.
+        """
         self._switch("slow", instance=instance, delay_s=delay_s, loss=loss)
 
     def fill_disk(self, instance: str, free_bytes: int = 0) -> None:
@@ -209,22 +222,38 @@ class Rig:
         self._switch("fill-disk", instance=instance, free_bytes=free_bytes)
 
     def set_gpus(self, instance: str, count: int, health: str = "ok") -> None:
-        """nvidia-smi shows so many from now on; with another health than "ok" it fails as with a broken driver."""
+        """nvidia-smi shows so many from now on; with another health than "ok" it fails as with a
+        broken driver.
+        """
         self._switch("gpus", instance=instance, count=count, health=health)
 
     def hold_memory(self, instance: str, gpu: int, mib: int, pid: int | None = None) -> None:
-        """nvidia-smi shows so much memory of this GPU in use from now on, by this process, or by none that it lists."""
-        self._switch("hold-memory", instance=instance, gpu=gpu, mib=mib, **({} if pid is None else {"pid": pid}))
+        """nvidia-smi shows so much memory of this GPU in use from now on, by this process, or by
+        none that it lists.
+        """
+        self._switch(
+            "hold-memory",
+            instance=instance,
+            gpu=gpu,
+            mib=mib,
+            **({} if pid is None else {"pid": pid}),
+        )
 
     # What can go wrong in the cloud.
 
     def set_boot(
-        self, pending_s: float = 0.05, boot_s: float = 0.0, nologin_s: float = 0.0, hidden_s: float = 0.0
+        self,
+        pending_s: float = 0.05,
+        boot_s: float = 0.0,
+        nologin_s: float = 0.0,
+        hidden_s: float = 0.0,
     ) -> None:
-        """For launches from now on: from launch to running, from running to sshd, from sshd until users other than root may log in, and how long
-        describes do not know a new id.
+        """For launches from now on: from launch to running, from running to sshd, from sshd until
+        users other than root may log in, and how long describes do not know a new id.
         """
-        self._switch("timing", pending_s=pending_s, boot_s=boot_s, nologin_s=nologin_s, hidden_s=hidden_s)
+        self._switch(
+            "timing", pending_s=pending_s, boot_s=boot_s, nologin_s=nologin_s, hidden_s=hidden_s
+        )
 
     def set_shutting_down(self, seconds: float) -> None:
         """From the last billed second to terminated."""
@@ -238,12 +267,16 @@ class Rig:
         """The disk of instances launched from now on."""
         self._switch("timing", disk_bytes=size_bytes)
 
-    def set_capacity(self, instance_type: str, zone: str, instances: int | None, market: str = "on-demand") -> None:
+    def set_capacity(
+        self, instance_type: str, zone: str, instances: int | None, market: str = "on-demand"
+    ) -> None:
         """So many may be live at once there; None: any number."""
         self._switch("capacity", type=instance_type, zone=zone, instances=instances, market=market)
 
     def set_quota(self, family: str, vcpus: int, market: str = "on-demand") -> None:
-        """vCPUs of the families "P", "G" or "Standard" that may be live at once; Service Quotas says the same."""
+        """vCPUs of the families "P", "G" or "Standard" that may be live at once; Service Quotas
+        says the same.
+        """
         self._switch("quota", family=family, vcpus=vcpus, market=market)
 
     def fail(
@@ -255,8 +288,18 @@ class Rig:
         message: str = "",
         status: int | None = None,
     ) -> None:
-        """Calls of this action ("RunInstances", "s3:Put*", "ec2:*") get this error of AWS; `times` None: until `no_faults`."""
-        self._switch("fault", action=action, code=code, times=times, rate=rate, message=message, status=status)
+        """Calls of this action ("RunInstances", "s3:Put*", "ec2:*") get this error of AWS; `times`
+        None: until `no_faults`.
+        """
+        self._switch(
+            "fault",
+            action=action,
+            code=code,
+            times=times,
+            rate=rate,
+            message=message,
+            status=status,
+        )
 
     def throttle(self, action: str = "ec2:*", rate: float = 1.0, times: int | None = None) -> None:
         """RequestLimitExceeded, SlowDown or ThrottlingException, as the service has it."""
@@ -275,11 +318,15 @@ class Rig:
         self._switch("no-faults")
 
     def reset(self) -> None:
-        """A new account: no instances, buckets or faults. The endpoint and the keys stay; image, subnets, group and bucket are others."""
+        """A new account: no instances, buckets or faults. The endpoint and the keys stay; image,
+        subnets, group and bucket are others.
+        """
         self._facts = self._switch("reset")
 
     def _switch(self, name: str, **given: object) -> Any:
-        request = urllib.request.Request(f"{self.endpoint}/rig/{name}", json.dumps(given).encode(), method="POST")
+        request = urllib.request.Request(
+            f"{self.endpoint}/rig/{name}", json.dumps(given).encode(), method="POST"
+        )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=SWITCH_S) as reply:

@@ -18,7 +18,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     with rig:
-        # Blocked before it may come, then waited for: `signal.pause` would miss one that comes just before it.
+        # Blocked before it may come, then waited for: `signal.pause` would miss one that comes just
+        # before it.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         for name, value in rig.env.items():
             print(f"export {name}={shlex.quote(value)}")
@@ -27,7 +28,9 @@ def main() -> int:
         for zone, subnet in rig.subnets.items():
             print(f"# {zone} {subnet}")
         print(
-            f"# switches: curl -X POST '{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see testbed/rig/README.md",
+            "# switches: curl -X POST "
+            f"'{rig.endpoint}/rig/spot-notice?instance=i-...&seconds=120'; see "
+            "testbed/rig/README.md",
             flush=True,
         )
         signal.sigwait(ENDING)

@@ -1,6 +1,7 @@
 """moto in this process, made more like AWS where that is a matter of its data.
 
-The one rule: moto keeps the state of EC2 and S3, and nobody else does; what a describe says is what is there.
+The one rule: moto keeps the state of EC2 and S3, and nobody else does; what a describe says is what
+is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from bench.testbed.rig.machines import Hardware
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
-IMAGE_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+IMAGE_PARAMETER = (
+    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+)
 P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
 """vCPUs, GiB and V100s: https://aws.amazon.com/ec2/instance-types/p3/"""
 GPU_NAMES = {
@@ -28,10 +31,16 @@ ZONES = tuple(f"{REGION}{letter}" for letter in "abcdef")
 
 
 class Moto:
-    """moto's server on a loopback port, and its EC2 backend. One per process: moto's state is global."""
+    """moto's server on a loopback port, and its EC2 backend. One per process: moto's state is
+    global.
+    """
 
     def __init__(self, vpc_cidr: str) -> None:
-        os.environ |= {"MOTO_S3_CUSTOM_ENDPOINTS": "", "AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
+        os.environ |= {
+            "MOTO_S3_CUSTOM_ENDPOINTS": "",
+            "AWS_ACCESS_KEY_ID": "moto",
+            "AWS_SECRET_ACCESS_KEY": "moto",
+        }
         from moto.server import ThreadedMotoServer
 
         _teach(vpc_cidr)
@@ -64,7 +73,9 @@ class Moto:
 
 
 def _teach(vpc_cidr: str) -> None:
-    """What is data in moto, not behaviour: addresses, types, filters, and that an instance is pending when it is made."""
+    """What is data in moto, not behaviour: addresses, types, filters, and that an instance is
+    pending when it is made.
+    """
     from moto.ec2 import utils
     from moto.ec2.models.instances import Instance, InstanceState
     from moto.ec2.models.vpcs import VPCBackend
@@ -106,11 +117,22 @@ def _add_type(name: str, vcpus: int, gib: int, gpus: int) -> None:
     if name in INSTANCE_TYPES:
         return
     facts = copy.deepcopy(INSTANCE_TYPES["p3dn.24xlarge"])
-    facts |= {"InstanceType": name, "MemoryInfo": {"SizeInMiB": gib * 1024}, "InstanceStorageSupported": False}
+    facts |= {
+        "InstanceType": name,
+        "MemoryInfo": {"SizeInMiB": gib * 1024},
+        "InstanceStorageSupported": False,
+    }
     facts.pop("InstanceStorageInfo", None)
     facts["VCpuInfo"] |= {"DefaultVCpus": vcpus, "DefaultCores": vcpus // 2}
     facts["GpuInfo"] = {
-        "Gpus": [{"Count": gpus, "Manufacturer": "NVIDIA", "Name": "V100", "MemoryInfo": {"SizeInMiB": 16384}}],
+        "Gpus": [
+            {
+                "Count": gpus,
+                "Manufacturer": "NVIDIA",
+                "Name": "V100",
+                "MemoryInfo": {"SizeInMiB": 16384},
+            }
+        ],
         "TotalGpuMemoryInMiB": gpus * 16384,
     }
     INSTANCE_TYPES[name] = facts
@@ -152,6 +174,8 @@ def hardware(instance_type: str) -> Hardware:
 
 
 def bucket_of_quota(instance_type: str) -> str:
-    """The name that AWS gives to what a vCPU quota counts: P, G and VT, or the standard families."""
+    """The name that AWS gives to what a vCPU quota counts: P, G and VT, or the standard
+    families.
+    """
     family = instance_type[0]
     return {"p": "P", "g": "G", "v": "G"}.get(family, "Standard")

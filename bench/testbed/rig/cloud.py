@@ -1,7 +1,8 @@
-"""The life of instances: pending, running with a machine, shutting down, terminated; and the account of it.
+"""The life of instances: pending, running with a machine, shutting down, terminated; and the
+account of it.
 
-The one rule: EC2 bills an instance from running until shutting-down, and this file alone decides when those are.
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+The one rule: EC2 bills an instance from running until shutting-down, and this file alone decides
+when those are. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ BY_FAULT = ("Server.InternalError", "Internal error on launch")
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`: then until users may log in;
-    `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from the last billed second to terminated;
-    `image_s`: how long an image is pending.
+    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`:
+    then until users may log in; `hidden_s`: how long describes do not know a new instance;
+    `shutting_down_s`: from the last billed second to terminated; `image_s`: how long an image is
+    pending.
     """
 
     pending_s: float = 0.05
@@ -92,7 +94,9 @@ class Cloud:
         for name in ids:
             made = self.moto.ec2.get_instance(name)
             hidden = self.timing.hidden_s
-            reservation = next(key for key, value in self.moto.ec2.reservations.items() if made in value.instances)
+            reservation = next(
+                key for key, value in self.moto.ec2.reservations.items() if made in value.instances
+            )
             market = "spot" if made.lifecycle == "spot" else "on-demand"
             order = Order(
                 name,
@@ -159,8 +163,12 @@ class Cloud:
             await (await making).kill()
             raise
 
-    async def end(self, instance: Instance, why: tuple[str, str], *, silently: bool = False) -> None:
-        """Take the instance away: billing ends now, the machine with it, and its volumes when it is terminated."""
+    async def end(
+        self, instance: Instance, why: tuple[str, str], *, silently: bool = False
+    ) -> None:
+        """Take the instance away: billing ends now, the machine with it, and its volumes when it is
+        terminated.
+        """
         if instance.until is not None:
             return
         instance.until = time.time()
@@ -178,7 +186,9 @@ class Cloud:
                 self._set_state(instance.id, "terminated", 48, why)
 
     async def imaged(self, image: str, instance: Instance, tags: dict[str, str]) -> None:
-        """Take over an image that moto has just made: what is on the instance's disk is in it, and it is pending. `tags`: of its snapshot."""
+        """Take over an image that moto has just made: what is on the instance's disk is in it, and
+        it is pending. `tags`: of its snapshot.
+        """
         made = self.moto.ec2.amis[image]
         made.root_device_type, made.root_device_name, made.state = "ebs", "/dev/sda1", "pending"
         made.ebs_snapshot.add_tags(tags)
@@ -214,7 +224,9 @@ class Cloud:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        machines = [instance.machine for instance in self.instances.values() if instance.machine is not None]
+        machines = [
+            instance.machine for instance in self.instances.values() if instance.machine is not None
+        ]
         await asyncio.gather(*(machine.kill() for machine in machines), return_exceptions=True)
         for name in self.instances:
             shutil.rmtree(self.ground.folder / name, ignore_errors=True)
@@ -233,7 +245,9 @@ class Cloud:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.troubles.append(f"the rig failed: {error!r}")
 
-    def _set_state(self, instance: str, name: str, code: int, why: tuple[str, str] | None = None) -> None:
+    def _set_state(
+        self, instance: str, name: str, code: int, why: tuple[str, str] | None = None
+    ) -> None:
         made = self.instances[instance].made
         made._state.name, made._state.code = name, code
         if why is None:
@@ -244,7 +258,11 @@ class Cloud:
             "%Y-%m-%d %H:%M:%S GMT"
         )
         made._reason = (
-            f"User initiated ({when})" if why is BY_USER else f"{why[1]} ({when})" if why is not BY_FAULT else why[0]
+            f"User initiated ({when})"
+            if why is BY_USER
+            else f"{why[1]} ({when})"
+            if why is not BY_FAULT
+            else why[0]
         )
         made.state_reason = StateReason(f"{why[0]}: {why[1]}", why[0])
 
@@ -268,5 +286,8 @@ def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
     }
     options = made.metadata_options
     return Metadata(
-        pages, user_data, token_required=options.http_tokens == "required", enabled=options.http_endpoint != "disabled"
+        pages,
+        user_data,
+        token_required=options.http_tokens == "required",
+        enabled=options.http_endpoint != "disabled",
     )

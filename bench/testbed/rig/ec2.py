@@ -1,6 +1,8 @@
-"""EC2's query API where moto is kinder than AWS, or knows less: launching, terminating, prices of spot.
+"""EC2's query API where moto is kinder than AWS, or knows less: launching, terminating, prices of
+spot.
 
-The one rule: what is refused is refused before anything happened, with AWS's code, and a client token gives the same instances again.
+The one rule: what is refused is refused before anything happened, with AWS's code, and a client
+token gives the same instances again.
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
 """
 
@@ -24,15 +26,25 @@ from bench.testbed.rig.wire import AwsError, Call, ec2_response
 
 MAX_USER_DATA = 16 * 1024
 NO_CAPACITY = (
-    "We currently do not have sufficient {type} capacity in the Availability Zone you requested ({zone}). Our system will be working on "
-    "provisioning additional capacity. You can currently get {type} capacity by not specifying an Availability Zone in your request or "
+    "We currently do not have sufficient {type} capacity in the Availability Zone you "
+    "requested ({zone}). Our system will be working on "
+    "provisioning additional capacity. You can currently get {type} capacity by not "
+    "specifying an Availability Zone in your request or "
     "choosing another zone."
 )
 NO_QUOTA = (
-    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance bucket that the specified "
-    "instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
+    "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for "
+    "the instance bucket that the specified "
+    "instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to "
+    "request an adjustment to this limit."
 )
-INSTANCES = ("StartInstances", "StopInstances", "CreateFleet", "RequestSpotInstances", "RequestSpotFleet")
+INSTANCES = (
+    "StartInstances",
+    "StopInstances",
+    "CreateFleet",
+    "RequestSpotInstances",
+    "RequestSpotFleet",
+)
 """What would make or change instances behind the rig's back."""
 
 Forward = Callable[[dict[str, str] | None], Awaitable[tuple[int, bytes]]]
@@ -49,7 +61,9 @@ class Pool:
 
 @dataclass(slots=True)
 class Limits:
-    """What there is to have. `capacity`: instances that may be live at once, where it is limited; `quota`: vCPUs per (family, market)."""
+    """What there is to have. `capacity`: instances that may be live at once, where it is limited;
+    `quota`: vCPUs per (family, market).
+    """
 
     capacity: dict[Pool, int] = field(default_factory=dict)
     quota: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -90,7 +104,10 @@ class Ec2:
             return _xml(*await forward(None))
         async with self.cloud.lock:
             status, body = await forward(None)
-        return _xml(status, _without_addresses_of_the_gone(body) if call.action == "DescribeInstances" else body)
+        return _xml(
+            status,
+            _without_addresses_of_the_gone(body) if call.action == "DescribeInstances" else body,
+        )
 
     async def _run(self, call: Call, forward: Forward) -> web.Response:
         token, print_ = call.params.get("ClientToken", ""), _fingerprint(call.params)
@@ -98,13 +115,18 @@ class Ec2:
             if before.fingerprint != print_:
                 raise AwsError(
                     "IdempotentParameterMismatch",
-                    "Client token has been used before with different parameters: arguments on this idempotent request are inconsistent with "
+                    "Client token has been used before with different parameters: arguments "
+                    "on this idempotent request are inconsistent with "
                     "arguments used in previous request(s).",
                 )
-            return _xml(200, _with_states(before.reply, [self.cloud.instances[name] for name in before.ids]))
+            return _xml(
+                200, _with_states(before.reply, [self.cloud.instances[name] for name in before.ids])
+            )
         asked = self._check(call)
         if call.params.get("DryRun") == "true":
-            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+            raise AwsError(
+                "DryRunOperation", "Request would have succeeded, but DryRun flag is set."
+            )
         count = self._granted(call, asked)
         status, body = await forward(_for_moto(call.params, count))
         if status != 200:
@@ -129,22 +151,31 @@ class Ec2:
         if key is not None and key not in ec2.key_pairs:
             raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist")
         zone = _check_subnet(ec2, params)
-        for group in call.listed("SecurityGroupId") + call.listed("NetworkInterface.1.SecurityGroupId"):
+        for group in call.listed("SecurityGroupId") + call.listed(
+            "NetworkInterface.1.SecurityGroupId"
+        ):
             if ec2.get_security_group_from_id(group) is None:
-                raise AwsError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+                raise AwsError(
+                    "InvalidGroup.NotFound", f"The security group '{group}' does not exist"
+                )
         _user_data(call)
         market = params.get("InstanceMarketOptions.MarketType", "on-demand")
         if market not in {"spot", "on-demand"}:
-            raise AwsError("InvalidParameterValue", f"Value ({market}) for parameter MarketType is invalid.")
+            raise AwsError(
+                "InvalidParameterValue", f"Value ({market}) for parameter MarketType is invalid."
+            )
         if kind not in offered_in(zone):
             raise AwsError(
                 "Unsupported",
-                f"Your requested instance type ({kind}) is not supported in your requested Availability Zone ({zone}).",
+                f"Your requested instance type ({kind}) is not supported in your requested "
+                f"Availability Zone ({zone}).",
             )
         return Pool(kind, zone, market)
 
     def _granted(self, call: Call, pool: Pool) -> int:
-        """How many of MinCount to MaxCount there are. Raises AwsError if it is fewer than MinCount."""
+        """How many of MinCount to MaxCount there are. Raises AwsError if it is fewer than
+        MinCount.
+        """
         low, high = call.number("MinCount"), call.number("MaxCount")
         live, size = self.cloud.live(), aws.vcpus(pool.type)
         family = aws.bucket_of_quota(pool.type)
@@ -166,10 +197,13 @@ class Ec2:
             high = min(high, max(0, room - taken))
         if high < low and pool.market == "spot":
             raise AwsError(
-                "InsufficientInstanceCapacity", "There is no Spot capacity available that matches your request."
+                "InsufficientInstanceCapacity",
+                "There is no Spot capacity available that matches your request.",
             )
         if high < low:
-            raise AwsError("InsufficientInstanceCapacity", NO_CAPACITY.format(type=pool.type, zone=pool.zone))
+            raise AwsError(
+                "InsufficientInstanceCapacity", NO_CAPACITY.format(type=pool.type, zone=pool.zone)
+            )
         return high
 
     async def _terminate(self, call: Call) -> web.Response:
@@ -183,9 +217,13 @@ class Ec2:
         if unknown:
             raise AwsError("InvalidInstanceID.NotFound", _do_not_exist(unknown))
         if call.params.get("DryRun") == "true":
-            raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+            raise AwsError(
+                "DryRunOperation", "Request would have succeeded, but DryRun flag is set."
+            )
         items = "".join(
-            await asyncio.gather(*(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids)))
+            await asyncio.gather(
+                *(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids))
+            )
         )
         return ec2_response("TerminateInstances", f"<instancesSet>{items}</instancesSet>")
 
@@ -196,23 +234,44 @@ class Ec2:
         return f"<item><instanceId>{instance.id}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
 
     async def _create_image(self, call: Call, forward: Forward) -> web.Response:
-        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html, without the reboot."""
-        name, instance = call.params.get("Name", ""), self.cloud.instances.get(call.params.get("InstanceId", ""))
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html, without the
+        reboot.
+        """
+        name, instance = (
+            call.params.get("Name", ""),
+            self.cloud.instances.get(call.params.get("InstanceId", "")),
+        )
         if instance is None:
-            raise AwsError("InvalidInstanceID.NotFound", _do_not_exist([call.params.get("InstanceId", "")]))
+            raise AwsError(
+                "InvalidInstanceID.NotFound", _do_not_exist([call.params.get("InstanceId", "")])
+            )
         if instance.machine is None or instance.machine.clearing is not None:
-            raise AwsError("IncorrectInstanceState", "The instance is not in a state from which it can be imaged.")
+            raise AwsError(
+                "IncorrectInstanceState",
+                "The instance is not in a state from which it can be imaged.",
+            )
         for made in self.cloud.moto.ec2.amis.values():
             if made.name == name:
-                raise AwsError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use by AMI {made.id}")
+                raise AwsError(
+                    "InvalidAMIName.Duplicate",
+                    f"AMI name {name} is already in use by AMI {made.id}",
+                )
         tags: dict[str, str] = {}
         asked = dict(call.params)
         for key, kind in call.params.items():
-            if (match := re.fullmatch(r"TagSpecification\.(\d+)\.ResourceType", key)) and kind == "snapshot":
+            if (
+                match := re.fullmatch(r"TagSpecification\.(\d+)\.ResourceType", key)
+            ) and kind == "snapshot":
                 head = f"TagSpecification.{match.group(1)}."
-                names = {k: v for k, v in asked.items() if k.startswith(head) and k.endswith(".Key")}
-                tags |= {v: asked.get(k.removesuffix("Key") + "Value", "") for k, v in names.items()}
-                asked = {k: v for k, v in asked.items() if not k.startswith(head)}  # moto knows tags of images only
+                names = {
+                    k: v for k, v in asked.items() if k.startswith(head) and k.endswith(".Key")
+                }
+                tags |= {
+                    v: asked.get(k.removesuffix("Key") + "Value", "") for k, v in names.items()
+                }
+                asked = {
+                    k: v for k, v in asked.items() if not k.startswith(head)
+                }  # moto knows tags of images only
         status, body = await forward(asked)
         if status == 200:
             (image,) = re.findall(r"<imageId>(ami-[0-9a-f]+)</imageId>", body.decode())
@@ -220,7 +279,9 @@ class Ec2:
         return _xml(status, body)
 
     def _spot_prices(self, call: Call) -> web.Response:
-        """A price for each type and zone, and the one before it an hour ago: the history begins with the price that held at StartTime."""
+        """A price for each type and zone, and the one before it an hour ago: the history begins
+        with the price that held at StartTime.
+        """
         filters = _filters(call)
         kinds = call.listed("InstanceType") or filters.get("instance-type") or sorted(PRICES)
         zones = (
@@ -242,7 +303,8 @@ class Ec2:
                         f"<availabilityZone>{zone}</availabilityZone></item>"
                     )
         return ec2_response(
-            "DescribeSpotPriceHistory", f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken/>"
+            "DescribeSpotPriceHistory",
+            f"<spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken/>",
         )
 
 
@@ -281,15 +343,18 @@ def _user_data(call: Call) -> bytes:
     try:
         raw = decode_user_data(call.params.get("UserData", ""))
     except (ValueError, OSError) as error:
-        raise AwsError("InvalidUserData.Malformed", "Invalid BASE64 encoding of user data.") from error
+        raise AwsError(
+            "InvalidUserData.Malformed", "Invalid BASE64 encoding of user data."
+        ) from error
     if len(call.params.get("UserData", "")) * 3 // 4 > MAX_USER_DATA:
         raise AwsError("InvalidParameterValue", "User data is limited to 16384 bytes")
     return raw
 
 
 def _for_moto(params: dict[str, str], count: int) -> dict[str, str]:
-    """The same request for so many instances; the root volume goes with its instance and has the image's size unless
-    that was asked otherwise."""
+    """The same request for so many instances; the root volume goes with its instance and has the
+    image's size unless that was asked otherwise.
+    """
     changed = params | {"MinCount": str(count), "MaxCount": str(count)}
     for key in params:
         mapping = re.match(r"(BlockDeviceMapping\.\d+\.Ebs)\.", key)
@@ -327,16 +392,29 @@ def _filters(call: Call) -> dict[str, list[str]]:
 
 
 def _without_addresses_of_the_gone(body: bytes) -> bytes:
-    """A terminated instance has no address, no interface, no subnet and no volume; moto keeps them."""
+    """A terminated instance has no address, no interface, no subnet and no volume; moto keeps
+    them.
+    """
     text = body.decode()
     if not any(f"<name>{state}</name>" in text for state in GONE):
         return body
-    pieces = re.split(r"(?=<item>\s*<(?:amiLaunchIndex|instanceId|architecture)>)|(?=<instanceId>)", text)
-    return "".join(_stripped(piece) if "<name>terminated</name>" in piece else piece for piece in pieces).encode()
+    pieces = re.split(
+        r"(?=<item>\s*<(?:amiLaunchIndex|instanceId|architecture)>)|(?=<instanceId>)", text
+    )
+    return "".join(
+        _stripped(piece) if "<name>terminated</name>" in piece else piece for piece in pieces
+    ).encode()
 
 
 def _stripped(item: str) -> str:
-    for tag in ("privateIpAddress", "ipAddress", "subnetId", "vpcId", "networkInterfaceSet", "blockDeviceMapping"):
+    for tag in (
+        "privateIpAddress",
+        "ipAddress",
+        "subnetId",
+        "vpcId",
+        "networkInterfaceSet",
+        "blockDeviceMapping",
+    ):
         item = re.sub(rf"<{tag}>.*?</{tag}>|<{tag}\s*/>", "", item, flags=re.DOTALL)
     return item
 

@@ -1,6 +1,7 @@
 """API calls that go wrong on order: refused, failed, or carried out with the reply lost.
 
-The one rule: a fault is a rule with an action, a number of times or a rate, and nothing else; what it does to the caller is AWS's answer.
+The one rule: a fault is a rule with an action, a number of times or a rate, and nothing else; what
+it does to the caller is AWS's answer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from bench.testbed.rig.wire import AwsError
 
 THROTTLED = {"ec2": "RequestLimitExceeded", "s3": "SlowDown"}
 DENIED = {"ec2": "UnauthorizedOperation", "s3": "AccessDenied"}
-NOT_ALLOWED = "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}"
+NOT_ALLOWED = (
+    "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}"
+)
 MESSAGES = {
     "RequestLimitExceeded": "Request limit exceeded.",
     "SlowDown": "Please reduce your request rate.",
@@ -22,8 +25,13 @@ MESSAGES = {
     "UnauthorizedOperation": f"You are not authorized to perform this operation. {NOT_ALLOWED}",
     "AccessDenied": NOT_ALLOWED,
     "AccessDeniedException": NOT_ALLOWED,
-    "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the zone you requested.",
-    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket.",
+    "InsufficientInstanceCapacity": (
+        "We currently do not have sufficient capacity in the zone you requested."
+    ),
+    "VcpuLimitExceeded": (
+        "You have requested more vCPU capacity than your current vCPU limit "
+        "allows for the instance bucket."
+    ),
     "RequestExpired": "Request has expired.",
     "AuthFailure": "AWS was not able to validate the provided access credentials",
 }
@@ -32,7 +40,9 @@ THROTTLE, DENY, LOST = "throttle", "deny", "lost reply"
 
 @dataclass(slots=True)
 class Fault:
-    """`action` may have wildcards: "s3:Put*", "RunInstances". `code`: AWS's, or throttle, deny, lost reply. `times`: None for always."""
+    """`action` may have wildcards: "s3:Put*", "RunInstances". `code`: AWS's, or throttle, deny,
+    lost reply. `times`: None for always.
+    """
 
     action: str
     code: str
@@ -52,7 +62,11 @@ class Faults:
     def draw(self, service: str, action: str) -> Fault | None:
         """The fault of this call, if it has one; it is used up by that."""
         for rule in self.rules:
-            if not _matches(rule.action, service, action) or rule.times == 0 or self.chance.random() >= rule.rate:
+            if (
+                not _matches(rule.action, service, action)
+                or rule.times == 0
+                or self.chance.random() >= rule.rate
+            ):
                 continue
             if rule.times is not None:
                 rule.times -= 1

@@ -1,4 +1,5 @@
-"""What a coordinator brings to an instance, for the rig's own tests: a script with a host key and a user, and a way in.
+"""What a coordinator brings to an instance, for the rig's own tests: a script with a host key and a
+user, and a way in.
 
 The one rule: the host key is known before the first connection.
 """
@@ -37,7 +38,9 @@ PATIENCE_S = 20.0
 
 def client(rig: Rig, service: str) -> Any:
     """A client that asks once."""
-    return _client(service, rig.endpoint, rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"])
+    return _client(
+        service, rig.endpoint, rig.env["AWS_ACCESS_KEY_ID"], rig.env["AWS_SECRET_ACCESS_KEY"]
+    )
 
 
 @functools.cache
@@ -50,7 +53,8 @@ def _client(service: str, endpoint: str, key: str, secret: str) -> Any:
         aws_access_key_id=key,
         aws_secret_access_key=secret,
         config=Config(
-            retries={"total_max_attempts": 1, "mode": "standard"}, signature_version="s3v4" if service == "s3" else None
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            signature_version="s3v4" if service == "s3" else None,
         ),
     )
 
@@ -59,14 +63,19 @@ def _client(service: str, endpoint: str, key: str, secret: str) -> Any:
 class Keys:
     """The host's key and the user's, made for one test."""
 
-    host: asyncssh.SSHKey = field(default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519"))
-    user: asyncssh.SSHKey = field(default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519"))
+    host: asyncssh.SSHKey = field(
+        default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519")
+    )
+    user: asyncssh.SSHKey = field(
+        default_factory=lambda: asyncssh.generate_private_key("ssh-ed25519")
+    )
 
     @property
     def script(self) -> str:
         """User data."""
         return SCRIPT.format(
-            user=self.user.export_public_key().decode().strip(), host=self.host.export_private_key().decode()
+            user=self.user.export_public_key().decode().strip(),
+            host=self.host.export_private_key().decode(),
         )
 
     async def connect(self, address: str) -> asyncssh.SSHClientConnection:
@@ -106,7 +115,10 @@ def order(rig: Rig, **changes: Any) -> dict[str, Any]:
 
 def launch(rig: Rig, **changes: Any) -> list[str]:
     """The ids of what was launched."""
-    return [one["InstanceId"] for one in client(rig, "ec2").run_instances(**order(rig, **changes))["Instances"]]
+    return [
+        one["InstanceId"]
+        for one in client(rig, "ec2").run_instances(**order(rig, **changes))["Instances"]
+    ]
 
 
 def until(true: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:

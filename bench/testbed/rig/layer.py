@@ -1,7 +1,7 @@
 """The image that all instances of a rig boot: this machine's programs, and little else of it.
 
-The one rule: what an instance sees of this machine is /usr, /etc and the tests' Python; homes, temporary files and the project are not there,
-and nothing that an instance writes comes back.
+The one rule: what an instance sees of this machine is /usr, /etc and the tests' Python; homes,
+temporary files and the project are not there, and nothing that an instance writes comes back.
 """
 
 from __future__ import annotations
@@ -40,11 +40,20 @@ PrintMotd no
 AcceptEnv LANG LC_*
 Subsystem sftp /usr/lib/openssh/sftp-server
 """
-DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+DEVICES = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
 
 
 def make_layer(at: Path) -> list[str]:
-    """Write the image's own files to this folder, which must not be on the root file system; the paths to bind into each instance, read-only."""
+    """Write the image's own files to this folder, which must not be on the root file system; the
+    paths to bind into each instance, read-only.
+    """
     at.mkdir(parents=True)
     at.chmod(0o755)
     _hide_the_host(at)
@@ -99,7 +108,9 @@ def _without(path: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """A folder whose contents in the layers below are not seen (Documentation/filesystems/overlayfs.rst)."""
+    """A folder whose contents in the layers below are not seen
+    (Documentation/filesystems/overlayfs.rst).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     os.setxattr(folder, "trusted.overlay.opaque", b"y")
@@ -115,7 +126,11 @@ def _devices(dev: Path) -> None:
 
 
 def _python(folder: Path) -> None:
-    for name, words in {"python3": "", "python": "", "torchrun": " -m torch.distributed.run"}.items():
+    for name, words in {
+        "python3": "",
+        "python": "",
+        "torchrun": " -m torch.distributed.run",
+    }.items():
         (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
         (folder / name).chmod(0o755)
 
@@ -128,7 +143,9 @@ def _settings(at: Path) -> None:
     (at / "etc/resolv.conf").write_text("")
     (at / "etc/motd").write_text("")
     (at / "etc/bash.bashrc").write_text("")
-    (at / "etc/profile").write_text("export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n")
+    (at / "etc/profile").write_text(
+        "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    )
 
 
 def _shown_paths() -> list[str]:

@@ -1,7 +1,8 @@
-"""An instance's machine: namespaces, a disk, a first process, and the ways in which it can go wrong.
+"""An instance's machine: namespaces, a disk, a first process, and the ways in which it can go
+wrong.
 
-The one rule: a machine knows no cloud. It is given a name, an address and user data; it says when it has ended, and of itself it ends only by
-its own power-off.
+The one rule: a machine knows no cloud. It is given a name, an address and user data; it says when
+it has ended, and of itself it ends only by its own power-off.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets users in.
-    `layers`: folders that lie on the rig's image, the upper ones first.
+    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets
+    users in. `layers`: folders that lie on the rig's image, the upper ones first.
     """
 
     instance: str
@@ -81,8 +82,8 @@ class Machine:
 
     @property
     def pid(self) -> int | None:
-        """The first process as this machine sees it; None until its root is the instance's own disk and not this machine's, and once it has
-        ended.
+        """The first process as this machine sees it; None until its root is the instance's own disk
+        and not this machine's, and once it has ended.
         """
         first = self._first()
         with contextlib.suppress(OSError):
@@ -93,13 +94,17 @@ class Machine:
         if self.process.returncode is not None:
             return None
         with contextlib.suppress(OSError, IndexError, ValueError):
-            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+            children = Path(
+                f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+            ).read_text()
             return int(children.split()[0])
         return None
 
     @property
     def root(self) -> Path:
-        """The instance's file system, from outside. Raises `OSError` where it has none: nothing may reach this machine's."""
+        """The instance's file system, from outside. Raises `OSError` where it has none: nothing may
+        reach this machine's.
+        """
         pid = self.pid
         if pid is None:
             raise FileNotFoundError(f"{self.order.instance} has no disk yet, or no more")
@@ -120,9 +125,11 @@ class Machine:
         )
 
     async def kill(self) -> None:
-        """Power off as pulling the plug does: every process at once, then the sockets, then the cable.
+        """Power off as pulling the plug does: every process at once, then the sockets, then the
+        cable.
 
-        The first process ends when all others have, and its parent after it: so nothing is left when the parent is gone.
+        The first process ends when all others have, and its parent after it: so nothing is left
+        when the parent is gone.
         """
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -131,13 +138,17 @@ class Machine:
         await self._clear()
 
     async def drop(self) -> None:
-        """Gone without a word to anyone: the cable first, so that no connection is seen to close."""
+        """Gone without a word to anyone: the cable first, so that no connection is seen to
+        close.
+        """
         if self.clearing is None:
             await self.link.down()
         await self.kill()
 
     async def _clear(self) -> None:
-        """Once, and to its end, whoever gives up waiting: a cable that is left would keep the address of the next machine."""
+        """Once, and to its end, whoever gives up waiting: a cable that is left would keep the
+        address of the next machine.
+        """
         if self.clearing is None:
             self.stop_metadata()
             self.power.close()
@@ -171,18 +182,23 @@ class Machine:
             os.close(fd)
 
     def set_gpus(self, count: int, health: str) -> None:
-        """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer (`health` other than "ok")."""
+        """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer
+        (`health` other than "ok").
+        """
         (self.root / "run/gpus").write_text(f"GPUS={count}\nGPU_HEALTH={health}\n")
 
     def hold_memory(self, gpu: int, mib: int, pid: int | None) -> None:
-        """So much memory of this GPU stays in use from now on, by this process, or, with none, by nobody who is listed."""
+        """So much memory of this GPU stays in use from now on, by this process, or, with none, by
+        nobody who is listed.
+        """
         named = "" if pid is None else str(pid)
         with (self.root / "run/gpus").open("a") as file:
             file.write(f"HELD_GPU={gpu}\nHELD_MIB={mib}\nHELD_PID={named}\n")
 
 
 def decode_user_data(given: str) -> bytes:
-    """User data as RunInstances carries it: base64, and perhaps gzip inside, which cloud-init unpacks.
+    """User data as RunInstances carries it: base64, and perhaps gzip inside, which cloud-init
+    unpacks.
 
     Raises ValueError if it is not base64.
     """
@@ -216,7 +232,9 @@ async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
     return machine
 
 
-async def _plugged_in(ground: Ground, order: Order, link: network.Link, stop_metadata: Callable[[], object]) -> Machine:
+async def _plugged_in(
+    ground: Ground, order: Order, link: network.Link, stop_metadata: Callable[[], object]
+) -> Machine:
     folder = ground.folder / order.instance
     power, theirs = socket.socketpair()
     power.setblocking(False)
@@ -226,7 +244,16 @@ async def _plugged_in(ground: Ground, order: Order, link: network.Link, stop_met
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL"),
             *("nsenter", f"--net=/proc/self/fd/{link.fd}"),
-            *("unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--propagation", "private"),
+            *(
+                "unshare",
+                "--fork",
+                "--kill-child",
+                "--pid",
+                "--mount",
+                "--uts",
+                "--propagation",
+                "private",
+            ),
             *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
             *(
                 str(folder),
@@ -265,7 +292,9 @@ def _lay_out(folder: Path, order: Order) -> None:
         "OS_BOOT_S": f"{order.boot_s:g}",
         "NOLOGIN_S": f"{order.nologin_s:g}",
     }
-    (folder / "machine").write_text("".join(f"{name}={shlex.quote(str(value))}\n" for name, value in facts.items()))
+    (folder / "machine").write_text(
+        "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in facts.items())
+    )
 
 
 def _hostname(address: str) -> str:

@@ -1,7 +1,9 @@
-"""The metadata service of one instance at 169.254.169.254, version 2 only where the launch asked for it.
+"""The metadata service of one instance at 169.254.169.254, version 2 only where the launch asked
+for it.
 
-The one rule: it answers what https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-categories.html lists, and 404 for what is
-not so (yet): no spot notice is a 404, not an empty page.
+The one rule: it answers what
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-categories.html lists, and 404
+for what is not so (yet): no spot notice is a 404, not an empty page.
 """
 
 from __future__ import annotations
@@ -45,11 +47,17 @@ class Metadata:
         if path == "spot/termination-time":
             return None if self.spot_notice_at is None else stamp(self.spot_notice_at)
         if path == "events/recommendations/rebalance":
-            return None if self.rebalance_at is None else json.dumps({"noticeTime": stamp(self.rebalance_at)})
+            return (
+                None
+                if self.rebalance_at is None
+                else json.dumps({"noticeTime": stamp(self.rebalance_at)})
+            )
         if path in self.pages:
             return self.pages[path]
         below = path if not path or path.endswith("/") else path + "/"
-        names = dict.fromkeys(name[len(below) :].partition("/") for name in self.pages if name.startswith(below))
+        names = dict.fromkeys(
+            name[len(below) :].partition("/") for name in self.pages if name.startswith(below)
+        )
         return "\n".join(dict.fromkeys(head + slash for head, slash, _ in names)) or None
 
 
@@ -62,7 +70,9 @@ async def serve(listener: socket.socket, metadata: Metadata) -> Callable[[], obj
     """Answer on this socket; what is returned closes it."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", lambda request: _answer(request, metadata))
-    runner = web.AppRunner(app, access_log=None, logger=logging.getLogger("rig.metadata"), shutdown_timeout=0)
+    runner = web.AppRunner(
+        app, access_log=None, logger=logging.getLogger("rig.metadata"), shutdown_timeout=0
+    )
     await runner.setup()
     site = web.SockSite(runner, listener)
     await site.start()
@@ -90,7 +100,11 @@ async def _answer(request: web.Request, metadata: Metadata) -> web.Response:
     ):
         return web.Response(status=401, text="Unauthorized")
     if request.path == LATEST + "user-data":
-        return web.Response(body=metadata.user_data) if metadata.user_data else web.Response(status=404)
+        return (
+            web.Response(body=metadata.user_data)
+            if metadata.user_data
+            else web.Response(status=404)
+        )
     if not request.path.startswith(LATEST + "meta-data"):
         return web.Response(status=404)
     text = metadata.page(request.path.removeprefix(LATEST + "meta-data").removeprefix("/"))
@@ -98,7 +112,9 @@ async def _answer(request: web.Request, metadata: Metadata) -> web.Response:
 
 
 def _token(request: web.Request, metadata: Metadata) -> web.Response:
-    """PUT with a time to live between 1 s and 6 h; a request that came through a proxy is refused."""
+    """PUT with a time to live between 1 s and 6 h; a request that came through a proxy is
+    refused.
+    """
     if request.method != "PUT":
         return web.Response(status=405)
     if "X-Forwarded-For" in request.headers:

@@ -1,7 +1,7 @@
 """A bridge per rig, and a network namespace per instance on it.
 
-The one rule: nothing here outlives its owner. A namespace is held by a file descriptor alone and has no name; a bridge says whose it is, and
-the next rig removes those of the dead.
+The one rule: nothing here outlives its owner. A namespace is held by a file descriptor alone and
+has no name; a bridge says whose it is, and the next rig removes those of the dead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ ZONE_STEP = 16
 
 
 class NoRigError(RuntimeError):
-    """This machine cannot be made into instances: no root, no namespaces, or a program is missing."""
+    """This machine cannot be made into instances: no root, no namespaces, or a program is
+    missing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,9 @@ class Bridge:
 
     @property
     def address(self) -> str:
-        """The router's address in the first subnet: where the instances and this machine reach the rig's endpoint."""
+        """The router's address in the first subnet: where the instances and this machine reach the
+        rig's endpoint.
+        """
         return f"10.{self.slot + 100}.0.1"
 
     def subnet_cidr(self, index: int) -> str:
@@ -60,7 +64,8 @@ class Bridge:
 
 
 def claim_bridge(zones: int) -> Bridge:
-    """The first free bridge, made and up; creating a link is atomic, so rigs that start together get different ones.
+    """The first free bridge, made and up; creating a link is atomic, so rigs that start together
+    get different ones.
 
     Raises `NoRigError` where links cannot be made.
     """
@@ -68,7 +73,10 @@ def claim_bridge(zones: int) -> Bridge:
     last = ""
     for slot in range(SLOTS):
         made = subprocess.run(
-            ["ip", "link", "add", f"{PREFIX}{slot}", "type", "bridge"], check=False, capture_output=True, text=True
+            ["ip", "link", "add", f"{PREFIX}{slot}", "type", "bridge"],
+            check=False,
+            capture_output=True,
+            text=True,
         )
         if made.returncode == 0:
             bridge = Bridge(slot)
@@ -77,21 +85,28 @@ def claim_bridge(zones: int) -> Bridge:
         last = made.stderr.strip()
         if "exists" not in last:
             break
-    raise NoRigError(f"no bridge could be made ({last}); the rig needs root and Linux network namespaces")
+    raise NoRigError(
+        f"no bridge could be made ({last}); the rig needs root and Linux network namespaces"
+    )
 
 
 def _set_up(bridge: Bridge, zones: int) -> None:
     net = bridge.slot + 100
     lines = [f"link set {bridge.name} alias {identity(os.getpid())}"]
     lines += [
-        f"addr add 10.{net}.{ZONE_STEP * zone}.1/{16 if zone == 0 else 32} dev {bridge.name}" for zone in range(zones)
+        f"addr add 10.{net}.{ZONE_STEP * zone}.1/{16 if zone == 0 else 32} dev {bridge.name}"
+        for zone in range(zones)
     ]
     lines += [f"link set {bridge.name} up"]
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
+    subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, capture_output=True
+    )
 
 
 def identity(pid: int) -> str:
-    """A process id that is not mistaken for a later process with the same number. Raises OSError if there is none, or a zombie."""
+    """A process id that is not mistaken for a later process with the same number. Raises OSError if
+    there is none, or a zombie.
+    """
     state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     if state == "Z":
         raise ProcessLookupError(pid)
@@ -108,7 +123,9 @@ def alive(identity_then: str) -> bool:
 
 
 def _remove_stale() -> None:
-    shown = subprocess.run(["ip", "-j", "link", "show", "type", "bridge"], check=False, capture_output=True, text=True)
+    shown = subprocess.run(
+        ["ip", "-j", "link", "show", "type", "bridge"], check=False, capture_output=True, text=True
+    )
     for link in json.loads(shown.stdout or "[]"):
         owner = link.get("ifalias")
         if re.fullmatch(PREFIX + r"\d+", link.get("ifname", "")) and owner and not alive(owner):
@@ -132,7 +149,11 @@ class Link:
             return
         tap = self.veth + "t"
         self.relay = open_relay(self.fd, self.veth, tap, delay_s, loss)
-        await _ip(f"link set {self.veth} nomaster", f"link set {tap} master {self.bridge}", f"link set {tap} up")
+        await _ip(
+            f"link set {self.veth} nomaster",
+            f"link set {tap} master {self.bridge}",
+            f"link set {tap} up",
+        )
         self.relay.start()
 
     async def _plain(self) -> None:
@@ -148,7 +169,9 @@ class Link:
         await _ip(f"link set {self.veth} down")
 
     async def remove(self) -> None:
-        """The cable first: sockets in a namespace that is deleted with its cable in place answer for 90 s."""
+        """The cable first: sockets in a namespace that is deleted with its cable in place answer
+        for 90 s.
+        """
         if self.relay is not None:
             self.relay.stop()
         await _ip(f"link del {self.veth}")
@@ -171,10 +194,13 @@ async def connect(bridge: Bridge, veth: str, address: str) -> Link:
 
 
 async def _plug(link: Link, bridge: Bridge, address: str) -> None:
-    """The hardware address follows from the other one, so nobody remembers a wrong one when an address comes again."""
+    """The hardware address follows from the other one, so nobody remembers a wrong one when an
+    address comes again.
+    """
     hardware = "02:72:" + ":".join(f"{int(part):02x}" for part in address.split("."))
     await _ip(
-        f"link add {link.veth} type veth peer name eth0 address {hardware} netns /proc/{os.getpid()}/fd/{link.fd}",
+        f"link add {link.veth} type veth peer name eth0 address {hardware} netns "
+        f"/proc/{os.getpid()}/fd/{link.fd}",
         f"link set {link.veth} master {bridge.name}",
         f"link set {link.veth} up",
     )
@@ -189,7 +215,9 @@ async def _plug(link: Link, bridge: Bridge, address: str) -> None:
 
 
 def _namespace() -> tuple[int, socket.socket]:
-    """A new network namespace and a listener in it. In a thread of its own: a namespace belongs to a thread."""
+    """A new network namespace and a listener in it. In a thread of its own: a namespace belongs to
+    a thread.
+    """
     found: list[tuple[int, socket.socket]] = []
     failed: list[OSError] = []
 
@@ -240,12 +268,18 @@ def require_tools() -> None:
     if os.uname().sysname != "Linux":
         raise NoRigError("the rig makes instances out of Linux namespaces, and this is not Linux")
     if os.geteuid() != 0:
-        raise NoRigError("the rig makes network namespaces and mounts, which takes root; run the tests as root")
+        raise NoRigError(
+            "the rig makes network namespaces and mounts, which takes root; run the tests as root"
+        )
     missing = [
-        tool for tool in ("ip", "unshare", "nsenter", "setpriv", "sshd", "ssh-keygen", "sudo") if not _found(tool)
+        tool
+        for tool in ("ip", "unshare", "nsenter", "setpriv", "sshd", "ssh-keygen", "sudo")
+        if not _found(tool)
     ]
     if missing:
-        raise NoRigError(f"the rig needs {', '.join(missing)}; .ci/packages installs them on Debian")
+        raise NoRigError(
+            f"the rig needs {', '.join(missing)}; .ci/packages installs them on Debian"
+        )
 
 
 def _found(tool: str) -> bool:

@@ -1,4 +1,5 @@
-"""What things cost and how much one may have: the Price List API and Service Quotas, in the shapes that AWS gives them.
+"""What things cost and how much one may have: the Price List API and Service Quotas, in the shapes
+that AWS gives them.
 
 The one rule: shapes from AWS, numbers of our own; a test that needs a price asks this file for it.
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
@@ -46,7 +47,10 @@ def get_products(call: Call) -> web.Response:
         if all(has.get(name, "").lower() == value.lower() for name, value in filters.items())
     ]
     return json_response(
-        {"FormatVersion": "aws_v1", "PriceList": [json.dumps(_product(kind, attributes[kind])) for kind in matching]}
+        {
+            "FormatVersion": "aws_v1",
+            "PriceList": [json.dumps(_product(kind, attributes[kind])) for kind in matching],
+        }
     )
 
 
@@ -107,11 +111,17 @@ def answer_quotas(call: Call, limits: dict[tuple[str, str], int]) -> web.Respons
     """GetServiceQuota and ListServiceQuotas of EC2's vCPUs."""
     asked = json.loads(call.body or b"{}")
     if asked.get("ServiceCode") != "ec2":
-        raise AwsError("NoSuchResourceException", "The request failed because the specified service does not exist.")
+        raise AwsError(
+            "NoSuchResourceException",
+            "The request failed because the specified service does not exist.",
+        )
     if call.action == "GetServiceQuota":
         code = asked.get("QuotaCode", "")
         if code not in QUOTAS:
-            raise AwsError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
+            raise AwsError(
+                "NoSuchResourceException",
+                "The request failed because the specified quota does not exist.",
+            )
         return json_response({"Quota": _quota(code, limits)})
     if call.action == "ListServiceQuotas":
         return json_response({"Quotas": [_quota(code, limits) for code in QUOTAS]})

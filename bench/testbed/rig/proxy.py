@@ -1,6 +1,8 @@
-"""The endpoint that clients see: every AWS service at one address, and the rig's own switches below /rig/.
+"""The endpoint that clients see: every AWS service at one address, and the rig's own switches below
+/rig/.
 
-The one rule: a request is counted, authenticated and perhaps made to fail here, whatever it is for; only then is it carried out.
+The one rule: a request is counted, authenticated and perhaps made to fail here, whatever it is for;
+only then is it carried out.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from bench.testbed.rig.faults import LOST, Fault, Faults, as_error
 from bench.testbed.rig.prices import answer_quotas, get_products
 from bench.testbed.rig.wire import AwsError, Call, error_response, json_response, read_call
 
-HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "expect", "keep-alive", "accept-encoding"}
+HOP_BY_HOP = {
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "expect",
+    "keep-alive",
+    "accept-encoding",
+}
 MAX_BODY = 1 << 30
 
 
@@ -55,7 +65,9 @@ class Proxy:
             return error_response(call.service, error)
         return self._lose(request, response, fault)
 
-    def _lose(self, request: web.Request, response: web.Response, fault: Fault | None) -> web.Response:
+    def _lose(
+        self, request: web.Request, response: web.Response, fault: Fault | None
+    ) -> web.Response:
         """Carried out, and the connection is gone before the client hears of it."""
         if fault is not None and request.transport is not None:
             request.transport.abort()
@@ -86,7 +98,9 @@ class Proxy:
         }
         return json_response({"Parameter": value})
 
-    async def _text(self, request: web.Request, call: Call, params: dict[str, str] | None) -> tuple[int, bytes]:
+    async def _text(
+        self, request: web.Request, call: Call, params: dict[str, str] | None
+    ) -> tuple[int, bytes]:
         body = call.body if params is None else urlencode(params).encode()
         response = await self._pass_on(request, body)
         assert isinstance(response.body, bytes)
@@ -96,7 +110,9 @@ class Proxy:
         """To moto, as it came, but for the address."""
         assert self.session is not None
         headers = CIMultiDict(
-            (name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP
+            (name, value)
+            for name, value in request.headers.items()
+            if name.lower() not in HOP_BY_HOP
         )
         headers["Host"] = request.headers.get("Host", "")
         url = f"http://127.0.0.1:{self.moto.port}{request.raw_path}"
@@ -120,7 +136,9 @@ class Proxy:
 
     async def open(self) -> None:
         self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64), auto_decompress=False, timeout=aiohttp.ClientTimeout(total=600)
+            connector=aiohttp.TCPConnector(limit=64),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=600),
         )
 
     async def close(self) -> None:
@@ -132,5 +150,9 @@ class Proxy:
 def _seen(request: web.Request, body: bytes) -> sigv4.Seen:
     path, _, query = request.raw_path.partition("?")
     return sigv4.Seen(
-        request.method, path, query, {name.lower(): value for name, value in request.headers.items()}, body
+        request.method,
+        path,
+        query,
+        {name.lower(): value for name, value in request.headers.items()},
+        body,
     )

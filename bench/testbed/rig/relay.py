@@ -1,4 +1,5 @@
-"""A slow or lossy link, where the kernel has no netem: frames pass through this process, which waits and forgets.
+"""A slow or lossy link, where the kernel has no netem: frames pass through this process, which
+waits and forgets.
 
 The one rule: a relay changes when frames arrive, and whether; never what is in them.
 """
@@ -24,14 +25,18 @@ PACKET_IGNORE_OUTGOING = 23
 SIOCETHTOOL = 0x8946
 CLONE_NEWNET = 0x40000000
 OFFLOADS = {"tx checksum": 0x17, "tcp segmentation": 0x1F, "generic segmentation": 0x24}
-"""ETHTOOL_STXCSUM, STSO, SGSO of linux/ethtool.h: frames without checksums, larger than the link takes, make sense to the kernel alone."""
+"""ETHTOOL_STXCSUM, STSO, SGSO of linux/ethtool.h: frames without checksums, larger than the link
+takes, make sense to the kernel alone.
+"""
 FRAME = 65536
 MOST_WAITING = 2000
 
 
 @dataclass(slots=True)
 class Relay:
-    """Between an instance's cable and a tap on the bridge. `delay_s` each way; `loss`: the share of frames that never arrive."""
+    """Between an instance's cable and a tap on the bridge. `delay_s` each way; `loss`: the share of
+    frames that never arrive.
+    """
 
     tap: int
     cable: socket.socket
@@ -77,7 +82,9 @@ class Relay:
 
 
 def open_relay(namespace: int, veth: str, tap: str, delay_s: float, loss: float) -> Relay:
-    """A relay that is not on yet: the caller takes the cable off the bridge and puts the tap there."""
+    """A relay that is not on yet: the caller takes the cable off the bridge and puts the tap
+    there.
+    """
     _plain_frames(namespace)
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", tap.encode(), IFF_TAP_NO_INFO))
@@ -89,7 +96,9 @@ def open_relay(namespace: int, veth: str, tap: str, delay_s: float, loss: float)
 
 
 def _plain_frames(namespace: int) -> None:
-    """Have the instance's side send whole frames with checksums. In a thread of its own: a namespace belongs to a thread."""
+    """Have the instance's side send whole frames with checksums. In a thread of its own: a
+    namespace belongs to a thread.
+    """
     failed: list[OSError] = []
 
     def work() -> None:
@@ -101,7 +110,9 @@ def _plain_frames(namespace: int) -> None:
             for command in OFFLOADS.values():
                 value = array.array("B", struct.pack("II", command, 0))
                 try:
-                    fcntl.ioctl(asking, SIOCETHTOOL, struct.pack("16sP16x", b"eth0", value.buffer_info()[0]))
+                    fcntl.ioctl(
+                        asking, SIOCETHTOOL, struct.pack("16sP16x", b"eth0", value.buffer_info()[0])
+                    )
                 except OSError as error:
                     failed.append(error)
 

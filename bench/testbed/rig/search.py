@@ -1,6 +1,8 @@
-"""Looks through an instance for texts that must not be there: its files, and what its processes were started with.
+"""Looks through an instance for texts that must not be there: its files, and what its processes
+were started with.
 
-The one rule: it looks from outside, as root of the machine that the instance is made of, so nothing on the instance can hide anything.
+The one rule: it looks from outside, as root of the machine that the instance is made of, so nothing
+on the instance can hide anything.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def _files(folder: Path) -> Iterator[Path]:
     disk = folder.stat().st_dev
     for top, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if (Path(top) / name).lstat().st_dev == disk]
-        yield from (path for path in (Path(top) / name for name in files) if path.is_file() and not path.is_symlink())
+        yield from (
+            path
+            for path in (Path(top) / name for name in files)
+            if path.is_file() and not path.is_symlink()
+        )
 
 
 def on_disk(instance: RigInstance, texts: Sequence[str]) -> set[tuple[str, str]]:
@@ -56,7 +62,8 @@ def _processes(namespace: Path) -> Iterator[str]:
         try:
             if (folder / "ns" / "pid").readlink() == namespace:
                 yield " ".join(
-                    (folder / name).read_bytes().decode(errors="replace") for name in ("comm", "cmdline", "environ")
+                    (folder / name).read_bytes().decode(errors="replace")
+                    for name in ("comm", "cmdline", "environ")
                 )
         except OSError:
             continue  # it has just ended

@@ -1,7 +1,8 @@
 """The rig's own process: moto, the endpoint in front of it, the machines, and the switches.
 
-The one rule: it lives exactly as long as whoever holds the other end of its standard input, and takes everything with it.
-usage: python -m bench.testbed.rig.supervisor FOLDER   (one JSON line on standard output when it is ready)
+The one rule: it lives exactly as long as whoever holds the other end of its standard input, and
+takes everything with it. usage: python -m bench.testbed.rig.supervisor FOLDER   (one JSON line on
+standard output when it is ready)
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The switches of a rig, by hand and in tests: what goes wrong, what is asked, and the way back to an empty account.
+"""The switches of a rig, by hand and in tests: what goes wrong, what is asked, and the way back to
+an empty account.
 
 The one rule: a switch does one thing and says at once whether it could.
 """
@@ -35,9 +36,15 @@ class Control:
         ec2 = self.cloud.moto.ec2
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
         image.root_device_type, image.root_device_name = "ebs", "/dev/sda1"
-        group = ec2.create_security_group("seerd-rig", "ssh from the coordinator, everything among instances")
-        ec2.authorize_security_group_ingress(group.id, "tcp", "22", "22", [{"CidrIp": ec2.default_vpc.cidr_block}])
-        ec2.authorize_security_group_ingress(group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}])
+        group = ec2.create_security_group(
+            "seerd-rig", "ssh from the coordinator, everything among instances"
+        )
+        ec2.authorize_security_group_ingress(
+            group.id, "tcp", "22", "22", [{"CidrIp": ec2.default_vpc.cidr_block}]
+        )
+        ec2.authorize_security_group_ingress(
+            group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}]
+        )
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
         self.proxy.image = image.id
@@ -72,7 +79,9 @@ Switch = Callable[[Control, dict[str, Any]], Awaitable[Any]]
 def _find(rig: Control, given: dict[str, Any]) -> Instance:
     name = given.get("instance", "")
     if name not in rig.cloud.instances:
-        raise web.HTTPNotFound(text=f"the rig has no instance {name!r}; it has {sorted(rig.cloud.instances)}")
+        raise web.HTTPNotFound(
+            text=f"the rig has no instance {name!r}; it has {sorted(rig.cloud.instances)}"
+        )
     return rig.cloud.instances[name]
 
 
@@ -117,7 +126,9 @@ async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
 
 async def _gpus(rig: Control, given: dict[str, Any]) -> None:
     machine = _machine(rig, given)
-    machine.set_gpus(int(given.get("count", machine.order.hardware.gpus)), given.get("health", "ok"))
+    machine.set_gpus(
+        int(given.get("count", machine.order.hardware.gpus)), given.get("health", "ok")
+    )
 
 
 async def _hold_memory(rig: Control, given: dict[str, Any]) -> None:
@@ -131,7 +142,9 @@ async def _timing(rig: Control, given: dict[str, Any]) -> None:
     disk = given.pop("disk_bytes", None)
     if disk is not None:
         rig.cloud.disk_bytes = int(disk)
-    rig.cloud.timing = Timing(**(asdict(rig.cloud.timing) | {name: float(value) for name, value in given.items()}))
+    rig.cloud.timing = Timing(
+        **(asdict(rig.cloud.timing) | {name: float(value) for name, value in given.items()})
+    )
 
 
 async def _capacity(rig: Control, given: dict[str, Any]) -> None:
@@ -143,7 +156,9 @@ async def _capacity(rig: Control, given: dict[str, Any]) -> None:
 
 
 async def _quota(rig: Control, given: dict[str, Any]) -> None:
-    rig.proxy.ec2.limits.quota[given["family"], given.get("market", "on-demand")] = int(given["vcpus"])
+    rig.proxy.ec2.limits.quota[given["family"], given.get("market", "on-demand")] = int(
+        given["vcpus"]
+    )
 
 
 async def _fault(rig: Control, given: dict[str, Any]) -> None:
@@ -229,7 +244,9 @@ SWITCHES: dict[str, Switch] = {
 async def switch(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     if name not in SWITCHES:
-        raise web.HTTPNotFound(text=f"the rig has no switch {name!r}; it has {', '.join(SWITCHES)}\n")
+        raise web.HTTPNotFound(
+            text=f"the rig has no switch {name!r}; it has {', '.join(SWITCHES)}\n"
+        )
     body = await request.read()
     given = dict(request.query) | (json.loads(body) if body else {})
     try:

@@ -1,4 +1,5 @@
-"""Requests and errors in the shapes of AWS's protocols: the query protocol of EC2, XML of S3, JSON of the others.
+"""Requests and errors in the shapes of AWS's protocols: the query protocol of EC2, XML of S3, JSON
+of the others.
 
 The one rule: an error looks as AWS sends it, status, code and message, for clients decide by them.
 """
@@ -29,7 +30,9 @@ STATUS = {
     "Unavailable": 503,
     "UnauthorizedOperation": 403,
 }
-"""HTTP statuses other than 400: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"""
+"""HTTP statuses other than 400:
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+"""
 
 
 class AwsError(Exception):
@@ -67,7 +70,8 @@ class Call:
             raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
         if not text.isdigit() or int(text) < 1:
             raise AwsError(
-                "InvalidParameterValue", f"Value ({text}) for parameter {name} is invalid. Must be greater than 0"
+                "InvalidParameterValue",
+                f"Value ({text}) for parameter {name} is invalid. Must be greater than 0",
             )
         return int(text)
 
@@ -80,12 +84,16 @@ def read_call(request: web.Request, body: bytes) -> Call:
     target = request.headers.get("X-Amz-Target", "")
     if target:
         return Call(service, target.rpartition(".")[2], {}, body)
-    params = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True)) or dict(request.query)
+    params = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True)) or dict(
+        request.query
+    )
     return Call(service, params.get("Action", ""), params, body)
 
 
 def _service(request: web.Request) -> str:
-    scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request", request.headers.get("Authorization", ""))
+    scope = re.search(
+        r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request", request.headers.get("Authorization", "")
+    )
     return scope.group(1) if scope else "s3"
 
 
@@ -125,17 +133,22 @@ def error_response(service: str, error: AwsError) -> web.Response:
     code, message, request_id = escape(error.code), escape(error.message), str(uuid.uuid4())
     if service == "ec2":
         text = (
-            f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>'
+            '<?xml version="1.0" '
+            f'encoding="UTF-8"?>\n<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>'
             f"<RequestID>{request_id}</RequestID></Response>"
         )
         return web.Response(status=error.status, text=text, content_type="text/xml")
     if service == "s3":
         text = (
-            f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message>'
+            '<?xml version="1.0" '
+            f'encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message>'
             f"<RequestId>{request_id}</RequestId></Error>"
         )
         return web.Response(
-            status=error.status, text=text, content_type="application/xml", headers={"x-amz-request-id": request_id}
+            status=error.status,
+            text=text,
+            content_type="application/xml",
+            headers={"x-amz-request-id": request_id},
         )
     if service == "sts":
         text = (
@@ -157,7 +170,8 @@ def json_response(value: object, status: int = 200) -> web.Response:
 def ec2_response(action: str, inside: str) -> web.Response:
     """An answer of the EC2 query API around this XML."""
     text = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<{action}Response '
+        'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
         f"<requestId>{uuid.uuid4()}</requestId>{inside}</{action}Response>"
     )
     return web.Response(text=text, content_type="text/xml")

@@ -42,7 +42,9 @@ class Ec2Case(Case):
 
 
 def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Finding]:
-    """What the plan wants, and the line about it. `quote`: what the cloud offers, if it was asked."""
+    """What the plan wants, and the line about it. `quote`: what the cloud offers, if it was
+    asked.
+    """
     spec, kind = case.spec, clusters.of(case.spec)
     try:
         require_limits(spec)

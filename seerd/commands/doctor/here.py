@@ -67,7 +67,10 @@ def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding
         name = f" ({machine.device})" if machine.device else ""
         devices = Finding("GPUs", level, f"{machine.cuda_devices} CUDA devices{name}", cloud=False)
     else:
-        found = f"no CUDA device: trials run on {wanted or machine.cores} CPU slots of {machine.cores} cores"
+        found = (
+            f"no CUDA device: trials run on {wanted or machine.cores} CPU slots of "
+            f"{machine.cores} cores"
+        )
         devices = Finding(
             "GPUs", "ok" if train.launcher == "command" else "warning", found, cloud=False
         )

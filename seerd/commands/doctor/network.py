@@ -122,8 +122,8 @@ async def _groups(
 
 
 def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
-    """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to another, "" if there is no way; what the
-    world sees of it is not known.
+    """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to
+    another, "" if there is no way; what the world sees of it is not known.
     """
     ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]

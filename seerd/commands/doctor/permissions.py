@@ -74,7 +74,9 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
 
 
 async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
-    """Ask for one instance without having it, in one place after the other until one is offered there."""
+    """Ask for one instance without having it, in one place after the other until one is offered
+    there.
+    """
     places = [
         Candidate(kind.name, s.subnet, s.zone)
         for kind in target.rented.types

@@ -155,7 +155,10 @@ async def _image(
         for kind in kinds
         if image.architecture and image.architecture not in kind.architectures
     ]
-    told = f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root disk {max(root_gb, wanted_gb or 0) or '?'} GB"
+    told = (
+        f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root "
+        f"disk {max(root_gb, wanted_gb or 0) or '?'} GB"
+    )
     if wrong:
         notes.problem(
             "image",

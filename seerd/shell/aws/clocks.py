@@ -1,7 +1,8 @@
 """Who we are to AWS, and what time it is there.
 
 The one rule: AWS refuses what is signed with a clock that is more than five minutes off
-(docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html), and its refusals bear the right time: they are read as well.
+(docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html), and its refusals
+bear the right time: they are read as well.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why. `ahead_s`: how far our clock is ahead of AWS's,
-    to about a second; None if AWS has not answered.
+    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why.
+    `ahead_s`: how far our clock is ahead of AWS's, to about a second; None if AWS has not answered.
     """
 
     arn: str
@@ -38,12 +39,16 @@ async def introduce(cloud: Cloud) -> Introduction:
     except AwsError as error:
         response: Any = getattr(error.__cause__, "response", None) or {}
         return Introduction("", "", _ahead_s(response, (before + time.time()) / 2), error)
-    return Introduction(str(answer["Arn"]), str(answer["Account"]), _ahead_s(answer, (before + time.time()) / 2))
+    return Introduction(
+        str(answer["Arn"]), str(answer["Account"]), _ahead_s(answer, (before + time.time()) / 2)
+    )
 
 
 def _ahead_s(answer: Mapping[str, Any], ours: float) -> float | None:
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
-        return ours - parsedate_to_datetime(headers["date"]).timestamp() - 0.5  # the header has whole seconds
+        return (
+            ours - parsedate_to_datetime(headers["date"]).timestamp() - 0.5
+        )  # the header has whole seconds
     except (KeyError, ValueError):
         return None

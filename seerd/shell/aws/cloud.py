@@ -1,7 +1,9 @@
-"""One account in one region: clients that are opened when first needed, few calls at once, failures told in plain words.
+"""One account in one region: clients that are opened when first needed, few calls at once, failures
+told in plain words.
 
-The one rule: credentials are botocore's business alone. Profiles, environment, SSO, AWS_ENDPOINT_URL and renewal work as in any AWS tool,
-because nothing here reads, copies or keeps a credential.
+The one rule: credentials are botocore's business alone. Profiles, environment, SSO,
+AWS_ENDPOINT_URL and renewal work as in any AWS tool, because nothing here reads, copies or keeps a
+credential.
 """
 
 from __future__ import annotations
@@ -21,20 +23,26 @@ from seerd.shell.aws.errors import AGAIN, AwsError, Kind, told
 from seerd.shell.aws.retrying import Retries
 
 AT_ONCE = 8
-"""Calls under way at any time: EC2 throttles by the second, and a queue here is kinder than its refusals."""
+"""Calls under way at any time: EC2 throttles by the second, and a queue here is kinder than its
+refusals.
+"""
 
 PATIENCE_S = 60.0
 
-# One try: botocore's own repetitions would hide a lack of capacity, which EC2 reports as a failure of the server.
+# One try: botocore's own repetitions would hide a lack of capacity, which EC2 reports as a failure
+# of the server.
 _CONFIG = AioConfig(
-    connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 1}, max_pool_connections=32
+    connect_timeout=5,
+    read_timeout=30,
+    retries={"mode": "standard", "total_max_attempts": 1},
+    max_pool_connections=32,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long credentials last. `source`: botocore's word for where they come from; `temporary`: they have a session token; `ends_at`: wall
-    clock, None if they do not end, or do not say.
+    """How long credentials last. `source`: botocore's word for where they come from; `temporary`:
+    they have a session token; `ends_at`: wall clock, None if they do not end, or do not say.
     """
 
     source: str
@@ -43,7 +51,9 @@ class Lifetime:
 
     @property
     def renewed(self) -> bool:
-        """Whether botocore gets new ones by itself before they end: of roles, SSO sessions and processes, not of the environment."""
+        """Whether botocore gets new ones by itself before they end: of roles, SSO sessions and
+        processes, not of the environment.
+        """
         return self.source not in {"env", "explicit", "shared-credentials-file", "config-file"}
 
 
@@ -66,14 +76,24 @@ class Cloud:
         region = self._aws().region_name
         if not region:
             raise AwsError(
-                "no AWS region is named: set `cluster.region` in the spec, or AWS_REGION", Kind.CREDENTIALS, "NoRegion"
+                "no AWS region is named: set `cluster.region` in the spec, or AWS_REGION",
+                Kind.CREDENTIALS,
+                "NoRegion",
             )
         return str(region)
 
     async def ask(
-        self, service: str, operation: str, *, region: str = "", patience_s: float = PATIENCE_S, **request: Any
+        self,
+        service: str,
+        operation: str,
+        *,
+        region: str = "",
+        patience_s: float = PATIENCE_S,
+        **request: Any,
     ) -> dict[str, Any]:
-        """One call, repeated for so long while AWS is busy or broken; it must be one that may be repeated. Raises `AwsError`."""
+        """One call, repeated for so long while AWS is busy or broken; it must be one that may be
+        repeated. Raises `AwsError`.
+        """
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
         while True:
@@ -85,7 +105,9 @@ class Cloud:
                     raise
             await self.retries.pause(failures)
 
-    async def once(self, service: str, operation: str, *, region: str = "", **request: Any) -> dict[str, Any]:
+    async def once(
+        self, service: str, operation: str, *, region: str = "", **request: Any
+    ) -> dict[str, Any]:
         """One call, tried once. Raises `AwsError`."""
         try:
             client = await self._client(service, region or self.region)
@@ -111,14 +133,18 @@ class Cloud:
         found: list[Any] = []
         more: dict[str, str] = {}
         while True:
-            answer = await self.ask(service, operation, region=region, patience_s=patience_s, **request, **more)
+            answer = await self.ask(
+                service, operation, region=region, patience_s=patience_s, **request, **more
+            )
             found += rows(answer)
             if not answer.get("NextToken"):
                 return found
             more = {"NextToken": answer["NextToken"]}
 
     async def lifetime(self) -> Lifetime:
-        """Where the credentials come from and when they end; nothing of what they are. Raises `AwsError`: there are none."""
+        """Where the credentials come from and when they end; nothing of what they are. Raises
+        `AwsError`: there are none.
+        """
         try:
             found = await self._aws().get_credentials()
             if found is None:
@@ -127,7 +153,9 @@ class Cloud:
         except Exception as error:
             raise told(error, "reading the AWS credentials") from error
         ends = getattr(found, "_expiry_time", None)
-        return Lifetime(found.method, frozen.token is not None, ends.timestamp() if ends is not None else None)
+        return Lifetime(
+            found.method, frozen.token is not None, ends.timestamp() if ends is not None else None
+        )
 
     async def close(self) -> None:
         """Close all connections; calls fail from now on."""
@@ -139,7 +167,10 @@ class Cloud:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -154,7 +185,9 @@ class Cloud:
     async def _client(self, service: str, region: str) -> Any:
         async with self._opening:
             if self._closed:
-                raise AwsError(f"{service}: the connections to AWS have been closed", Kind.REFUSED, "Closed")
+                raise AwsError(
+                    f"{service}: the connections to AWS have been closed", Kind.REFUSED, "Closed"
+                )
             key = service, region
             if key not in self._clients:
                 context = self._aws().client(service, region_name=region, config=_CONFIG)

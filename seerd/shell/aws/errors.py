@@ -1,6 +1,8 @@
-"""What AWS answers when it does not do what it was asked, in plain words and with what seerd may do about it.
+"""What AWS answers when it does not do what it was asked, in plain words and with what seerd may do
+about it.
 
-The one rule: this is the one place that reads error codes; nothing of botocore leaves `seerd.shell.aws`, and no caller looks at a code again.
+The one rule: this is the one place that reads error codes; nothing of botocore leaves
+`seerd.shell.aws`, and no caller looks at a code again.
 """
 
 from __future__ import annotations
@@ -71,23 +73,50 @@ _CODES: dict[Kind, dict[str, str]] = {
     Kind.CAPACITY: {
         "InsufficientInstanceCapacity": "AWS has none of these to give in that zone at the moment",
         "InsufficientHostCapacity": "AWS has none of these to give in that zone at the moment",
-        "InsufficientReservedInstanceCapacity": "AWS has none of these to give in that zone at the moment",
+        "InsufficientReservedInstanceCapacity": (
+            "AWS has none of these to give in that zone at the moment"
+        ),
         "InsufficientCapacity": "AWS has none of these to give in that zone at the moment",
-        "SpotMaxPriceTooLow": 'the spot price is above `cluster.price`; raise it, or use market = "on-demand"',
-        "InsufficientFreeAddressesInSubnet": "the subnet has no free address left; give a larger one in `cluster.subnets`",
+        "SpotMaxPriceTooLow": (
+            'the spot price is above `cluster.price`; raise it, or use market = "on-demand"'
+        ),
+        "InsufficientFreeAddressesInSubnet": (
+            "the subnet has no free address left; give a larger one in `cluster.subnets`"
+        ),
     },
     Kind.ELSEWHERE: {
-        "Unsupported": "this instance type is not offered there in this form; name others in `cluster.instance_type` or `cluster.subnets`",
-        "InvalidAvailabilityZone": "the zone does not take new instances; name other `cluster.subnets`",
+        "Unsupported": (
+            "this instance type is not offered there in this form; name others in "
+            "`cluster.instance_type` or `cluster.subnets`"
+        ),
+        "InvalidAvailabilityZone": (
+            "the zone does not take new instances; name other `cluster.subnets`"
+        ),
         "UnsupportedOperation": "this instance type cannot be launched in this form",
     },
     Kind.QUOTA: {
-        "VcpuLimitExceeded": "your account's vCPU quota for this kind of instance is used up; ask for more under Service Quotas, EC2",
-        "InstanceLimitExceeded": "your account's instance quota is used up; ask for more under Service Quotas, EC2",
-        "MaxSpotInstanceCountExceeded": 'your account\'s spot quota is used up; ask for more (Service Quotas), or use market = "on-demand"',
-        "VolumeLimitExceeded": "your account's quota for volumes is used up; delete some, or ask for more under Service Quotas, EBS",
-        "MaxIOPSLimitExceeded": "your account's quota for volumes is used up; delete some, or ask for more under Service Quotas, EBS",
-        "PendingVerification": "AWS is still verifying your account for this region; this takes up to four hours",
+        "VcpuLimitExceeded": (
+            "your account's vCPU quota for this kind of instance is used up; "
+            "ask for more under Service Quotas, EC2"
+        ),
+        "InstanceLimitExceeded": (
+            "your account's instance quota is used up; ask for more under Service Quotas, EC2"
+        ),
+        "MaxSpotInstanceCountExceeded": (
+            "your account's spot quota is used up; ask for more "
+            '(Service Quotas), or use market = "on-demand"'
+        ),
+        "VolumeLimitExceeded": (
+            "your account's quota for volumes is used up; delete some, or "
+            "ask for more under Service Quotas, EBS"
+        ),
+        "MaxIOPSLimitExceeded": (
+            "your account's quota for volumes is used up; delete some, or "
+            "ask for more under Service Quotas, EBS"
+        ),
+        "PendingVerification": (
+            "AWS is still verifying your account for this region; this takes up to four hours"
+        ),
     },
     Kind.GONE: {
         "InvalidInstanceID.NotFound": "EC2 does not know this instance",
@@ -100,40 +129,84 @@ _CODES: dict[Kind, dict[str, str]] = {
         "IdempotentParameterMismatch": "an earlier try of this launch asked for something else",
     },
     Kind.CREDENTIALS: {
-        "AuthFailure": "AWS does not accept the credentials: are they for this account and region, and is this machine's clock right?",
-        "InvalidClientTokenId": "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys",
-        "UnrecognizedClientException": "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys",
-        "InvalidAccessKeyId": "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys",
-        "SignatureDoesNotMatch": "AWS does not accept the signature: the secret key is wrong, or this machine's clock is",
-        "RequestExpired": f"the credentials have expired, or this machine's clock is wrong; {_LOG_IN}",
+        "AuthFailure": (
+            "AWS does not accept the credentials: are they for this account and "
+            "region, and is this machine's clock right?"
+        ),
+        "InvalidClientTokenId": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "UnrecognizedClientException": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "InvalidAccessKeyId": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "SignatureDoesNotMatch": (
+            "AWS does not accept the signature: the secret key is wrong, or this machine's clock is"
+        ),
+        "RequestExpired": (
+            f"the credentials have expired, or this machine's clock is wrong; {_LOG_IN}"
+        ),
         "ExpiredToken": f"the credentials have expired; {_LOG_IN}",
         "ExpiredTokenException": f"the credentials have expired; {_LOG_IN}",
         "MissingAuthenticationToken": f"there are no credentials; {_LOG_IN}",
-        "OptInRequired": "this account may not use this service or region yet; enable it in the console",
+        "OptInRequired": (
+            "this account may not use this service or region yet; enable it in the console"
+        ),
         "Blocked": "AWS has blocked this account; ask AWS support",
     },
     Kind.DENIED: {
-        "UnauthorizedOperation": "your credentials do not permit it; `seerd doctor` prints a policy that does",
-        "AccessDenied": "your credentials do not permit it; `seerd doctor` prints a policy that does",
-        "AccessDeniedException": "your credentials do not permit it; `seerd doctor` prints a policy that does",
-        "OperationNotPermitted": "AWS does not permit it, perhaps because of termination protection",
+        "UnauthorizedOperation": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "AccessDenied": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "AccessDeniedException": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "OperationNotPermitted": (
+            "AWS does not permit it, perhaps because of termination protection"
+        ),
     },
     Kind.REFUSED: {
-        "InvalidAMIID.NotFound": "there is no such image in this region; check `cluster.image` and `cluster.region`",
+        "InvalidAMIID.NotFound": (
+            "there is no such image in this region; check `cluster.image` and `cluster.region`"
+        ),
         "InvalidAMIID.Malformed": "this is no image id; check `cluster.image`",
-        "InvalidAMIID.Unavailable": "the image cannot be used (it is deregistered, or not ready); check `cluster.image`",
-        "InvalidAMIName.NotFound": "there is no such image in this region; check `cluster.image` and `cluster.region`",
-        "InvalidInstanceType": "there is no such instance type in this region; check `cluster.instance_type`",
+        "InvalidAMIID.Unavailable": (
+            "the image cannot be used (it is deregistered, or not ready); check `cluster.image`"
+        ),
+        "InvalidAMIName.NotFound": (
+            "there is no such image in this region; check `cluster.image` and `cluster.region`"
+        ),
+        "InvalidInstanceType": (
+            "there is no such instance type in this region; check `cluster.instance_type`"
+        ),
         "InvalidKeyPair.NotFound": "there is no such key pair in this region; check `cluster.key`",
-        "InvalidSubnetID.NotFound": "there is no such subnet in this region; check `cluster.subnets`",
+        "InvalidSubnetID.NotFound": (
+            "there is no such subnet in this region; check `cluster.subnets`"
+        ),
         "InvalidSubnet": "the subnet cannot be used; check `cluster.subnets`",
-        "InvalidGroup.NotFound": "there is no such security group in the subnet's network; check `cluster.security_groups`",
-        "InvalidSecurityGroupID.NotFound": "there is no such security group in this region; check `cluster.security_groups`",
+        "InvalidGroup.NotFound": (
+            "there is no such security group in the subnet's network; "
+            "check `cluster.security_groups`"
+        ),
+        "InvalidSecurityGroupID.NotFound": (
+            "there is no such security group in this region; check `cluster.security_groups`"
+        ),
         "InvalidGroupId.Malformed": "this is no security group id; check `cluster.security_groups`",
-        "InvalidBlockDeviceMapping": "the disk cannot be made so; check `cluster.volume_gb` against the image",
-        "MissingInput": "AWS misses a parameter; without `cluster.subnets` the region needs a default network",
+        "InvalidBlockDeviceMapping": (
+            "the disk cannot be made so; check `cluster.volume_gb` against the image"
+        ),
+        "MissingInput": (
+            "AWS misses a parameter; without `cluster.subnets` the region needs a default network"
+        ),
         "VPCIdNotSpecified": "there is no default network in this region; give `cluster.subnets`",
-        "DefaultVpcDoesNotExist": "there is no default network in this region; give `cluster.subnets`",
+        "DefaultVpcDoesNotExist": (
+            "there is no default network in this region; give `cluster.subnets`"
+        ),
     },
 }
 
@@ -155,38 +228,64 @@ _SETUP: tuple[tuple[type[Exception], Kind, str], ...] = (
     (
         boto.NoCredentialsError,
         Kind.CREDENTIALS,
-        "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set AWS_PROFILE",
+        (
+            "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
+            "AWS_PROFILE"
+        ),
     ),
     (
         boto.PartialCredentialsError,
         Kind.CREDENTIALS,
         "the AWS credentials are incomplete; set both the access key and the secret key",
     ),
-    (boto.CredentialRetrievalError, Kind.CREDENTIALS, f"the AWS credentials could not be had; {_LOG_IN}"),
+    (
+        boto.CredentialRetrievalError,
+        Kind.CREDENTIALS,
+        f"the AWS credentials could not be had; {_LOG_IN}",
+    ),
     (boto.TokenRetrievalError, Kind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
     (boto.SSOError, Kind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
-    (boto.ProfileNotFound, Kind.CREDENTIALS, "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config"),
-    (boto.NoRegionError, Kind.CREDENTIALS, "no AWS region is named; set `cluster.region` or AWS_REGION"),
+    (
+        boto.ProfileNotFound,
+        Kind.CREDENTIALS,
+        "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
+    ),
+    (
+        boto.NoRegionError,
+        Kind.CREDENTIALS,
+        "no AWS region is named; set `cluster.region` or AWS_REGION",
+    ),
     (boto.ParamValidationError, Kind.REFUSED, "a value in the spec does not fit"),
 )
 
 
 def told(error: Exception, doing: str) -> AwsError:
-    """This failure of a call in plain words; `doing` says what was tried ("launching an instance")."""
+    """This failure of a call in plain words; `doing` says what was tried ("launching an
+    instance").
+    """
     if isinstance(error, boto.ClientError):
         return _answered(error, doing)
     for kind_of_error, kind, text in _SETUP:
         if isinstance(error, kind_of_error):
             return AwsError(f"{doing}: {text} ({_short(error)})", kind, type(error).__name__)
     if isinstance(error, _NEVER_SENT):
-        return AwsError(f"{doing}: AWS cannot be reached ({_short(error)})", Kind.THROTTLED, type(error).__name__)
+        return AwsError(
+            f"{doing}: AWS cannot be reached ({_short(error)})",
+            Kind.THROTTLED,
+            type(error).__name__,
+        )
     if isinstance(error, _LOST):
-        return AwsError(f"{doing}: no answer came from AWS ({_short(error)})", Kind.UNCLEAR, type(error).__name__)
+        return AwsError(
+            f"{doing}: no answer came from AWS ({_short(error)})",
+            Kind.UNCLEAR,
+            type(error).__name__,
+        )
     return AwsError(f"{doing}: {_short(error)}", Kind.REFUSED, type(error).__name__)
 
 
 def kind_of(code: str, status: int) -> Kind:
-    """What this code of an answer with this HTTP status means. The code counts first: EC2 says InsufficientInstanceCapacity with status 500
+    """What this code of an answer with this HTTP status means. The code counts first: EC2 says
+    InsufficientInstanceCapacity with status 500
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html).
     """
     if code in _KIND_OF:
@@ -211,7 +310,9 @@ _DEFAULTS = {
 
 
 def _decoded(message: str) -> str:
-    """Without the encoded blob that EC2 appends to a denied call: hundreds of characters for machines."""
+    """Without the encoded blob that EC2 appends to a denied call: hundreds of characters for
+    machines.
+    """
     head, mark, _ = message.partition("Encoded authorization failure message")
     return (head.strip() if mark else message)[:500]
 

@@ -1,6 +1,7 @@
 """The machine image that instances start from, and its disks.
 
-The one rule: an image is looked up before anything starts, so that a wrong one is a message and not a bill.
+The one rule: an image is looked up before anything starts, so that a wrong one is a message and not
+a bill.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that can be started. `root`: the device of its root disk; `disks`: GB of each disk that it brings, by device."""
+    """An image that can be started. `root`: the device of its root disk; `disks`: GB of each disk
+    that it brings, by device.
+    """
 
     image: str
     name: str
@@ -26,10 +29,15 @@ class Image:
 
 async def resolve(cloud: Cloud, named: str) -> Image:
     """The image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
-    image = await _parameter(cloud, named.removeprefix("ssm:")) if named.startswith("ssm:") else named
+    image = (
+        await _parameter(cloud, named.removeprefix("ssm:")) if named.startswith("ssm:") else named
+    )
     answer = await cloud.ask("ec2", "describe_images", ImageIds=[image])
     if not answer["Images"]:
-        raise _wrong(f"there is no image {image} in {cloud.region}; check `cluster.image` and `cluster.region`")
+        raise _wrong(
+            f"there is no image {image} in {cloud.region}; check `cluster.image` and "
+            "`cluster.region`"
+        )
     return _image(answer["Images"][0])
 
 
@@ -52,13 +60,20 @@ def _image(row: dict[str, Any]) -> Image:
         raise _wrong(f"the image {image} is {state}; check `cluster.image`")
     if row.get("RootDeviceType") == "instance-store":
         raise _wrong(
-            f"the image {image} has no EBS root disk, so it cannot be started encrypted; choose another in `cluster.image`"
+            f"the image {image} has no EBS root disk, so it cannot be started encrypted; "
+            "choose another in `cluster.image`"
         )
     disks = tuple(
-        (d["DeviceName"], d["Ebs"].get("VolumeSize", 0)) for d in row.get("BlockDeviceMappings", []) if "Ebs" in d
+        (d["DeviceName"], d["Ebs"].get("VolumeSize", 0))
+        for d in row.get("BlockDeviceMappings", [])
+        if "Ebs" in d
     )
     return Image(
-        image, row.get("Name", ""), row.get("Architecture", ""), row.get("RootDeviceName") or "/dev/xvda", disks
+        image,
+        row.get("Name", ""),
+        row.get("Architecture", ""),
+        row.get("RootDeviceName") or "/dev/xvda",
+        disks,
     )
 
 

@@ -1,7 +1,7 @@
 """Images of our own: made of an instance, waited for, found, removed with their snapshots.
 
-The one rule: an image is known by its name, which an account has once in a region, and by the tags of who made it. A call whose answer was
-lost is cleared up by looking, never by making another one.
+The one rule: an image is known by its name, which an account has once in a region, and by the tags
+of who made it. A call whose answer was lost is cleared up by looking, never by making another one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class MadeImage:
-    """An image in one answer; `why`: what EC2 says of its state; `snapshots`: where its disks are kept, which is what it costs."""
+    """An image in one answer; `why`: what EC2 says of its state; `snapshots`: where its disks are
+    kept, which is what it costs.
+    """
 
     image: str
     name: str
@@ -44,7 +46,8 @@ class MadeImage:
 
 
 async def create(cloud: Cloud, wanted: Wanted) -> str:
-    """The id of the image that EC2 has begun to make. The instance is shut down for it and started again, so that its file systems are whole
+    """The id of the image that EC2 has begun to make. The instance is shut down for it and started
+    again, so that its file systems are whole
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html). Raises `AwsError`.
     """
     request: dict[str, Any] = {
@@ -67,7 +70,9 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """This image, available. `tell` gets the progress, in words, when it changes. Raises `AwsError`: it failed, or took longer than `for_s`."""
+    """This image, available. `tell` gets the progress, in words, when it changes. Raises
+    `AwsError`: it failed, or took longer than `for_s`.
+    """
     end, pause_s, told = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
         made = await _look(cloud, image)
@@ -75,10 +80,14 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
             return made
         if made is not None and made.state in _FAILED:
             raise AwsError(
-                f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}", Kind.REFUSED, "Image"
+                f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}",
+                Kind.REFUSED,
+                "Image",
             )
         if asyncio.get_running_loop().time() > end:
-            raise AwsError(f"the image {image} was not available after {for_s:.0f}s", Kind.UNCLEAR, "Image")
+            raise AwsError(
+                f"the image {image} was not available after {for_s:.0f}s", Kind.UNCLEAR, "Image"
+            )
         if made is not None and (progress := await _progress(cloud, made)) != told:
             told = progress
             tell(progress)
@@ -99,7 +108,9 @@ async def find(cloud: Cloud, run: str) -> list[MadeImage]:
 async def remove(cloud: Cloud, run: str) -> list[str]:
     """Nothing of a build's images and snapshots any more; what was removed. Raises `AwsError`."""
     made = await find(cloud, run)
-    snapshots = {snapshot for one in made for snapshot in one.snapshots} | set(await snapshots_of(cloud, run))
+    snapshots = {snapshot for one in made for snapshot in one.snapshots} | set(
+        await snapshots_of(cloud, run)
+    )
     for one in made:
         await _gone(cloud, "deregister_image", ImageId=one.image)
     for snapshot in sorted(snapshots):
@@ -110,7 +121,11 @@ async def remove(cloud: Cloud, run: str) -> list[str]:
 async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
     """The snapshots that bear a build's tag. Raises `AwsError`."""
     rows = await cloud.pages(
-        "ec2", "describe_snapshots", lambda a: a["Snapshots"], OwnerIds=["self"], Filters=tagged(RUN, run)
+        "ec2",
+        "describe_snapshots",
+        lambda a: a["Snapshots"],
+        OwnerIds=["self"],
+        Filters=tagged(RUN, run),
     )
     return sorted(row["SnapshotId"] for row in rows)
 
@@ -124,7 +139,9 @@ async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
 
 
 async def _look(cloud: Cloud, image: str) -> MadeImage | None:
-    """None: EC2 does not know its id yet. Asked by a filter, since a name that is not known is an error, and just made is not wrong."""
+    """None: EC2 does not know its id yet. Asked by a filter, since a name that is not known is an
+    error, and just made is not wrong.
+    """
     found = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
     return found[0] if found else None
 

@@ -1,7 +1,8 @@
 """Instances and volumes as EC2 tells of them, by the tags that seerd gives them.
 
-The one rule: what EC2 says is a claim about some moment after the question was asked, and it may lag behind
-(docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here concludes from silence.
+The one rule: what EC2 says is a claim about some moment after the question was asked, and it may
+lag behind (docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here
+concludes from silence.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from typing import Any
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
 
-RUN, COMMAND, NAME, OWNER, HARD_END = "seerd:run", "seerd:command", "seerd:name", "seerd:owner", "seerd:hard-end"
+RUN, COMMAND, NAME, OWNER, HARD_END = (
+    "seerd:run",
+    "seerd:command",
+    "seerd:name",
+    "seerd:owner",
+    "seerd:hard-end",
+)
 """The tags of everything that seerd makes."""
 
 ENDING = frozenset({"shutting-down", "terminated"})
-"""States that are not billed and that nothing leads out of (docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html)."""
+"""States that are not billed and that nothing leads out of
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html).
+"""
 
 _PAGE = 1000
 _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
@@ -27,8 +36,9 @@ _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 @dataclass(frozen=True, slots=True)
 class SeenInstance:
-    """An instance in one answer. Times are wall clock, seconds since 1970; `launched_at`: when EC2 took the launch; `ended_at`: when its end was
-    asked for, None if EC2 does not say; `reason`: (code, text) of its state.
+    """An instance in one answer. Times are wall clock, seconds since 1970; `launched_at`: when EC2
+    took the launch; `ended_at`: when its end was asked for, None if EC2 does not say; `reason`:
+    (code, text) of its state.
     """
 
     instance: str
@@ -74,8 +84,12 @@ def tagged(tag: str, value: str) -> list[dict[str, Any]]:
     return [{"Name": f"tag:{tag}", "Values": [value]}]
 
 
-async def find(cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0) -> list[SeenInstance]:
-    """All instances that fit, ended ones too for about an hour, in the order of their launches. Raises `AwsError`."""
+async def find(
+    cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0
+) -> list[SeenInstance]:
+    """All instances that fit, ended ones too for about an hour, in the order of their launches.
+    Raises `AwsError`.
+    """
     rows = await cloud.pages(
         "ec2",
         "describe_instances",
@@ -89,9 +103,17 @@ async def find(cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s
 
 async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
     """All volumes that fit. Raises `AwsError`."""
-    rows = await cloud.pages("ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500)
+    rows = await cloud.pages(
+        "ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500
+    )
     return [
-        Volume(row["VolumeId"], row["State"], _tags(row), row.get("Size", 0), row["CreateTime"].timestamp())
+        Volume(
+            row["VolumeId"],
+            row["State"],
+            _tags(row),
+            row.get("Size", 0),
+            row["CreateTime"].timestamp(),
+        )
         for row in rows
     ]
 
@@ -101,8 +123,12 @@ async def end(cloud: Cloud, instance: str) -> EndedInstance:
     answer = await cloud.once("ec2", "terminate_instances", InstanceIds=[instance])
     for row in answer["TerminatingInstances"]:
         if row["InstanceId"] == instance:
-            return EndedInstance(instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"])
-    raise AwsError(f"TerminateInstances: AWS did not answer for {instance}", Kind.UNCLEAR, "NotAnswered")
+            return EndedInstance(
+                instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"]
+            )
+    raise AwsError(
+        f"TerminateInstances: AWS did not answer for {instance}", Kind.UNCLEAR, "NotAnswered"
+    )
 
 
 def seen(row: Mapping[str, Any]) -> SeenInstance:
@@ -130,4 +156,8 @@ def _tags(row: Mapping[str, Any]) -> dict[str, str]:
 def _moment(text: str) -> float | None:
     """The time in "User initiated (2026-01-31 12:00:00 GMT)"."""
     match = _WHEN.search(text)
-    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() if match else None
+    return (
+        datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+        if match
+        else None
+    )

@@ -1,7 +1,8 @@
 """The key pairs of a run: one to log in with, and one per launch for the instance to show.
 
-The one rule: a key is on disk before anything is asked for with it, readable by this user alone, and never made twice for the same name. So
-a launch that is repeated after a crash asks for exactly the same, and finds an instance whose key is known.
+The one rule: a key is on disk before anything is asked for with it, readable by this user alone,
+and never made twice for the same name. So a launch that is repeated after a crash asks for exactly
+the same, and finds an instance whose key is known.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CLIENT = "id_ed25519"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An ed25519 key as OpenSSH writes it; `path`: the file of the private one; `made_at`: wall clock, seconds since 1970."""
+    """An ed25519 key as OpenSSH writes it; `path`: the file of the private one; `made_at`: wall
+    clock, seconds since 1970.
+    """
 
     path: Path
     private: str
@@ -43,7 +46,9 @@ class Keys:
         return self._pair(_host_file(token))
 
     def asked(self, token: str) -> float | None:
-        """When this launch's key was made, wall clock: nothing was asked of the cloud before. None: nothing ever was."""
+        """When this launch's key was made, wall clock: nothing was asked of the cloud before. None:
+        nothing ever was.
+        """
         path = self.folder / _host_file(token)
         return path.stat().st_mtime if path.exists() else None
 
@@ -51,7 +56,10 @@ class Keys:
         path = self.folder / name
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _write(path, asyncssh.generate_private_key("ssh-ed25519", comment="seerd").export_private_key())
+            _write(
+                path,
+                asyncssh.generate_private_key("ssh-ed25519", comment="seerd").export_private_key(),
+            )
         private = path.read_bytes()
         key = asyncssh.import_private_key(private)
         public = key.export_public_key().decode().strip()
@@ -70,7 +78,8 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    # By this machine's clock, like everything that is compared with it, whatever clock a file server has.
+    # By this machine's clock, like everything that is compared with it, whatever clock a file
+    # server has.
     now = wall()
     os.utime(draft, (now, now))
     draft.rename(path)

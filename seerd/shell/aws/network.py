@@ -16,7 +16,9 @@ PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What comes in: `protocol` "-1" is every one, ports None are all; `networks`: CIDRs, `groups`: members of these, `lists`: prefix lists."""
+    """What comes in: `protocol` "-1" is every one, ports None are all; `networks`: CIDRs, `groups`:
+    members of these, `lists`: prefix lists.
+    """
 
     protocol: str
     first: int | None
@@ -53,14 +55,26 @@ async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityG
     request: dict[str, Any] = (
         {"GroupIds": list(named)}
         if named
-        else {"Filters": [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": ["default"]}]}
+        else {
+            "Filters": [
+                {"Name": "vpc-id", "Values": [vpc]},
+                {"Name": "group-name", "Values": ["default"]},
+            ]
+        }
     )
     rows = await cloud.pages(
-        "ec2", "describe_security_groups", lambda a: a["SecurityGroups"], patience_s=PATIENCE_S, **request
+        "ec2",
+        "describe_security_groups",
+        lambda a: a["SecurityGroups"],
+        patience_s=PATIENCE_S,
+        **request,
     )
     return [
         SecurityGroup(
-            r["GroupId"], r.get("GroupName", ""), r.get("VpcId", ""), tuple(map(_rule, r.get("IpPermissions", [])))
+            r["GroupId"],
+            r.get("GroupName", ""),
+            r.get("VpcId", ""),
+            tuple(map(_rule, r.get("IpPermissions", []))),
         )
         for r in rows
     ]
@@ -88,7 +102,9 @@ async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _rule(row: dict[str, Any]) -> Rule:
-    networks = [r["CidrIp"] for r in row.get("IpRanges", [])] + [r["CidrIpv6"] for r in row.get("Ipv6Ranges", [])]
+    networks = [r["CidrIp"] for r in row.get("IpRanges", [])] + [
+        r["CidrIpv6"] for r in row.get("Ipv6Ranges", [])
+    ]
     return Rule(
         str(row.get("IpProtocol", "")),
         row.get("FromPort"),

@@ -1,6 +1,7 @@
 """Whose instances they are.
 
-The one rule: the owner is who AWS says the credentials belong to, not who the machine thinks is logged in.
+The one rule: the owner is who AWS says the credentials belong to, not who the machine thinks is
+logged in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from seerd.shell.aws.cloud import Cloud
 
 
 async def caller(cloud: Cloud, *, patience_s: float = 60.0) -> str:
-    """The ARN of these credentials, for the owner's tag. Raises `AwsError`: there are none, or they are not valid."""
+    """The ARN of these credentials, for the owner's tag. Raises `AwsError`: there are none, or they
+    are not valid.
+    """
     answer = await cloud.ask("sts", "get_caller_identity", patience_s=patience_s)
     return str(answer["Arn"])

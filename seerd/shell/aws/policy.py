@@ -1,6 +1,7 @@
 """The least that a coordinator must be allowed, as an IAM policy.
 
-The one rule: a pure function of the spec. What EC2 can restrict to seerd's own things is restricted to what bears the tag `seerd:run`
+The one rule: a pure function of the spec. What EC2 can restrict to seerd's own things is restricted
+to what bears the tag `seerd:run`
 (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
 """
 
@@ -18,7 +19,9 @@ Statement = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a spec uses. `region`, `account`: "*" where they are not known; no `subnets` or `groups`: any; `store`, `data`: (bucket, prefix)."""
+    """What a spec uses. `region`, `account`: "*" where they are not known; no `subnets` or
+    `groups`: any; `store`, `data`: (bucket, prefix).
+    """
 
     region: str
     account: str
@@ -33,7 +36,13 @@ class Needs:
 
 def policy(needs: Needs) -> dict[str, Any]:
     """The policy document."""
-    statements = [_looking(needs), *_image(needs), *_launching(needs), *_ending(needs), *_storing(needs)]
+    statements = [
+        _looking(needs),
+        *_image(needs),
+        *_launching(needs),
+        *_ending(needs),
+        *_storing(needs),
+    ]
     return {"Version": "2012-10-17", "Statement": statements}
 
 
@@ -68,7 +77,12 @@ def _image(needs: Needs) -> list[Statement]:
 
 
 def _launching(needs: Needs) -> list[Statement]:
-    made = ["instance", "volume", "network-interface", *(["spot-instances-request"] if needs.spot else [])]
+    made = [
+        "instance",
+        "volume",
+        "network-interface",
+        *(["spot-instances-request"] if needs.spot else []),
+    ]
     tagged = [_ec2(needs, kind, "*") for kind in made]
     image = "*" if needs.image.startswith("ssm:") else needs.image
     used = [
@@ -78,7 +92,12 @@ def _launching(needs: Needs) -> list[Statement]:
         *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
     ]
     return [
-        _allow("LaunchWhatIsTagged", ["ec2:RunInstances"], tagged, {"StringLike": {f"aws:RequestTag/{RUN}": "*"}}),
+        _allow(
+            "LaunchWhatIsTagged",
+            ["ec2:RunInstances"],
+            tagged,
+            {"StringLike": {f"aws:RequestTag/{RUN}": "*"}},
+        ),
         _allow("LaunchFrom", ["ec2:RunInstances"], used),
         _allow(
             "TagInTheLaunch",
@@ -117,13 +136,21 @@ def _storing(needs: Needs) -> list[Statement]:
     if needs.data:
         buckets = sorted({_s3(needs, name) for name, _ in needs.data})
         statements.append(_allow("DataBuckets", ["s3:ListBucket"], buckets))
-        statements.append(_allow("Data", ["s3:GetObject"], [_s3(needs, f"{b}/{prefix}*") for b, prefix in needs.data]))
+        statements.append(
+            _allow(
+                "Data", ["s3:GetObject"], [_s3(needs, f"{b}/{prefix}*") for b, prefix in needs.data]
+            )
+        )
     return statements
 
 
 def partition(region: str) -> str:
-    """The first part of ARNs in this region (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html)."""
-    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(region.rpartition("-")[0].rpartition("-")[0], "aws")
+    """The first part of ARNs in this region
+    (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
+    """
+    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
+        region.rpartition("-")[0].rpartition("-")[0], "aws"
+    )
 
 
 def _named(needs: Needs, kind: str, names: Sequence[str]) -> list[str]:
@@ -139,6 +166,8 @@ def _s3(needs: Needs, path: str) -> str:
     return f"arn:{partition(needs.region)}:s3:::{path}"
 
 
-def _allow(sid: str, actions: list[str], resource: str | list[str], condition: Statement | None = None) -> Statement:
+def _allow(
+    sid: str, actions: list[str], resource: str | list[str], condition: Statement | None = None
+) -> Statement:
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
     return statement | ({"Condition": condition} if condition else {})

@@ -1,7 +1,7 @@
 """What an instance costs by the hour.
 
-The one rule: a price comes with its source and its date, since a plan in money is only as good as they are. What it falls back on when
-AWS says nothing is the caller's to decide.
+The one rule: a price comes with its source and its date, since a plan in money is only as good as
+they are. What it falls back on when AWS says nothing is the caller's to decide.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, Kind
 
 PRICING_REGION = "us-east-1"
-"""Where the Price List API lives, for all regions (docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
+"""Where the Price List API lives, for all regions
+(docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html).
+"""
 
 FRESH_S = 86400.0
 DEAREST = 1e5
-"""USD for an hour: no instance costs more, and no limit on money means anything if one costs nothing."""
+"""USD for an hour: no instance costs more, and no limit on money means anything if one costs
+nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ class Price:
 
 
 async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
-    """The on-demand price of Linux in the cloud's region; kept for a day in the folder `cache`. Raises `AwsError`."""
+    """The on-demand price of Linux in the cloud's region; kept for a day in the folder `cache`.
+    Raises `AwsError`.
+    """
     kept = cache / f"{cloud.region}-{instance_type}.json"
     if (price := _kept(kept)) is not None:
         return price
@@ -54,7 +60,9 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
     }
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+    filters = [
+        {"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()
+    ]
     rows = await cloud.pages(
         "pricing",
         "get_products",
@@ -64,17 +72,21 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
         Filters=filters,
         MaxResults=100,
     )
-    hourly = [usd for row in rows for usd in _hourly(json.loads(row) if isinstance(row, str) else row)]
+    hourly = [
+        usd for row in rows for usd in _hourly(json.loads(row) if isinstance(row, str) else row)
+    ]
     if not hourly:
-        raise AwsError(f"the price list has no {instance_type} in {cloud.region}", Kind.GONE, "NoPrice")
+        raise AwsError(
+            f"the price list has no {instance_type} in {cloud.region}", Kind.GONE, "NoPrice"
+        )
     price = Price(max(hourly), "price list", time.time())
     _keep(kept, price)
     return price
 
 
 async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> Price:
-    """The highest of the present spot prices of Linux in these zones (all of the region if none is named): nobody knows yet which of them will
-    have an instance to give. Raises `AwsError`.
+    """The highest of the present spot prices of Linux in these zones (all of the region if none is
+    named): nobody knows yet which of them will have an instance to give. Raises `AwsError`.
     """
     now = datetime.now(UTC)
     rows = await cloud.pages(
@@ -89,10 +101,14 @@ async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> P
     latest: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: row["Timestamp"]):
         latest[row["AvailabilityZone"]] = row
-    fitting = [float(row["SpotPrice"]) for zone, row in latest.items() if not zones or zone in zones]
+    fitting = [
+        float(row["SpotPrice"]) for zone, row in latest.items() if not zones or zone in zones
+    ]
     if not fitting:
         where = ", ".join(zones) or cloud.region
-        raise AwsError(f"there is no spot price of {instance_type} in {where}", Kind.GONE, "NoPrice")
+        raise AwsError(
+            f"there is no spot price of {instance_type} in {where}", Kind.GONE, "NoPrice"
+        )
     return Price(max(fitting), "spot history", now.timestamp())
 
 
@@ -111,7 +127,11 @@ def _kept(path: Path) -> Price | None:
         price = msgspec.json.decode(path.read_bytes(), type=Price)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return price if 0.0 <= time.time() - price.at < FRESH_S and 0.0 < price.usd_per_h < DEAREST else None
+    return (
+        price
+        if 0.0 <= time.time() - price.at < FRESH_S and 0.0 < price.usd_per_h < DEAREST
+        else None
+    )
 
 
 def _keep(path: Path, price: Price) -> None:

@@ -1,6 +1,7 @@
 """How many vCPUs of a family of instances an account may run at once.
 
-The one rule: a quota that cannot be read is said to be unknown; it stops nobody, since EC2 will say in any case.
+The one rule: a quota that cannot be read is said to be unknown; it stops nobody, since EC2 will say
+in any case.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ _FAMILIES = {
     "f": ("F", "L-74FC7D96", "L-88CF9481"),
 }
 _SPOT_P5 = "L-C4BD4855"
-"""Codes of Service Quotas, EC2: on-demand and spot (docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). Of the P family, P5
-has a spot quota of its own."""
+"""Codes of Service Quotas, EC2: on-demand and spot
+(docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). Of the P family, P5 has a
+spot quota of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a quota allows. `enough`: None if it could not be read; `text`: for people; `free`: vCPUs that are left."""
+    """What a quota allows. `enough`: None if it could not be read; `text`: for people; `free`:
+    vCPUs that are left.
+    """
 
     enough: bool | None
     text: str
@@ -54,8 +59,12 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 
 async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances at once, as many as it may of the first type, then of the next. Raises nothing."""
-    return together([(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak)
+    """Whether the account may run so many instances at once, as many as it may of the first type,
+    then of the next. Raises nothing.
+    """
+    return together(
+        [(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak
+    )
 
 
 def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int) -> Quota:
@@ -69,16 +78,24 @@ def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int
         code = code_of(kind.name, market)[1]
         more = free[code] // kind.vcpus
         allowed, free[code] = allowed + more, free[code] - more * kind.vcpus
-    return Quota(allowed >= peak, "\n".join(dict.fromkeys(quota.text for _, quota in checked)), allowed)
+    return Quota(
+        allowed >= peak, "\n".join(dict.fromkeys(quota.text for _, quota in checked)), allowed
+    )
 
 
 async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances of this type at once, beside what it runs now. Raises nothing."""
+    """Whether the account may run so many instances of this type at once, beside what it runs now.
+    Raises nothing.
+    """
     family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
     try:
         answer = await cloud.ask(
-            "service-quotas", "get_service_quota", patience_s=PATIENCE_S, ServiceCode="ec2", QuotaCode=code
+            "service-quotas",
+            "get_service_quota",
+            patience_s=PATIENCE_S,
+            ServiceCode="ec2",
+            QuotaCode=code,
         )
     except AwsError as error:
         return Quota(None, f"the {called} could not be read, so it was not checked: {error}")
@@ -96,8 +113,10 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
         return Quota(True, f"{told}, enough for {allowed} {kind.name}", allowed, free)
     return Quota(
         False,
-        f"{told}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: aws service-quotas "
-        f"request-service-quota-increase --region {cloud.region} --service-code ec2 --quota-code {code} --desired-value {needed + used}",
+        f"{told}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: "
+        "aws service-quotas "
+        f"request-service-quota-increase --region {cloud.region} --service-code ec2 "
+        f"--quota-code {code} --desired-value {needed + used}",
         allowed,
         free,
     )
@@ -107,6 +126,14 @@ async def _used(cloud: Cloud, code: str, market: Market) -> int:
     """The vCPUs of all instances in the region that count against it, whoever has started them."""
     running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
     there = await instances.find(cloud, running, patience_s=PATIENCE_S)
-    counted = [one.type for one in there if one.spot == (market == "spot") and code_of(one.type, market)[1] == code]
-    kinds = {kind.name: kind for kind in await types.describe(cloud, sorted(set(counted)))} if counted else {}
+    counted = [
+        one.type
+        for one in there
+        if one.spot == (market == "spot") and code_of(one.type, market)[1] == code
+    ]
+    kinds = (
+        {kind.name: kind for kind in await types.describe(cloud, sorted(set(counted)))}
+        if counted
+        else {}
+    )
     return sum(kinds[name].vcpus for name in counted)

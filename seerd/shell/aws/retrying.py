@@ -1,7 +1,9 @@
-"""Asking again, politely: jittered exponential waits, and a budget of repetitions that all calls of a run share.
+"""Asking again, politely: jittered exponential waits, and a budget of repetitions that all calls of
+a run share.
 
-The one rule: a first try is free; every repetition takes a token, and when there is none it waits for one. So however many calls fail at
-once, AWS sees at most `PER_S` repetitions a second for long (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
+The one rule: a first try is free; every repetition takes a token, and when there is none it waits
+for one. So however many calls fail at once, AWS sees at most `PER_S` repetitions a second for long
+(aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
 """
 
 from __future__ import annotations

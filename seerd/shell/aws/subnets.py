@@ -1,6 +1,7 @@
 """The subnets that instances may be started in.
 
-The one rule: each candidate is one subnet of one zone, so that a lack of capacity says where it was.
+The one rule: each candidate is one subnet of one zone, so that a lack of capacity says where it
+was.
 """
 
 from __future__ import annotations
@@ -24,17 +25,25 @@ class Subnet:
 
 
 async def resolve(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
-    """These subnets in this order; if none is named, those of the default network. Raises `AwsError`."""
+    """These subnets in this order; if none is named, those of the default network. Raises
+    `AwsError`.
+    """
     request: dict[str, Any] = (
-        {"SubnetIds": list(named)} if named else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+        {"SubnetIds": list(named)}
+        if named
+        else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
     )
     rows = await cloud.pages("ec2", "describe_subnets", lambda a: a["Subnets"], **request)
     found = [
-        Subnet(r["SubnetId"], r["AvailabilityZone"], r["VpcId"], r.get("AvailableIpAddressCount", 0)) for r in rows
+        Subnet(
+            r["SubnetId"], r["AvailabilityZone"], r["VpcId"], r.get("AvailableIpAddressCount", 0)
+        )
+        for r in rows
     ]
     if not found:
         raise AwsError(
-            f"nothing was started: {cloud.region} has no default network in this account; give `cluster.subnets`",
+            f"nothing was started: {cloud.region} has no default network in this account; "
+            "give `cluster.subnets`",
             Kind.REFUSED,
             "Subnet",
         )

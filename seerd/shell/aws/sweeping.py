@@ -1,6 +1,7 @@
 """What any run of an owner has left behind, found by tags alone.
 
-The one rule: nothing without seerd's tags and this owner's name is ever touched, and no journal is needed to find it.
+The one rule: nothing without seerd's tags and this owner's name is ever touched, and no journal is
+needed to find it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from seerd.shell.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, tagged
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that costs. `run`, `name`, `hard_end`: from its tags; `age_s`: since it was made."""
+    """Something that costs. `run`, `name`, `hard_end`: from its tags; `age_s`: since it was
+    made.
+    """
 
     kind: Literal["instance", "volume"]
     id: str
@@ -29,11 +32,16 @@ class Left:
     age_s: float
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id} ({self.what}, {self.state}) of run {self.run}, {self.age_s / 3600.0:.1f}h old"
+        return (
+            f"{self.kind} {self.id} ({self.what}, {self.state}) of run {self.run}, "
+            f"{self.age_s / 3600.0:.1f}h old"
+        )
 
 
 async def find(cloud: Cloud, owner: str) -> list[Left]:
-    """Instances that have not ended and volumes that no instance of the list will take along, the oldest first. Raises `AwsError`."""
+    """Instances that have not ended and volumes that no instance of the list will take along, the
+    oldest first. Raises `AwsError`.
+    """
     now = time.time()
     disks = [
         Left(

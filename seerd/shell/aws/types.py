@@ -1,6 +1,7 @@
 """What instance types are: GPUs, vCPUs, memory.
 
-The one rule: EC2 is asked first; the bundled facts are for types that it no longer lists, though accounts that had them may still launch them.
+The one rule: EC2 is asked first; the bundled facts are for types that it no longer lists, though
+accounts that had them may still launch them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from seerd.shell.aws.errors import AwsError, Kind
 
 @dataclass(frozen=True, slots=True)
 class Ec2Type:
-    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who says so; `architectures`: its
-    processor's.
+    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who
+    says so; `architectures`: its processor's.
     """
 
     name: str
@@ -66,7 +67,8 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
     unknown = [name for name in names if name not in found]
     if unknown:
         raise AwsError(
-            f"{cloud.region} has no instance type {', '.join(unknown)}; check `cluster.instance_type`",
+            f"{cloud.region} has no instance type {', '.join(unknown)}; check "
+            "`cluster.instance_type`",
             Kind.REFUSED,
             "InvalidInstanceType",
         )
@@ -83,5 +85,7 @@ def _read(row: dict[str, Any]) -> Ec2Type:
         vcpus=row["VCpuInfo"]["DefaultVCpus"],
         memory_mib=row["MemoryInfo"]["SizeInMiB"],
         source="EC2",
-        architectures=tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),
+        architectures=tuple(
+            row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))
+        ),
     )

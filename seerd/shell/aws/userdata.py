@@ -1,8 +1,9 @@
 """The one script that an instance runs at its first boot (cloud-init user data).
 
-The one rule: the power-off at the run's hard end is scheduled before anything else, so that whatever fails after it, the instance ends; and an
-instance without an agent, which nobody but its coordinator could end before, does not wait so long. The
-script carries no secret but the host key, and is the same for every try of one launch: EC2 refuses a repeated launch that differs.
+The one rule: the power-off at the run's hard end is scheduled before anything else, so that
+whatever fails after it, the instance ends; and an instance without an agent, which nobody but its
+coordinator could end before, does not wait so long. The script carries no secret but the host key,
+and is the same for every try of one launch: EC2 refuses a repeated launch that differs.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import math
 from dataclasses import dataclass
 
 LIMIT = 16 * 1024
-"""Bytes of user data that EC2 takes (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html)."""
+"""Bytes of user data that EC2 takes
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html).
+"""
 
 ORPHAN_TIMEOUT_S = 600
-"""An instance on which no agent has run for so long powers itself off: longer than an agent may take to get there."""
+"""An instance on which no agent has run for so long powers itself off: longer than an agent may
+take to get there.
+"""
 LOOK_S = 10
 FIRMWARE_S = 15
 """So long an instance may cost before its kernel counts time."""
@@ -25,9 +30,10 @@ USER = "seerd"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`, `host_public`, `authorised`: OpenSSH texts;
-    `root`: the user may become root, on an instance that is there to be installed and imaged;
-    `orphan_timeout_s`: how long it may cost until it has its first agent, `ORPHAN_TIMEOUT_S` at most.
+    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`,
+    `host_public`, `authorised`: OpenSSH texts; `root`: the user may become root, on an instance
+    that is there to be installed and imaged; `orphan_timeout_s`: how long it may cost until it has
+    its first agent, `ORPHAN_TIMEOUT_S` at most.
     """
 
     run: str
@@ -40,10 +46,14 @@ class Boot:
 
 
 def script(boot: Boot) -> str:
-    """The script, with LF line ends. Raises `ValueError` if a value could break out of its place or EC2 would not take the whole."""
+    """The script, with LF line ends. Raises `ValueError` if a value could break out of its place or
+    EC2 would not take the whole.
+    """
     for text in (boot.run, boot.host_public, boot.authorised):
         if not text.isprintable() or "'" in text:
-            raise ValueError("a run's name and public keys are single lines of printable text without quotes")
+            raise ValueError(
+                "a run's name and public keys are single lines of printable text without quotes"
+            )
     if any("SEERD_HOST_KEY" in line for line in boot.host_private.splitlines()):
         raise ValueError("this is no private key")
     text = _SCRIPT.format(
@@ -54,7 +64,9 @@ def script(boot: Boot) -> str:
         authorised=boot.authorised.strip(),
         user=USER,
         may=_ROOT if boot.root else _POWER,
-        watch="" if boot.root else _WATCH.format(first=_first_s(boot), alone=ORPHAN_TIMEOUT_S, look=LOOK_S),
+        watch=""
+        if boot.root
+        else _WATCH.format(first=_first_s(boot), alone=ORPHAN_TIMEOUT_S, look=LOOK_S),
         begin="" if boot.root else _BEGIN,
     )
     if len(text.encode()) > LIMIT:
@@ -69,7 +81,9 @@ def _first_s(boot: Boot) -> int:
     return min(ORPHAN_TIMEOUT_S, max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S))
 
 
-_POWER = '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
+_POWER = (
+    '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
+)
 _ROOT = "ALL"
 
 _WATCH = """\
@@ -82,7 +96,8 @@ alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
     # The second name is that of an agent of an older seerd, whose run was resumed by this one.
-    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm || grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm ||
+        grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0
     else
@@ -93,7 +108,8 @@ shutdown -P now
 SEERD_DESERTED
 """
 _BEGIN = """\
-# Once it has worked, a reboot ends it: its trials are gone, the run takes it for lost, and whoever ends it now may not be there.
+# Once it has worked, a reboot ends it: its trials are gone, the run takes it for lost, and whoever
+# ends it now may not be there.
 [ ! -e /var/lib/cloud/scripts/seerd-worked ] || shutdown -P now
 systemd-run --unit=seerd-deserted /bin/sh /var/lib/cloud/scripts/seerd-deserted ||
     setsid /bin/sh /var/lib/cloud/scripts/seerd-deserted > /dev/null 2>&1 < /dev/null &
@@ -101,24 +117,28 @@ systemd-run --unit=seerd-deserted /bin/sh /var/lib/cloud/scripts/seerd-deserted 
 
 _SCRIPT = """\
 #!/bin/sh
-# seerd, run {run}: what this instance does at its first boot. Nothing here is secret but the host key.
+# seerd, run {run}: what this instance does at its first boot. Nothing here is secret but the host
+# key.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-# 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off terminates it; also if it is rebooted, since
-#    cloud-init runs what is in scripts/per-boot at each boot. A timer is tried first: `shutdown` refuses all logins in its last five minutes.
+# 1. Whatever happens, this instance ends at {hard_end} (seconds since 1970), and a power-off
+#    terminates it; also if it is rebooted, since cloud-init runs what is in scripts/per-boot at
+#    each boot. A timer is tried first: `shutdown` refuses all logins in its last five minutes.
 mkdir -p /var/lib/cloud/scripts/per-boot
 {watch}cat > /var/lib/cloud/scripts/per-boot/seerd-hard-end << 'SEERD_HARD_END'
 #!/bin/sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 left=$(( {hard_end} - $(date +%s) ))
 [ "$left" -ge 60 ] || left=60
-systemd-run --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s "$(command -v shutdown)" -P now ||
+systemd-run --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s \\
+    "$(command -v shutdown)" -P now ||
     shutdown -P "+$(( left / 60 ))"
 {begin}SEERD_HARD_END
 chmod 755 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 /var/lib/cloud/scripts/per-boot/seerd-hard-end
 
-# 2. One user with the one key of this run, and what it may do as root: power off, or all there is to do where an image is made.
+# 2. One user with the one key of this run, and what it may do as root: power off, or all there is
+# to do where an image is made.
 umask 022
 useradd --create-home --shell /bin/bash --password '*' {user} || usermod --password '*' {user}
 mkdir -p /etc/sudoers.d
@@ -132,7 +152,8 @@ printf '%s\\n' '{user} ALL=(root) NOPASSWD: {may}' > /etc/sudoers.d/seerd
 chmod 440 /etc/sudoers.d/seerd
 restorecon -R /etc/sudoers.d "$home/.ssh" 2> /dev/null || true
 
-# 3. The host key that the coordinator expects: it never trusts a key on first use. The sshd that runs already shows it from here on, so whom it
+# 3. The host key that the coordinator expects: it never trusts a key on first use. The sshd that
+# runs already shows it from here on, so whom it
 #    may let in has to be there before: a login that is denied is not tried again for seconds.
 rm -f /etc/ssh/ssh_host_*
 cat > /etc/ssh/ssh_host_ed25519_key <<'SEERD_HOST_KEY'

@@ -1,1 +1,3 @@
-"""Where instances come from: one adapter per kind of machine behind `base.Provider`. Adapters know neither the core nor each other."""
+"""Where instances come from: one adapter per kind of machine behind `base.Provider`. Adapters know
+neither the core nor each other.
+"""

@@ -1,9 +1,11 @@
 """What the shell needs of any source of instances.
 
-The one rule: every call may be repeated. Launching under the same token again gives the same instance, connecting starts an agent only if
-none answers, and terminating what is gone is a success. Failures are `errors.ProviderError`.
+The one rule: every call may be repeated. Launching under the same token again gives the same
+instance, connecting starts an agent only if none answers, and terminating what is gone is a
+success. Failures are `errors.ProviderError`.
 
-An instance is known by the token of its launch and, once it is there, by its id; both name it. Times are wall clock, seconds since 1970.
+An instance is known by the token of its launch and, once it is there, by its id; both name it.
+Times are wall clock, seconds since 1970.
 """
 
 from __future__ import annotations
@@ -65,18 +67,21 @@ class Provider(Protocol):
     """Instances with an agent on each."""
 
     async def open(self) -> None:
-        """Before anything else; raises `ProviderError` if nothing can be had at all (credentials, network)."""
+        """Before anything else; raises `ProviderError` if nothing can be had at all (credentials,
+        network).
+        """
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """After a restart: which of these instances are still there. What the run has beyond them and what these launches, which are under way,
-        may have brought, is given back.
+        """After a restart: which of these instances are still there. What the run has beyond them
+        and what these launches, which are under way, may have brought, is given back.
         """
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """One instance for this token, once its agent takes connections. `orphan_timeout_s`: how
         long it may cost without ever having had one, before it ends itself; None if nobody counts.
 
-        Raises `errors.LaunchError`, after whatever it had brought was given back: what went wrong, whether to ask again, when it ran.
+        Raises `errors.LaunchError`, after whatever it had brought was given back: what went wrong,
+        whether to ask again, when it ran.
         """
 
     async def connect(self, instance: str) -> Connection:
@@ -91,17 +96,21 @@ class Provider(Protocol):
         """Where other instances reach this one."""
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End the instance and everything on it, or whatever the launch of this token has brought or would still bring.
+        """End the instance and everything on it, or whatever the launch of this token has brought
+        or would still bring.
 
-        Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot be reached is waited for no
-        longer than `spare_s` seconds: what is there ends with its agent's lease.
+        Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot
+        be reached is waited for no longer than `spare_s` seconds: what is there ends with its
+        agent's lease.
         """
 
     async def loss(self) -> Loss:
         """Wait for the next instance that is found to be gone. May wait for ever."""
 
     async def leftovers(self) -> list[str]:
-        """What of the run still costs something, asked afresh: instances and volumes, one line each."""
+        """What of the run still costs something, asked afresh: instances and volumes, one line
+        each.
+        """
 
     async def close(self) -> None:
         """Let go of connections; ends nothing."""

@@ -1,7 +1,7 @@
 """Instances of EC2: rented one by one, watched together, given back for certain.
 
-The one rule: an instance is known by its launch's token and its id, both of which are in its tags from its first moment. Whoever lost everything
-else finds it by them.
+The one rule: an instance is known by its launch's token and its id, both of which are in its tags
+from its first moment. Whoever lost everything else finds it by them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from seerd.shell.ssh.connecting import RemoteMachine
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
 UNDO_S = 30.0
-"""How long a caller who gives up a launch waits for its end. It goes on afterwards, and if this process ends first, the next one does it."""
+"""How long a caller who gives up a launch waits for its end. It goes on afterwards, and if this
+process ends first, the next one does it.
+"""
 
 LEAVE_S = 60.0
 """How long instances that are shutting down are waited for before they count as left over."""
@@ -51,7 +53,9 @@ class Ec2Provider:
         self._awaited: set[str] = set()
 
     async def open(self) -> None:
-        """Look up image and subnets, before anything is rented. Raises `CloudError`: credentials, region, permissions, image, subnets."""
+        """Look up image and subnets, before anything is rented. Raises `CloudError`: credentials,
+        region, permissions, image, subnets.
+        """
         image = await images.resolve(self._cloud, self._settings.image)
         places = await subnets.resolve(self._cloud, self._settings.subnets)
         self._keys.client()
@@ -66,7 +70,9 @@ class Ec2Provider:
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those of `known` that live. What launches of `tokens` have brought is left for `launch` to find; the rest is ended."""
+        """Those of `known` that live. What launches of `tokens` have brought is left for `launch`
+        to find; the rest is ended.
+        """
         self._awaited = set(tokens)
         found = await self._found(known)
         entries = [
@@ -77,12 +83,16 @@ class Ec2Provider:
         kept = [entry for entry in entries if entry.instance in known and not entry.ended]
         for entry in kept:
             entry.handed_over = True
-        await self._fleet.end_all(entry for entry in entries if entry.instance not in known and not entry.ended)
+        await self._fleet.end_all(
+            entry for entry in entries if entry.instance not in known and not entry.ended
+        )
         self._fleet.watch()
         return [entry.instance for entry in kept]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """One instance for this token, its agent ready. Raises `LaunchError`. Cancelled, it gives back what it has first."""
+        """One instance for this token, its agent ready. Raises `LaunchError`. Cancelled, it gives
+        back what it has first.
+        """
         self._fleet.watch()
         task = self._fly(token, orphan_timeout_s)
         try:
@@ -109,7 +119,9 @@ class Ec2Provider:
         return self._live(instance).private
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End this instance, or what this token's launch has brought or would bring. Raises `ProviderError` if EC2 refuses for good."""
+        """End this instance, or what this token's launch has brought or would bring. Raises
+        `ProviderError` if EC2 refuses for good.
+        """
         self._fleet.watch()
         self._awaited.discard(name)
         if _ID.fullmatch(name):
@@ -128,13 +140,17 @@ class Ec2Provider:
         return loss
 
     async def leftovers(self) -> list[str]:
-        """Instances that have not ended and volumes that are not deleted, by the run's tag. What still runs is ended first."""
+        """Instances that have not ended and volumes that are not deleted, by the run's tag. What
+        still runs is ended first.
+        """
         await self._end_what_runs()
         end = asyncio.get_running_loop().time() + LEAVE_S
         while True:
             there = [seen for seen in await self._fleet.find() if seen.state != "terminated"]
             disks = [
-                v for v in await instances.volumes(self._cloud, tagged(RUN, self._settings.run)) if v.state != "deleted"
+                v
+                for v in await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
+                if v.state != "deleted"
             ]
             leaving = all(seen.state in ENDING for seen in there)
             if not (there or disks) or not leaving or asyncio.get_running_loop().time() > end:
@@ -144,13 +160,19 @@ class Ec2Provider:
         return lines + [f"volume {v.volume} ({v.gb} GB) is {v.state}" for v in disks]
 
     async def _end_what_runs(self) -> None:
-        """Nothing of a run that is over has a reason to run; what cannot be ended is named by `leftovers`."""
+        """Nothing of a run that is over has a reason to run; what cannot be ended is named by
+        `leftovers`.
+        """
         entries = [self._fleet.register.take_up(seen, wall()) for seen in await self._fleet.find()]
         with contextlib.suppress(ProviderError):
-            await self._fleet.end_all(entry for entry in entries if not entry.ended and not entry.given_back)
+            await self._fleet.end_all(
+                entry for entry in entries if not entry.ended and not entry.given_back
+            )
 
     async def close(self) -> None:
-        """Stop watching and close connections; what is being launched or ended is left for the next process."""
+        """Stop watching and close connections; what is being launched or ended is left for the next
+        process.
+        """
         for flight, task in self._flights.values():
             flight.abandon()
             task.cancel()
@@ -177,7 +199,9 @@ class Ec2Provider:
             task.exception()  # whoever waited has it; nobody may be left
 
     def _busy(self, token: str) -> bool:
-        """Whether an instance of this token that nobody knows may be one that is being waited for."""
+        """Whether an instance of this token that nobody knows may be one that is being waited
+        for.
+        """
         flight = self._flights.get(token)
         return token in self._awaited or (flight is not None and flight[0].searching)
 
@@ -194,7 +218,8 @@ class Ec2Provider:
         error = task.exception()
         if isinstance(error, AwsError):
             raise ProviderError(
-                f"what launch {token} has brought could not be found out, and may run until its hard end: {error}"
+                f"what launch {token} has brought could not be found out, and may run until "
+                f"its hard end: {error}"
             ) from error
         if not isinstance(error, LaunchError):
             return await self._end(self._fleet.register.of(token))
@@ -205,7 +230,9 @@ class Ec2Provider:
     # ------------------------------------------------------------ instances
 
     async def _found(self, known: Sequence[str]) -> list[instances.SeenInstance]:
-        """All instances of the run; asked a second time if some that should be there are missing."""
+        """All instances of the run; asked a second time if some that should be there are
+        missing.
+        """
         found = await self._fleet.find()
         if set(known) - {seen.instance for seen in found}:
             await asyncio.sleep(1.0)
@@ -214,7 +241,10 @@ class Ec2Provider:
 
     async def _terminate_instance(self, instance: str) -> Span:
         if instance not in self._fleet.register:
-            filters = [*tagged(RUN, self._settings.run), {"Name": "instance-id", "Values": [instance]}]
+            filters = [
+                *tagged(RUN, self._settings.run),
+                {"Name": "instance-id", "Values": [instance]},
+            ]
             for seen in await instances.find(self._cloud, filters):
                 self._fleet.register.take_up(seen, wall())
         if instance not in self._fleet.register:

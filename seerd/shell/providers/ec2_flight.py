@@ -1,7 +1,7 @@
 """One launch, from asking for an instance to an agent that answers, or back to nothing.
 
-The one rule: whatever ends a launch early (a refusal, an instance that dies, a cancellation), it first learns what EC2 has made of its
-requests, and gives that back. Only then is it over.
+The one rule: whatever ends a launch early (a refusal, an instance that dies, a cancellation), it
+first learns what EC2 has made of its requests, and gives that back. Only then is it over.
 """
 
 from __future__ import annotations
@@ -76,11 +76,13 @@ def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
 
 
 class Flight:
-    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what it has. `undoing`: it does so already, and
-    cancelling it would leave that undone.
+    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what
+    it has. `undoing`: it does so already, and cancelling it would leave that undone.
     """
 
-    def __init__(self, ground: LaunchContext, token: str, orphan_timeout_s: float | None = None) -> None:
+    def __init__(
+        self, ground: LaunchContext, token: str, orphan_timeout_s: float | None = None
+    ) -> None:
         self._ground = ground
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
@@ -101,7 +103,9 @@ class Flight:
         self._abandoned = True
 
     async def fly(self) -> Launched:
-        """The instance, ready. Raises `LaunchError`, after everything that it brought was given back."""
+        """The instance, ready. Raises `LaunchError`, after everything that it brought was given
+        back.
+        """
         try:
             return await self._launch()
         except asyncio.CancelledError:
@@ -143,7 +147,9 @@ class Flight:
         self._unclear = not found
         live = [entry for entry in found if not entry.ended]
         if found and not live:
-            raise LaunchError(f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True)
+            raise LaunchError(
+                f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True
+            )
         for entry in live[1:]:
             await self._ground.fleet.end(entry.instance)
         return live[0] if live else None
@@ -164,13 +170,19 @@ class Flight:
 
     async def _spent(self, error: AwsError) -> RegisterEntry:
         """EC2 remembers the request from an earlier try: its instance, if it lives."""
-        live = [entry for entry in await self._ground.fleet.find_launched(self._token) if not entry.ended]
+        live = [
+            entry
+            for entry in await self._ground.fleet.find_launched(self._token)
+            if not entry.ended
+        ]
         if not live:
             raise error
         return live[0]
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
-        """The same request until there is an answer. It is never cancelled under way, since what it brings has to be known."""
+        """The same request until there is an answer. It is never cancelled under way, since what it
+        brings has to be known.
+        """
         request = await self._request(candidate)
         began, failures = wall(), 0
         end = began + ASK_S
@@ -189,7 +201,9 @@ class Flight:
     async def _run_instances(self, request: dict[str, Any], asked_at: float) -> RegisterEntry:
         answer = await self._ground.cloud.once("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
-        if self._first_asked is not None:  # then it may be an instance that an earlier process has asked for
+        if (
+            self._first_asked is not None
+        ):  # then it may be an instance that an earlier process has asked for
             asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
         return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
 
@@ -217,13 +231,17 @@ class Flight:
         except TimeoutError:
             blind = self._ground.fleet.blind
             cause = f": {blind}" if blind else ""
-            raise LaunchError(f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True) from None
+            raise LaunchError(
+                f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True
+            ) from None
         self._check(entry)
 
     async def _ready(self, entry: RegisterEntry, deadline: float) -> None:
         """Wait for its agent for as long as it lives and time remains."""
         patience_s = max(1.0, deadline - asyncio.get_running_loop().time())
-        ready = asyncio.create_task(self._ground.remote.ready(machine(self._ground, entry), patience_s))
+        ready = asyncio.create_task(
+            self._ground.remote.ready(machine(self._ground, entry), patience_s)
+        )
         ended = asyncio.create_task(self._ground.fleet.until(lambda: entry.ended))
         try:
             await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -263,12 +281,15 @@ class Flight:
         return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
 
     async def _searched(self, setback: LaunchError) -> LaunchError:
-        """Whatever an unclear answer has brought is in the register; the setback, with what could not be found out."""
+        """Whatever an unclear answer has brought is in the register; the setback, with what could
+        not be found out.
+        """
         try:
             await self._ground.fleet.hunt(self._token, wall() + HUNT_S)
         except AwsError as error:
             unknown = (
-                f"what launch {self._token} has brought could not be found out, and may run until its hard end: {error}"
+                f"what launch {self._token} has brought could not be found out, and may "
+                f"run until its hard end: {error}"
             )
             return LaunchError(f"{setback}\n{unknown}", retry=False)
         return setback
@@ -290,12 +311,16 @@ class Flight:
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """No place has given an instance. Asking again may help if capacity was missing, or if the run's `others` use up the quota."""
+    """No place has given an instance. Asking again may help if capacity was missing, or if the
+    run's `others` use up the quota.
+    """
     kinds = {error.kind for _, error in refusals}
     retry = Kind.CAPACITY in kinds or (Kind.QUOTA in kinds and others)
     advice = ""
     if Kind.CAPACITY in kinds:
-        advice = "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
+        advice = (
+            "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
+        )
     elif retry:
         advice = "\nThe run goes on with the instances that it has."
     lines = [f"  {candidate}: {error}" for candidate, error in refusals]

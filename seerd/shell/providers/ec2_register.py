@@ -1,7 +1,9 @@
-"""What is known of the run's instances: a memory between answers of an API that lags behind, without clock or network of its own.
+"""What is known of the run's instances: a memory between answers of an API that lags behind,
+without clock or network of its own.
 
-The one rule: time is counted against the run. An instance runs since the last moment at which it was known not to, and until the first at which
-it was known to have ended; an end is final, whatever a later answer says; and silence about an instance means nothing for `FORGET_S`.
+The one rule: time is counted against the run. An instance runs since the last moment at which it
+was known not to, and until the first at which it was known to have ended; an end is final, whatever
+a later answer says; and silence about an instance means nothing for `FORGET_S`.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ NEVER_RAN = frozenset(
         "Client.InvalidKMSKey.InvalidState",
     }
 )
-"""Reasons for an end that comes straight after `pending` (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html)."""
+"""Reasons for an end that comes straight after `pending`
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html).
+"""
 
 
 @dataclass(slots=True)
 class RegisterEntry:
-    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when it was last seen, or taken up;
-    `missing_at`: since when answers lack it. All wall clock.
+    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when
+    it was last seen, or taken up; `missing_at`: since when answers lack it. All wall clock.
     """
 
     instance: str
@@ -73,7 +77,9 @@ class RegisterEntry:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNews:
-    """What an answer brought: instances that are gone and that nobody gave back, and ids that have to be ended."""
+    """What an answer brought: instances that are gone and that nobody gave back, and ids that have
+    to be ended.
+    """
 
     losses: list[Loss] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
@@ -105,13 +111,16 @@ class Register:
 
     def expect(self, seen: SeenInstance, token: str, asked_at: float, now: float) -> RegisterEntry:
         """EC2 has answered a launch that was first asked for at `asked_at`."""
-        entry = self._entries.setdefault(seen.instance, RegisterEntry(seen.instance, token, asked_at, now))
+        entry = self._entries.setdefault(
+            seen.instance, RegisterEntry(seen.instance, token, asked_at, now)
+        )
         _addresses(entry, seen)
         return entry
 
     def take_up(self, seen: SeenInstance, now: float) -> RegisterEntry:
-        """An instance of an earlier process: if it runs already, then for all that is known since EC2 took its launch. How old the answer is
-        is not known here, so `pending` says nothing of now.
+        """An instance of an earlier process: if it runs already, then for all that is known since
+        EC2 took its launch. How old the answer is is not known here, so `pending` says nothing of
+        now.
         """
         if seen.instance not in self._entries:
             idle_at = min(seen.launched_at, now)
@@ -120,19 +129,34 @@ class Register:
         return self._entries[seen.instance]
 
     def observe(
-        self, answer: Sequence[SeenInstance], asked_at: float, now: float, busy: Callable[[str], bool]
+        self,
+        answer: Sequence[SeenInstance],
+        asked_at: float,
+        now: float,
+        busy: Callable[[str], bool],
     ) -> RegisterNews:
-        """What this answer to a question at `asked_at` changes. `busy`: whether a launch of this token has not heard of its instance yet."""
-        losses = [loss for seen in answer if seen.instance in self._entries for loss in self._note(seen, asked_at, now)]
+        """What this answer to a question at `asked_at` changes. `busy`: whether a launch of this
+        token has not heard of its instance yet.
+        """
+        losses = [
+            loss
+            for seen in answer
+            if seen.instance in self._entries
+            for loss in self._note(seen, asked_at, now)
+        ]
         losses += self._miss({seen.instance for seen in answer}, asked_at, now)
         strays = [
             seen
             for seen in answer
-            if seen.instance not in self._entries and seen.state not in ENDING and not busy(seen.token)
+            if seen.instance not in self._entries
+            and seen.state not in ENDING
+            and not busy(seen.token)
         ]
         for stray in strays:
             self.take_up(stray, now).given_back = True
-        halted = [s.instance for s in answer if s.state in STOPPED and not self._given_back(s.instance)]
+        halted = [
+            s.instance for s in answer if s.state in STOPPED and not self._given_back(s.instance)
+        ]
         for instance in halted:
             self._entries[instance].given_back = True
         return RegisterNews(losses, [s.instance for s in strays] + halted)
@@ -180,22 +204,31 @@ class Register:
 
 
 def why(seen: SeenInstance) -> str:
-    """Why it has ended, for people (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
+    """Why it has ended, for people
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
+    """
     code, text = seen.reason
     known = {
         "Server.SpotInstanceTermination": "AWS took the spot instance back",
         "Server.SpotInstanceShutdown": "AWS took the spot instance back",
         "Server.ScheduledStop": "AWS stopped it for maintenance",
         "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
-        "Client.InstanceInitiatedShutdown": "it powered itself off: its lease or the run's hard end was reached, it had no agent, or somebody "
-        "rebooted it or shut it down",
+        "Client.InstanceInitiatedShutdown": (
+            "it powered itself off: its lease or the run's hard end was reached, "
+            "it had no agent, or somebody rebooted it or shut it down"
+        ),
         "Server.InternalError": "AWS could not start it, or its hardware failed",
         "Server.InsufficientInstanceCapacity": "AWS had no capacity for it after all",
-        "Client.InternalError": "AWS could not start it; often the key that encrypts its disk may not be used",
+        "Client.InternalError": (
+            "AWS could not start it; often the key that encrypts its disk may not be used"
+        ),
         "Client.VolumeLimitExceeded": "your account's quota for volumes is used up",
     }
     if seen.state in STOPPED:
-        return "somebody stopped it, in the console or through the API; seerd terminates it, since its disks cost"
+        return (
+            "somebody stopped it, in the console or through the API; seerd terminates it, "
+            "since its disks cost"
+        )
     told = known.get(code)
     return f"{told} ({code})" if told else (text or "EC2 gives no reason")
 
@@ -206,7 +239,9 @@ def _addresses(entry: RegisterEntry, seen: SeenInstance) -> None:
 
 
 def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
-    """When it ended: what EC2 says, in whole seconds that are rounded down, if that is possible at all."""
+    """When it ended: what EC2 says, in whole seconds that are rounded down, if that is possible at
+    all.
+    """
     if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
         return now
     return seen.ended_at + 1.0

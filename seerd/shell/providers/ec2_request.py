@@ -1,7 +1,9 @@
-"""What EC2 is asked for: the settings of a run's instances, where they may be, and the RunInstances request.
+"""What EC2 is asked for: the settings of a run's instances, where they may be, and the RunInstances
+request.
 
-The one rule: the request is a function of run, token and candidate alone. A launch that is tried again, after a lost answer or a crash, is
-the same request with the same ClientToken, and EC2 launches once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+The one rule: the request is a function of run, token and candidate alone. A launch that is tried
+again, after a lost answer or a crash, is the same request with the same ClientToken, and EC2
+launches once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ TAG_LENGTH = 256
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """Instances of one run. `instance_types` and `subnets` are in order of preference, all types with `gpus` GPUs; no subnets: those of the
-    default network. `image`: `ami-...` or `ssm:/path`. `key`: the name of an EC2 key pair for people. `max_usd_per_h`: for spot.
-    `hard_end`: wall clock, seconds since 1970; the instance's own power-off comes then. `boot_s`: how long an agent may take to answer, from the
-    launch on. `keys`: a folder of the run's, for key pairs. `root`: who logs in may become root.
+    """Instances of one run. `instance_types` and `subnets` are in order of preference, all types
+    with `gpus` GPUs; no subnets: those of the default network. `image`: `ami-...` or `ssm:/path`.
+    `key`: the name of an EC2 key pair for people. `max_usd_per_h`: for spot. `hard_end`: wall
+    clock, seconds since 1970; the instance's own power-off comes then. `boot_s`: how long an agent
+    may take to answer, from the launch on. `keys`: a folder of the run's, for key pairs. `root`:
+    who logs in may become root.
     """
 
     run: str
@@ -66,7 +70,9 @@ def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candida
     return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
 
 
-def run_instances(settings: Ec2Settings, token: str, candidate: Candidate, image: Image, script: str) -> dict[str, Any]:
+def run_instances(
+    settings: Ec2Settings, token: str, candidate: Candidate, image: Image, script: str
+) -> dict[str, Any]:
     """The arguments of RunInstances for exactly one instance."""
     return {
         "ClientToken": client_token(settings.run, token, candidate),
@@ -110,14 +116,23 @@ def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
 def _optional(settings: Ec2Settings) -> dict[str, Any]:
     request: dict[str, Any] = {"KeyName": settings.key} if settings.key else {}
     if settings.market == "spot":
-        price = {"MaxPrice": f"{settings.max_usd_per_h:.4f}"} if settings.max_usd_per_h is not None else {}
-        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"} | price
+        price = (
+            {"MaxPrice": f"{settings.max_usd_per_h:.4f}"}
+            if settings.max_usd_per_h is not None
+            else {}
+        )
+        options = {
+            "SpotInstanceType": "one-time",
+            "InstanceInterruptionBehavior": "terminate",
+        } | price
         request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     return request
 
 
 def _disks(volume_gb: int | None, image: Image) -> list[dict[str, Any]]:
-    """Every disk of the image encrypted and gone with its instance, whatever the image says; the root disk at least as large as the image's."""
+    """Every disk of the image encrypted and gone with its instance, whatever the image says; the
+    root disk at least as large as the image's.
+    """
     disks = []
     for device, gb in dict.fromkeys(image.disks or ((image.root, 0),)):
         ebs: dict[str, Any] = {"VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
@@ -134,7 +149,9 @@ def _interface(settings: Ec2Settings, candidate: Candidate) -> dict[str, Any]:
         "AssociatePublicIpAddress": settings.address == "public",
         "DeleteOnTermination": True,
     }
-    return interface | ({"Groups": list(settings.security_groups)} if settings.security_groups else {})
+    return interface | (
+        {"Groups": list(settings.security_groups)} if settings.security_groups else {}
+    )
 
 
 def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Machines that people have already, over plain SSH: each is an instance for as long as its agent runs.
+"""Machines that people have already, over plain SSH: each is an instance for as long as its agent
+runs.
 
-The one rule: a host is never ours. It is used by one instance at a time, and when that is given back, nothing of the run is left running there;
-only logs stay.
+The one rule: a host is never ours. It is used by one instance at a time, and when that is given
+back, nothing of the run is left running there; only logs stay.
 
 An instance is named after its host and the launch that took it: `ubuntu@10.0.0.5-17`.
 """
@@ -25,7 +26,9 @@ REST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """One machine. `user`: None: as ~/.ssh/config says, else the user's own name. `gpus`: CUDA devices (`cuda`), or CPU slots."""
+    """One machine. `user`: None: as ~/.ssh/config says, else the user's own name. `gpus`: CUDA
+    devices (`cuda`), or CPU slots.
+    """
 
     address: str
     user: str | None
@@ -47,7 +50,9 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a host is used for: an instance, the launch that brought it (empty: one of a daemon before us), and since when (None: unknown)."""
+    """What a host is used for: an instance, the launch that brought it (empty: one of a daemon
+    before us), and since when (None: unknown).
+    """
 
     instance: str
     token: str
@@ -55,7 +60,9 @@ class _Use:
 
 
 class HostsProvider:
-    """These machines. Their keys are in the user's known_hosts, and the user's keys or ssh-agent open them."""
+    """These machines. Their keys are in the user's known_hosts, and the user's keys or ssh-agent
+    open them.
+    """
 
     def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
         self._hosts = {host.name: host for host in hosts}
@@ -66,7 +73,9 @@ class HostsProvider:
         self._looks: set[asyncio.Future[str]] = set()
 
     async def open(self) -> None:
-        """See that at least one host lets us in; the others are not waited for. Raises `CloudError` with what each of them said."""
+        """See that at least one host lets us in; the others are not waited for. Raises `CloudError`
+        with what each of them said.
+        """
         self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
         causes: list[str] = []
         for look in asyncio.as_completed(self._looks):
@@ -74,12 +83,18 @@ class HostsProvider:
             if not cause:
                 return
             causes.append(cause)
-        raise CloudError("none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes))
+        raise CloudError(
+            "none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes)
+        )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those of the known whose host can be reached; what of the run is on the others is ended."""
+        """Those of the known whose host can be reached; what of the run is on the others is
+        ended.
+        """
         wanted = {instance.rpartition("-")[0]: instance for instance in known}
-        there = await asyncio.gather(*(self._take_up(name, wanted.get(name)) for name in self._hosts))
+        there = await asyncio.gather(
+            *(self._take_up(name, wanted.get(name)) for name in self._hosts)
+        )
         return [instance for instance in there if instance is not None]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
@@ -95,9 +110,15 @@ class HostsProvider:
                 causes.append(str(error))
                 self._rest(name, str(error))
                 await self._vacate(name)
-        causes += [why for name, (_, why) in self._resting.items() if self._rests(name) and why not in causes]
+        causes += [
+            why
+            for name, (_, why) in self._resting.items()
+            if self._rests(name) and why not in causes
+        ]
         if causes:
-            raise LaunchError("no host could be had:\n" + "\n".join(f"  {cause}" for cause in causes), retry=True)
+            raise LaunchError(
+                "no host could be had:\n" + "\n".join(f"  {cause}" for cause in causes), retry=True
+            )
         raise LaunchError(f"all {len(self._hosts)} hosts are in use", retry=False)
 
     async def connect(self, instance: str) -> Connection:
@@ -117,8 +138,12 @@ class HostsProvider:
         return self._host(instance).address
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End the agent and everything that it started, and forget what trials have made, but for their logs."""
-        host = next((host for host, use in self._uses.items() if name in (use.instance, use.token)), None)
+        """End the agent and everything that it started, and forget what trials have made, but for
+        their logs.
+        """
+        host = next(
+            (host for host, use in self._uses.items() if name in (use.instance, use.token)), None
+        )
         if host is None:
             return self._ended.setdefault(name, Span())
         use = self._uses[host]
@@ -145,7 +170,9 @@ class HostsProvider:
         await self._remote.close()
 
     async def _take_up(self, name: str, instance: str | None) -> str | None:
-        """The instance that was on this host, if it can be reached; without one, end what may be there."""
+        """The instance that was on this host, if it can be reached; without one, end what may be
+        there.
+        """
         if instance is None:
             await self._vacate(name)
             return None
@@ -156,7 +183,9 @@ class HostsProvider:
         return None if cause else instance
 
     def _candidates(self, token: str) -> Iterator[str]:
-        """The host that this launch has already; else those that can be asked, one after another."""
+        """The host that this launch has already; else those that can be asked, one after
+        another.
+        """
         for name, use in self._uses.items():
             if use.token == token:
                 yield name
@@ -199,7 +228,9 @@ class HostsProvider:
         return ""
 
     async def _vacate(self, name: str) -> None:
-        """End what of the run may be on a host that is not used by it; what cannot be reached ends with its lease."""
+        """End what of the run may be on a host that is not used by it; what cannot be reached ends
+        with its lease.
+        """
         try:
             await self._remote.end(self._hosts[name].machine, patience_s=0.0)
         except ProviderError as error:
@@ -210,7 +241,9 @@ class HostsProvider:
         try:
             return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
         except ProviderError as error:
-            return [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
+            return (
+                [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
+            )
 
     def _host(self, instance: str) -> SshHost:
         for name, use in self._uses.items():

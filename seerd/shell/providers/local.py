@@ -1,7 +1,8 @@
-"""This machine as the only instance: its agent is a detached process that survives the daemon and listens on a Unix socket.
+"""This machine as the only instance: its agent is a detached process that survives the daemon and
+listens on a Unix socket.
 
-The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and whatever a dead agent left behind is
-cleaned up by the next one that is started there.
+The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and
+whatever a dead agent left behind is cleaned up by the next one that is started there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """Instances in subfolders of `folder`, each with `gpus` GPUs (`cuda`) or CPU slots; `bundle` is the agent's zip."""
+    """Instances in subfolders of `folder`, each with `gpus` GPUs (`cuda`) or CPU slots; `bundle` is
+    the agent's zip.
+    """
 
     folder: Path
     run: str
@@ -47,7 +50,9 @@ class LocalProvider:
         """This machine is there."""
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those whose folders have not been deleted; others cannot be, since an instance is its folder."""
+        """Those whose folders have not been deleted; others cannot be, since an instance is its
+        folder.
+        """
         return [instance for instance in known if self._there(instance)]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
@@ -58,7 +63,9 @@ class LocalProvider:
         return Launched(instance, self.gpus, wall())
 
     async def connect(self, instance: str) -> Connection:
-        """A connection to its socket, by a path that is short enough for one. Once it is given back, no agent is started for it."""
+        """A connection to its socket, by a path that is short enough for one. Once it is given
+        back, no agent is started for it.
+        """
         if not self._there(instance):
             raise ProviderError(f"{instance} has been removed")
         if instance not in self.given_back:
@@ -78,7 +85,9 @@ class LocalProvider:
         return "127.0.0.1"
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """See its agent end, by force if need be; a new one then cleans up after it, so no process is left."""
+        """See its agent end, by force if need be; a new one then cleans up after it, so no process
+        is left.
+        """
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)
         if self._there(instance):
@@ -92,7 +101,9 @@ class LocalProvider:
     async def leftovers(self) -> list[str]:
         """Agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
-        return [f"{folder.name}: its agent still runs" for folder in folders if self._runs(folder.name)]
+        return [
+            f"{folder.name}: its agent still runs" for folder in folders if self._runs(folder.name)
+        ]
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -107,11 +118,18 @@ class LocalProvider:
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
         if not await _wait(lambda: not self._runs(instance), END_S):
-            raise ProviderError(f"the agent in {folder} does not end; kill the process that `fuser agent.lock` names")
+            raise ProviderError(
+                f"the agent in {folder} does not end; kill the process that `fuser "
+                "agent.lock` names"
+            )
 
     def _runs(self, instance: str) -> bool:
-        """Whether an agent lives there, or one has been started that has not got so far as to take its lock."""
-        return _locked(self.folder / instance) or any(one.poll() is None for one in self.spawned.get(instance, ()))
+        """Whether an agent lives there, or one has been started that has not got so far as to take
+        its lock.
+        """
+        return _locked(self.folder / instance) or any(
+            one.poll() is None for one in self.spawned.get(instance, ())
+        )
 
     def _kill(self, instance: str) -> None:
         if _locked(self.folder / instance):
@@ -127,15 +145,38 @@ class LocalProvider:
         if not _locked(folder):
             self.spawned.setdefault(instance, []).append(self._spawn(folder))
         if not await _wait(lambda: _answers(folder), START_S):
-            raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}")
+            raise ProviderError(
+                f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}"
+            )
 
     def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
         kind = "--cuda" if self.cuda else "--slots"
-        command = [sys.executable, "-I", str(self.bundle), "--folder", str(folder), "--run", self.run, kind]
-        command += ["--gpus", str(self.gpus), "--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
+        command = [
+            sys.executable,
+            "-I",
+            str(self.bundle),
+            "--folder",
+            str(folder),
+            "--run",
+            self.run,
+            kind,
+        ]
+        command += [
+            "--gpus",
+            str(self.gpus),
+            "--lease-s",
+            str(self.lease_s),
+            "--grace-s",
+            str(self.grace_s),
+        ]
         with (folder / "agent.out").open("ab") as out:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=folder,
+                start_new_session=True,
             )
 
 
@@ -145,7 +186,9 @@ def _named(token: str) -> str:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[Path]:
-    """A short path to a folder: the address of a Unix socket holds about a hundred bytes (unix(7))."""
+    """A short path to a folder: the address of a Unix socket holds about a hundred bytes
+    (unix(7)).
+    """
     with tempfile.TemporaryDirectory(prefix="seerd-") as short:
         link = Path(short) / "i"
         link.symlink_to(folder.resolve(), target_is_directory=True)

@@ -1,7 +1,9 @@
-"""One attempt to get an SSH connection to a machine, and why it came to nothing, in words that help.
+"""One attempt to get an SSH connection to a machine, and why it came to nothing, in words that
+help.
 
-The one rule: nobody is trusted on first use. A machine shows a host key that was known before the first connection (given by whoever
-launched it, or in the user's known_hosts), or there is no connection.
+The one rule: nobody is trusted on first use. A machine shows a host key that was known before the
+first connection (given by whoever launched it, or in the user's known_hosts), or there is no
+connection.
 """
 
 from __future__ import annotations
@@ -17,17 +19,22 @@ from typing import Any
 import asyncssh
 
 TCP_S = 3.0
-"""A machine that boots does not answer at all, and the kernel's own repeats (after 1, 3, 7 s) would find it late."""
+"""A machine that boots does not answer at all, and the kernel's own repeats (after 1, 3, 7 s) would
+find it late.
+"""
 LOGIN_S = 15.0
 KEEPALIVE_S = 4.0
 KEEPALIVES = 3
 """A silent partition is noticed after (3 + 1) x 4 s."""
 LEFT_S, DENIED_S = 1.0, 5.0
-"""Since OpenSSH 9.8 a client is locked out for a while if it often leaves before it logs in, or is denied; these penalties are 1 s and 5 s each
-(sshd_config(5), PerSourcePenalties), so at this pace they never add up.
+"""Since OpenSSH 9.8 a client is locked out for a while if it often leaves before it logs in, or is
+denied; these penalties are 1 s and 5 s each (sshd_config(5), PerSourcePenalties), so at this pace
+they never add up.
 """
 SSH_PORT = 22
-BOOTING = re.compile(r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE)
+BOOTING = re.compile(
+    r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE
+)
 SHOWN = 400
 
 
@@ -36,8 +43,10 @@ class RemoteMachine:
     """Where an agent runs, and how to get there.
 
     user       empty: as ~/.ssh/config says, else the user's own name
-    host_keys  OpenSSH public keys, one of which it must show; None: what the user's known_hosts says
-    key        private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config honoured
+    host_keys  OpenSSH public keys, one of which it must show; None: what the user's known_hosts
+               says
+    key        private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config
+               honoured
     """
 
     name: str
@@ -55,7 +64,9 @@ class RemoteMachine:
 
 
 class UnreachableError(Exception):
-    """There is no connection; the text is the cause. `final`: trying again would not help; `pause_s`: how long to leave it alone at least."""
+    """There is no connection; the text is the cause. `final`: trying again would not help;
+    `pause_s`: how long to leave it alone at least.
+    """
 
     def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
         super().__init__(cause)
@@ -64,18 +75,22 @@ class UnreachableError(Exception):
 
 
 class _Witness(asyncssh.SSHClient):
-    """Remembers what a failure's message needs: the host key that was shown, and what the machine said before the login."""
+    """Remembers what a failure's message needs: the host key that was shown, and what the machine
+    said before the login.
+    """
 
     def __init__(self) -> None:
         self.shown: asyncssh.SSHKey | None = None
         self.said = ""
 
-    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:  # noqa: ARG002
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
         """Asked only about keys that are not known."""
         self.shown = key
         return False
 
-    def auth_banner_received(self, msg: str, lang: str) -> None:  # noqa: ARG002
+    def auth_banner_received(self, msg: str, lang: str) -> None:
         """Where pam_nologin's reason arrives."""
         self.said += msg
 
@@ -128,9 +143,15 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
     if machine.port != SSH_PORT or machine.key is not None:
         options["port"] = machine.port
     if machine.host_keys is not None:
-        options["known_hosts"] = ([asyncssh.import_public_key(text) for text in machine.host_keys], [], [])
+        options["known_hosts"] = (
+            [asyncssh.import_public_key(text) for text in machine.host_keys],
+            [],
+            [],
+        )
     if machine.key is not None:
-        options.update(client_keys=[str(machine.key)], agent_path=None, config=None, preferred_auth="publickey")
+        options.update(
+            client_keys=[str(machine.key)], agent_path=None, config=None, preferred_auth="publickey"
+        )
     else:
         options["preferred_auth"] = "publickey"
     return options
@@ -140,13 +161,17 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
 
 
 def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:
-    """What went wrong. Who a machine is may still change while cloud-init replaces its keys, but not on a machine that the user knows."""
+    """What went wrong. Who a machine is may still change while cloud-init replaces its keys, but
+    not on a machine that the user knows.
+    """
     settled = machine.host_keys is None
     said = " ".join(witness.said.split())[:SHOWN]
     if BOOTING.search(f"{said} {error}"):
         return UnreachableError(f"it is still booting (pam_nologin): {said or error}")
     if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
-        return UnreachableError(_host_key(machine, error, witness.shown), final=settled, pause_s=LEFT_S)
+        return UnreachableError(
+            _host_key(machine, error, witness.shown), final=settled, pause_s=LEFT_S
+        )
     if isinstance(error, asyncssh.PermissionDenied):
         return UnreachableError(_refused_login(machine, said), final=settled, pause_s=DENIED_S)
     if isinstance(error, asyncssh.Error):
@@ -157,11 +182,14 @@ def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) 
 
 
 def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
-    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(error):  # of several addresses
+    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(
+        error
+    ):  # of several addresses
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
         return UnreachableError(
-            f"timed out: no answer on port {machine.port} (is it up, and do its security group or firewall let this machine in?)"
+            f"timed out: no answer on port {machine.port} (is it up, and do its security "
+            "group or firewall let this machine in?)"
         )
     if isinstance(error, socket.gaierror):
         return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
@@ -169,11 +197,17 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
     text = str(error)
     no_route = "unreachable" in text.lower() or "no route" in text.lower()
-    return UnreachableError(f"no route to it: {error}" if no_route else f"disconnected: {text or type(error).__name__}")
+    return UnreachableError(
+        f"no route to it: {error}" if no_route else f"disconnected: {text or type(error).__name__}"
+    )
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
-    found = f" (it shows {shown.get_algorithm()} {shown.get_fingerprint()})" if shown is not None else f" ({error})"
+    found = (
+        f" (it shows {shown.get_algorithm()} {shown.get_fingerprint()})"
+        if shown is not None
+        else f" ({error})"
+    )
     if machine.host_keys is not None:
         return (
             f"host key mismatch: it does not show the host key that it was launched with{found}; "
@@ -183,7 +217,8 @@ def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHK
     name = f"[{machine.address}]:{machine.port}" if machine.port != SSH_PORT else machine.address
     if _known(machine):
         return (
-            f"host key mismatch: it shows another host key than known_hosts has for it{found}. If it was reinstalled, forget the old one: "
+            "host key mismatch: it shows another host key than known_hosts has for "
+            f"it{found}. If it was reinstalled, forget the old one: "
             f"ssh-keygen -R '{name}' && ssh-keyscan {port}{machine.address} >> ~/.ssh/known_hosts"
         )
     return (
@@ -203,7 +238,11 @@ def _known(machine: RemoteMachine) -> bool:
 
 def _refused_login(machine: RemoteMachine, said: str) -> str:
     user = f"the user {machine.user}" if machine.user else "this user"
-    how = f"the key {machine.key}" if machine.key is not None else "ssh-agent's keys and those in ~/.ssh"
+    how = (
+        f"the key {machine.key}"
+        if machine.key is not None
+        else "ssh-agent's keys and those in ~/.ssh"
+    )
     port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
     who = f"{machine.user}@{machine.address}" if machine.user else machine.address
     hint = f"; try: ssh {port}{who} true" if machine.key is None else ""

@@ -1,7 +1,8 @@
-"""What is sent to a machine: one remote task at a time, each a short-lived Python there, that first gets what it lacks.
+"""What is sent to a machine: one remote task at a time, each a short-lived Python there, that first
+gets what it lacks.
 
-The one rule: bytes travel once. The agent's zip and every file of the source go by the checksum of their content, and only if the machine says
-that it does not have them.
+The one rule: bytes travel once. The agent's zip and every file of the source go by the checksum of
+their content, and only if the machine says that it does not have them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ NO_PROGRAM = (126, 127)
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What every machine of a run gets: the agent's zip, and the user's source as a folder of regular files."""
+    """What every machine of a run gets: the agent's zip, and the user's source as a folder of
+    regular files.
+    """
 
     program: Path
     source: Path
@@ -58,12 +61,23 @@ def pack(bundle: Bundle) -> PackedBundle:
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about = path.stat()
-        entries.append((path.relative_to(bundle.source).as_posix(), sha256, about.st_size, bool(about.st_mode & 0o100)))
+        entries.append(
+            (
+                path.relative_to(bundle.source).as_posix(),
+                sha256,
+                about.st_size,
+                bool(about.st_mode & 0o100),
+            )
+        )
         files[sha256] = path
     manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
     program = bundle.program.read_bytes()
     return PackedBundle(
-        program, hashlib.sha256(program).hexdigest(), manifest, hashlib.sha256(manifest).hexdigest(), files
+        program,
+        hashlib.sha256(program).hexdigest(),
+        manifest,
+        hashlib.sha256(manifest).hexdigest(),
+        files,
     )
 
 
@@ -77,13 +91,27 @@ class RemoteTask:
     details: dict[str, Any]
 
 
-async def run_remote_task(connection: asyncssh.SSHClientConnection, task: RemoteTask, packed: PackedBundle) -> Any:
-    """What it has brought. Raises `ProviderError` if it failed, `UnreachableError` if the machine does not let us yet or is gone."""
+async def run_remote_task(
+    connection: asyncssh.SSHClientConnection, task: RemoteTask, packed: PackedBundle
+) -> Any:
+    """What it has brought. Raises `ProviderError` if it failed, `UnreachableError` if the machine
+    does not let us yet or is gone.
+    """
     program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
-    # Without site (-S) it starts sooner, and needs nothing of what is installed there.
-    # The program comes on stdin: on the command line everybody on the machine could read it, and shells differ in their quoting.
-    command = f"{shlex.quote(task.python)} -I -S -c 'import sys;exec(sys.stdin.buffer.read({len(program)}))'"
-    about = {"do": task.do, "run": task.run, "zip": packed.zip_sha256, "size": len(packed.zip), **task.details}
+    # Without site (-S) it starts sooner, and needs nothing of what is installed there. The program
+    # comes on stdin: on the command line everybody on the machine could read it, and shells differ
+    # in their quoting.
+    command = (
+        f"{shlex.quote(task.python)} -I -S -c 'import "
+        f"sys;exec(sys.stdin.buffer.read({len(program)}))'"
+    )
+    about = {
+        "do": task.do,
+        "run": task.run,
+        "zip": packed.zip_sha256,
+        "size": len(packed.zip),
+        **task.details,
+    }
     try:
         async with connection.create_process(command, encoding=None) as process:
             process.stdin.write(program + json.dumps(about).encode() + b"\n")
@@ -92,7 +120,9 @@ async def run_remote_task(connection: asyncssh.SSHClientConnection, task: Remote
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
 
 
-async def _serve(process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str) -> Any:
+async def _serve(
+    process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str
+) -> Any:
     """Send what is asked for until it is done."""
     said = _Lines(process.stdout)
     while True:
@@ -134,7 +164,9 @@ class _Lines:
         return line + end
 
 
-async def _answer(process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str) -> dict[str, Any]:
+async def _answer(
+    process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str
+) -> dict[str, Any]:
     """The next line of ours; what start files of a shell print is passed over."""
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -151,7 +183,8 @@ async def _answer(process: asyncssh.SSHClientProcess[bytes], said: _Lines, pytho
         raise UnreachableError(f"disconnected: {last or 'the connection was lost'}")
     if ended.exit_status in NO_PROGRAM:
         raise ProviderError(
-            f"it has no {python!r} to run the agent with ({last}); install Python 3.9 or newer there, or say where it is: [train] python"
+            f"it has no {python!r} to run the agent with ({last}); install Python 3.9 or "
+            "newer there, or say where it is: [train] python"
         )
     raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {last}")
 

@@ -1,7 +1,8 @@
 """Machines over SSH, with a run's agent on each: made ready, connected to, ended.
 
-The one rule: one SSH connection per machine carries everything, and an agent never depends on it. Whatever breaks, `connect` gets a new
-connection to the agent that is still there, or to a new one that takes up its journal.
+The one rule: one SSH connection per machine carries everything, and an agent never depends on it.
+Whatever breaks, `connect` gets a new connection to the agent that is still there, or to a new one
+that takes up its journal.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ RECONNECT_S = 10.0
 MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
 """Of one answer: as many as `agent/printed.py` tells."""
 FREE_S = 7.0
-"""Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts need not make up for theirs."""
+"""Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts
+need not make up for theirs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,10 @@ class AgentOptions:
     """How agents of a run are started.
 
     gpus           how many GPUs (`cuda`), or CPU slots, a machine has unless `ready` says otherwise
-    lease_s        how long an agent goes on alone at first; `grace_s`: how long its trials may then take to save
-    power_off      whether it powers the machine off when its lease ends; `spot`: whether it watches for the cloud's notices
+    lease_s        how long an agent goes on alone at first; `grace_s`: how long its trials may then
+                   take to save
+    power_off      whether it powers the machine off when its lease ends; `spot`: whether it watches
+                   for the cloud's notices
     python         interpreter on the machines: a path, or a name on PATH
     """
 
@@ -54,7 +59,14 @@ class AgentOptions:
 
     def argv(self) -> list[str]:
         """Options of the agent's command line, but for its folder and its shape."""
-        options = ["--run", self.run, "--lease-s", str(self.lease_s), "--grace-s", str(self.grace_s)]
+        options = [
+            "--run",
+            self.run,
+            "--lease-s",
+            str(self.lease_s),
+            "--grace-s",
+            str(self.grace_s),
+        ]
         return options + ["--power-off"] * self.power_off + ["--spot"] * self.spot
 
     def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
@@ -65,7 +77,9 @@ class AgentOptions:
 
 @dataclass(slots=True)
 class _Line:
-    """What we have of one machine: its connection, where its agent's socket is, which GPUs it was said to have."""
+    """What we have of one machine: its connection, where its agent's socket is, which GPUs it was
+    said to have.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: asyncssh.SSHClientConnection | None = None
@@ -75,7 +89,9 @@ class _Line:
 
 
 class TunnelReader:
-    """What an agent says. A connection that is lost is an `OSError` with its cause; an agent that ends it is an end."""
+    """What an agent says. A connection that is lost is an `OSError` with its cause; an agent that
+    ends it is an end.
+    """
 
     def __init__(self, reader: asyncssh.SSHReader[bytes], place: str) -> None:
         self._reader = reader
@@ -86,7 +102,9 @@ class TunnelReader:
         try:
             return await self._reader.readline()
         except asyncssh.Error as error:
-            raise ConnectionResetError(f"the SSH connection to {self._place} was lost: {error}") from error
+            raise ConnectionResetError(
+                f"the SSH connection to {self._place} was lost: {error}"
+            ) from error
 
 
 class TunnelWriter:
@@ -106,7 +124,9 @@ class TunnelWriter:
 
 
 class Remote:
-    """All machines of a run. At most `AT_ONCE` of them are being connected to or sent to at a time."""
+    """All machines of a run. At most `AT_ONCE` of them are being connected to or sent to at a
+    time.
+    """
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
         self._bundle = bundle
@@ -116,11 +136,17 @@ class Remote:
         self._packing: asyncio.Task[PackedBundle] | None = None
 
     async def ready(
-        self, machine: RemoteMachine, patience_s: float, gpus: int | None = None, cuda: bool | None = None
+        self,
+        machine: RemoteMachine,
+        patience_s: float,
+        gpus: int | None = None,
+        cuda: bool | None = None,
     ) -> None:
-        """See the run's agent take connections there, with what it needs beside it; try for `patience_s` seconds to get in.
+        """See the run's agent take connections there, with what it needs beside it; try for
+        `patience_s` seconds to get in.
 
-        `gpus`, `cuda`: what this machine has, if not what is usual. Raises `ProviderError` with the cause.
+        `gpus`, `cuda`: what this machine has, if not what is usual. Raises `ProviderError` with the
+        cause.
         """
         line = self._line(machine)
         line.shape = self._options.shape(gpus, cuda)
@@ -128,7 +154,9 @@ class Remote:
             await self._begin(machine, line, patience_s)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
-        """A byte stream to its agent, which is started if it does not run. Raises `ProviderError`."""
+        """A byte stream to its agent, which is started if it does not run. Raises
+        `ProviderError`.
+        """
         line = self._line(machine)
         async with line.lock:
             if line.socket is not None and _is_open(line):
@@ -144,24 +172,31 @@ class Remote:
                 ) from error
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """No agent there any more, after its trials had `grace_s` seconds to save; all else stays for the next. Raises `ProviderError`."""
+        """No agent there any more, after its trials had `grace_s` seconds to save; all else stays
+        for the next. Raises `ProviderError`.
+        """
         line = self._line(machine)
         async with line.lock:
             await self._run_task(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
             line.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
-        """No agent and no process of the run there any more, and of its folder only the logs. Raises `ProviderError`.
+        """No agent and no process of the run there any more, and of its folder only the logs.
+        Raises `ProviderError`.
 
         The time until others have done with the machine counts.
         """
         line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
         async with line.lock:
-            await self._run_task(machine, line, "end", max(0.0, end - asyncio.get_running_loop().time()))
+            await self._run_task(
+                machine, line, "end", max(0.0, end - asyncio.get_running_loop().time())
+            )
             line.socket = None
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
-        """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be asked."""
+        """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be
+        asked.
+        """
         line = self._line(machine)
         async with line.lock:
             patience_s = RECONNECT_S if patience_s is None else patience_s
@@ -170,9 +205,12 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {what}" for what in found]
 
-    async def printed(self, machine: RemoteMachine, after: float) -> tuple[dict[str, bytes], float, bool] | None:
-        """What trials have printed there later than `after` (by the machine's files): logs by name, what to say the next time, and whether to
-        ask again at once. None where there is no connection now. Raises `ProviderError`.
+    async def printed(
+        self, machine: RemoteMachine, after: float
+    ) -> tuple[dict[str, bytes], float, bool] | None:
+        """What trials have printed there later than `after` (by the machine's files): logs by name,
+        what to say the next time, and whether to ask again at once. None where there is no
+        connection now. Raises `ProviderError`.
         """
         line = self._lines.get(machine.name)
         if line is None or line.connection is None or not _is_open(line):
@@ -184,8 +222,17 @@ class Remote:
             return logs, float(found["until"]), bool(found["more"])
         except UnreachableError:
             return None
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
-            raise ProviderError(f"{_named(machine)} did not say what its trials have printed") from error
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            zlib.error,
+        ) as error:
+            raise ProviderError(
+                f"{_named(machine)} did not say what its trials have printed"
+            ) from error
 
     def received(self, name: str) -> int:
         """Bytes of source files that this machine had to be sent, so far."""
@@ -205,7 +252,9 @@ class Remote:
         open_ones = [line.connection for line in lines if line.connection is not None]
         for connection in open_ones:
             connection.close()
-        await asyncio.gather(*(connection.wait_closed() for connection in open_ones), return_exceptions=True)
+        await asyncio.gather(
+            *(connection.wait_closed() for connection in open_ones), return_exceptions=True
+        )
 
     def _line(self, machine: RemoteMachine) -> _Line:
         return self._lines.setdefault(machine.name, _Line())
@@ -218,7 +267,9 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
         line.received += received
 
-    async def _run_task(self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object) -> Any:
+    async def _run_task(
+        self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object
+    ) -> Any:
         """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
         packed = await self._packed()
         details = {
@@ -239,7 +290,8 @@ class Remote:
                     raise ProviderError(f"{_named(machine)}: {error}") from error
                 if not await patience.waits(error.pause_s):
                     raise ProviderError(
-                        f"{_named(machine)} could not be reached over SSH within {patience_s:.0f}s: {error}"
+                        f"{_named(machine)} could not be reached over SSH within "
+                        f"{patience_s:.0f}s: {error}"
                     ) from error
             except ProviderError as error:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
@@ -286,7 +338,9 @@ async def _tunnel(machine: RemoteMachine, line: _Line) -> tuple[TunnelReader, Tu
 
 
 class _Patience:
-    """So many seconds of trying again, after a little longer each time, and never all machines at the same moment."""
+    """So many seconds of trying again, after a little longer each time, and never all machines at
+    the same moment.
+    """
 
     def __init__(self, for_s: float) -> None:
         self._end = asyncio.get_running_loop().time() + for_s
@@ -294,7 +348,9 @@ class _Patience:
         self._penalty_s = 0.0
 
     async def waits(self, penalty_s: float) -> bool:
-        """Whether there is time for another attempt, after the pause before it; the last one was met with such a penalty."""
+        """Whether there is time for another attempt, after the pause before it; the last one was
+        met with such a penalty.
+        """
         self._penalty_s += penalty_s
         least_s = penalty_s if self._penalty_s > FREE_S else 0.0
         pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311

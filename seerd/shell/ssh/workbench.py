@@ -1,6 +1,8 @@
-"""Hands on a machine: programs run as root over SSH, and what they say, line by line. For machines that are being installed.
+"""Hands on a machine: programs run as root over SSH, and what they say, line by line. For machines
+that are being installed.
 
-The one rule: a program and its values come on standard input, never on a command line, where everybody on the machine could read them.
+The one rule: a program and its values come on standard input, never on a command line, where
+everybody on the machine could read them.
 """
 
 from __future__ import annotations
@@ -13,13 +15,20 @@ from pathlib import Path
 import asyncssh
 
 from seerd.errors import ProviderError
-from seerd.shell.ssh.connecting import BOOTING, SHOWN, RemoteMachine, UnreachableError, open_connection
+from seerd.shell.ssh.connecting import (
+    BOOTING,
+    SHOWN,
+    RemoteMachine,
+    UnreachableError,
+    open_connection,
+)
 from seerd.shell.ssh.programs import running
 from seerd.shell.ssh.remote import TunnelReader, TunnelWriter
 
 AGAIN_S = 0.5
 CHUNK = 1 << 18
-# All of the program is read before any of it runs: a command in it that reads its standard input would eat the rest.
+# All of the program is read before any of it runs: a command in it that reads its standard input
+# would eat the rest.
 _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$program\"'"
 
 
@@ -30,7 +39,9 @@ class Workbench:
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until root's work can be done there; try for so many seconds. Raises `ProviderError` with the cause."""
+        """Wait until root's work can be done there; try for so many seconds. Raises `ProviderError`
+        with the cause.
+        """
         end = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
@@ -39,7 +50,8 @@ class Workbench:
                 pause_s = max(AGAIN_S, error.pause_s)
                 if error.final or asyncio.get_running_loop().time() + pause_s > end:
                     raise ProviderError(
-                        f"{machine.name} ({machine.place}) could not be worked on over SSH within {patience_s:.0f}s: {error}"
+                        f"{machine.name} ({machine.place}) could not be worked on over SSH "
+                        f"within {patience_s:.0f}s: {error}"
                     ) from error
             else:
                 self._connections[machine.name] = connection
@@ -55,8 +67,8 @@ class Workbench:
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
     async def run(self, name: str, program: str, heard: Callable[[str], None]) -> int:
-        """Run this bash program as root; `heard` gets each line of its output. Its exit status. Raises `ProviderError` if the
-        machine is lost.
+        """Run this bash program as root; `heard` gets each line of its output. Its exit status.
+        Raises `ProviderError` if the machine is lost.
         """
         try:
             async with running(self._connections[name], _ROOT) as process:
@@ -116,7 +128,9 @@ async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
 def _status(name: str, ended: asyncssh.SSHCompletedProcess) -> int:
     if ended.exit_status is None:
         signal = ended.exit_signal[0] if ended.exit_signal else ""
-        raise _lost(name, f"the program was ended by SIG{signal}" if signal else "it closed the connection")
+        raise _lost(
+            name, f"the program was ended by SIG{signal}" if signal else "it closed the connection"
+        )
     return ended.exit_status
 
 
@@ -125,7 +139,11 @@ def _lost(name: str, why: object) -> ProviderError:
 
 
 def _said(ended: asyncssh.SSHCompletedProcess) -> str:
-    parts = [bytes(part).decode(errors="replace") for part in (ended.stderr, ended.stdout) if isinstance(part, bytes)]
+    parts = [
+        bytes(part).decode(errors="replace")
+        for part in (ended.stderr, ended.stdout)
+        if isinstance(part, bytes)
+    ]
     return " ".join(" ".join(parts).split())[-SHOWN:]
 
 

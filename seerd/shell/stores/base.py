@@ -1,7 +1,7 @@
 """What the daemon needs of any store of checkpoints: agents write there, the daemon reads.
 
-The one rule: a checkpoint exists when its manifest does, and is used only if its bytes have the checksum that was confirmed.
-Failures are `errors.StoreError`.
+The one rule: a checkpoint exists when its manifest does, and is used only if its bytes have the
+checksum that was confirmed. Failures are `errors.StoreError`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,36 @@ class Store(Protocol):
     async def open(self) -> None:
         """Before anything else; raises `StoreError` if it cannot be used."""
 
-    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
-        """What an attempt needs to put its checkpoints number `first` (from 1) and a few more, and to get these; None if agents need no grant.
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
+        """What an attempt needs to put its checkpoints number `first` (from 1) and a few more, and
+        to get these; None if agents need no grant.
 
         The n-th checkpoint of an attempt is called `slot_name(attempt, n)`.
         """
 
     async def parts(self, ask: Ask) -> Parts:
-        """What an agent needs to put large bytes in parts. No `urls` if that cannot be had: never an error."""
+        """What an agent needs to put large bytes in parts. No `urls` if that cannot be had: never
+        an error.
+        """
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Only these checkpoints of the trial are needed any more; where agents see to that themselves, nothing is done."""
+        """Only these checkpoints of the trial are needed any more; where agents see to that
+        themselves, nothing is done.
+        """
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest first.
+        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest
+        first.
 
         Each under its name in the store; what is no checkpoint is passed over.
         """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Copy a checkpoint to the file `to`, which appears only when it is whole and has this checksum."""
+        """Copy a checkpoint to the file `to`, which appears only when it is whole and has this
+        checksum.
+        """
 
     async def close(self) -> None:
         """Let go of connections."""

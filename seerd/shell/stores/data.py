@@ -37,8 +37,9 @@ class Address:
         return "/".join(filter(None, [self.prefix, *parts]))
 
     def path_of(self, key: str, to: str) -> str | None:
-        """Where the object of this key goes, below the folder `to`; None if it is no file of ours: a folder's marker, or `data2/x` where
-        `data` was meant. Raises `StoreError` for a key that would lead elsewhere.
+        """Where the object of this key goes, below the folder `to`; None if it is no file of ours:
+        a folder's marker, or `data2/x` where `data` was meant. Raises `StoreError` for a key that
+        would lead elsewhere.
         """
         if key.endswith("/"):
             return None
@@ -50,7 +51,10 @@ class Address:
             relative = key[len(self.prefix) + 1 :] if self.prefix else key
         parts = [*(part for part in to.split("/") if part not in ("", ".")), *relative.split("/")]
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise StoreError(f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file below a folder")
+            raise StoreError(
+                f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file "
+                "below a folder"
+            )
         return "/".join(parts)
 
 

@@ -1,6 +1,7 @@
 """A directory as the store of checkpoints.
 
-The one rule: a file gets its name only when its bytes are on the disk and have the expected checksum.
+The one rule: a file gets its name only when its bytes are on the disk and have the expected
+checksum.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class DirectoryStore:
     async def open(self) -> None:
         """Agents make it."""
 
-    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
         """Whoever can write the directory needs none."""
         return None
 
@@ -49,7 +52,9 @@ class DirectoryStore:
         try:
             return await asyncio.to_thread(_newer, self.folder / trial, newest)
         except OSError as error:
-            raise StoreError(f"newer checkpoints of {trial} cannot be listed: {error.strerror}") from error
+            raise StoreError(
+                f"newer checkpoints of {trial} cannot be listed: {error.strerror}"
+            ) from error
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -60,7 +65,11 @@ class DirectoryStore:
 
 
 def _newer(folder: Path, newest: str) -> list[Manifest]:
-    later = (path for path in sorted(folder.glob("[!.]*.json")) if path.stem > newest and NAME.fullmatch(path.stem))
+    later = (
+        path
+        for path in sorted(folder.glob("[!.]*.json"))
+        if path.stem > newest and NAME.fullmatch(path.stem)
+    )
     return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
 
 
@@ -80,11 +89,15 @@ def _copy_checked(source: Path, sha256: str, to: Path) -> None:
     try:
         shutil.copyfile(source, part)
     except OSError as error:
-        raise StoreError(f"{source} cannot be copied: {error.strerror}", damaged=not source.is_file()) from error
+        raise StoreError(
+            f"{source} cannot be copied: {error.strerror}", damaged=not source.is_file()
+        ) from error
     with part.open("rb") as copy:
         found = hashlib.file_digest(copy, "sha256").hexdigest()
         os.fsync(copy.fileno())
     if found != sha256:
         part.unlink()
-        raise StoreError(f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed", damaged=True)
+        raise StoreError(
+            f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed", damaged=True
+        )
     part.rename(to)

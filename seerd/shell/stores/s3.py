@@ -1,6 +1,7 @@
 """S3 as the store of checkpoints: only the daemon has credentials, agents get presigned URLs.
 
-The one rule: a URL that leaves this process is good for one method on one object (or one part of it), and expires.
+The one rule: a URL that leaves this process is good for one method on one object (or one part of
+it), and expires.
 
 Objects are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
 """
@@ -30,22 +31,29 @@ from seerd.shell.stores.s3_client import Clients, insist, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400
-"""Presigned URLs live no longer (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html)."""
+"""Presigned URLs live no longer
+(docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
+"""
 MARGIN_S = 600.0
-"""So long after the run's end its URLs still work: clocks differ, and a last checkpoint may be late."""
+"""So long after the run's end its URLs still work: clocks differ, and a last checkpoint may be
+late.
+"""
 MOST_PARTS = 200
 SMALLEST_PART = 16 << 20
 LARGEST_PART = 5 << 30
-"""Parts may have 5 MiB to 5 GiB, an object 10,000 of them; all their URLs must fit into one line for the agent."""
+"""Parts may have 5 MiB to 5 GiB, an object 10,000 of them; all their URLs must fit into one line
+for the agent.
+"""
 BLOCK = 1 << 20
 PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
 
 
 class S3Store:
-    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs are good until `expires` (wall clock, seconds since 1970) and a
-    little longer.
+    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs are good until `expires` (wall
+    clock, seconds since 1970) and a little longer.
 
-    Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the region, unless it is given.
+    Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the
+    region, unless it is given.
     """
 
     def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:
@@ -61,8 +69,8 @@ class S3Store:
         return ""
 
     async def open(self) -> None:
-        """Writes a tiny object and removes it. Raises `StoreError` for what is wrong with the bucket, `CloudError` for credentials and
-        permissions.
+        """Writes a tiny object and removes it. Raises `StoreError` for what is wrong with the
+        bucket, `CloudError` for credentials and permissions.
         """
         with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
             client = await self._client()
@@ -70,15 +78,21 @@ class S3Store:
             where = found.get("BucketRegion") or client.meta.region_name
             if where != client.meta.region_name:
                 raise StoreError(
-                    f"the bucket {self._at.bucket} is in {where}, the run in {client.meta.region_name}; every checkpoint would cross regions, "
-                    f"which costs time and money. Name a bucket in {client.meta.region_name} as the store."
+                    f"the bucket {self._at.bucket} is in {where}, the run in "
+                    f"{client.meta.region_name}; every checkpoint would cross regions, "
+                    f"which costs time and money. Name a bucket in {client.meta.region_name} "
+                    "as the store."
                 )
             key = self._at.key(self._run, f".writable-{secrets.token_hex(4)}")
             await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
             await client.delete_object(Bucket=self._at.bucket, Key=key)
 
-    async def presign(self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]) -> Grant | None:
-        """The next places from number `first`, and where `checkpoints` are. Raises `StoreError` if nothing can be signed."""
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
+        """The next places from number `first`, and where `checkpoints` are. Raises `StoreError` if
+        nothing can be signed.
+        """
         with plain(f"checkpoints of {trial} cannot be granted"):
             names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
             puts = [await self._slot("put_object", trial, name) for name in names]
@@ -97,8 +111,9 @@ class S3Store:
         return nothing
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Remove checkpoints that are older than the newest of these and not among them, and uploads of such that never ended; with no names,
-        all of the trial. What is newer may be on its way just now.
+        """Remove checkpoints that are older than the newest of these and not among them, and
+        uploads of such that never ended; with no names, all of the trial. What is newer may be on
+        its way just now.
         """
         newest = max((_number(name) for name in names), default=(math.inf, math.inf))
         with plain(f"old checkpoints of {trial} cannot be removed"):
@@ -106,7 +121,9 @@ class S3Store:
             where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial) + "/"}
             old = [key async for key in _keys(client, where) if _is_older(key, newest, names)]
             for keys in (old[at : at + 1000] for at in range(0, len(old), 1000)):
-                await self._delete(client, sorted(keys, key=lambda key: (not key.endswith(".json"), key)))
+                await self._delete(
+                    client, sorted(keys, key=lambda key: (not key.endswith(".json"), key))
+                )
             async for page in client.get_paginator("list_multipart_uploads").paginate(**where):
                 for upload in page.get("Uploads", []):
                     if _is_older(upload["Key"], newest, names):
@@ -116,10 +133,17 @@ class S3Store:
         """Those behind `newest` by their numbers."""
         with plain(f"newer checkpoints of {trial} cannot be listed"):
             client = await self._client()
-            where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-")}
+            where = {
+                "Bucket": self._at.bucket,
+                "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-"),
+            }
             names = [_place(key) async for key in _keys(client, where) if key.endswith(".json")]
             later = sorted((name for name in names if _number(name) > _number(newest)), key=_number)
-            return [one for name in later if (one := await self._manifest(client, trial, name)) is not None]
+            return [
+                one
+                for name in later
+                if (one := await self._manifest(client, trial, name)) is not None
+            ]
 
     async def downloads(self, source: str, to: str) -> list[Download]:
         """Every object below `source` (`s3://bucket/prefix`), or the one that it names."""
@@ -133,7 +157,9 @@ class S3Store:
                 for found in page.get("Contents", []):
                     path = address.path_of(found["Key"], to)
                     if path is not None:
-                        url = await self._signed(client, "get_object", Bucket=address.bucket, Key=found["Key"])
+                        url = await self._signed(
+                            client, "get_object", Bucket=address.bucket, Key=found["Key"]
+                        )
                         items.append(Download(url, path, found["Size"]))
         if not items:
             raise StoreError(f"there is no data at {source}: no object has a name that begins so")
@@ -148,7 +174,10 @@ class S3Store:
             found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
         if found != sha256:
             await asyncio.to_thread(part.unlink)
-            raise StoreError(f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed", damaged=True)
+            raise StoreError(
+                f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed",
+                damaged=True,
+            )
         await asyncio.to_thread(part.replace, to)
 
     async def close(self) -> None:
@@ -171,16 +200,24 @@ class S3Store:
     async def _slot(self, operation: str, trial: str, name: str) -> Slot:
         client = await self._client()
         urls = [
-            await self._signed(client, operation, Bucket=self._at.bucket, Key=self._key(trial, name, suffix))
+            await self._signed(
+                client, operation, Bucket=self._at.bucket, Key=self._key(trial, name, suffix)
+            )
             for suffix in ("pt", "json")
         ]
         return Slot(name, *urls)
 
     async def _signed(self, client: Any, operation: str, **params: Any) -> str:
-        left_s = self._expires + MARGIN_S - min(wall(), time.time())  # signatures go by the wall clock
+        left_s = (
+            self._expires + MARGIN_S - min(wall(), time.time())
+        )  # signatures go by the wall clock
         lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
-        await asyncio.sleep(0)  # signing takes a millisecond: hundreds must not hold up everything else
-        url: str = await client.generate_presigned_url(operation, Params=params, ExpiresIn=lifetime_s)
+        await asyncio.sleep(
+            0
+        )  # signing takes a millisecond: hundreds must not hold up everything else
+        url: str = await client.generate_presigned_url(
+            operation, Params=params, ExpiresIn=lifetime_s
+        )
         return url
 
     async def _begin(self, ask: Ask, part_size: int) -> Parts:
@@ -200,7 +237,9 @@ class S3Store:
         for suffix in (".json", ".pt"):
             objects = [{"Key": key} for key in keys if key.endswith(suffix)]
             if objects:
-                gone = await client.delete_objects(Bucket=self._at.bucket, Delete={"Objects": objects, "Quiet": True})
+                gone = await client.delete_objects(
+                    Bucket=self._at.bucket, Delete={"Objects": objects, "Quiet": True}
+                )
                 for error in gone.get("Errors", []):
                     raise StoreError(f"{error.get('Key')} cannot be removed: {error.get('Code')}")
 

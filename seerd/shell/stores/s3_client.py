@@ -1,6 +1,7 @@
 """Clients of S3, and what goes wrong with them in plain words.
 
-The one rule: nothing of botocore or aiohttp is raised beyond here, and no message has a URL with a signature in it.
+The one rule: nothing of botocore or aiohttp is raised beyond here, and no message has a URL with a
+signature in it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ PLAINLY = {
     "NoSuchBucket": "there is no such bucket; make it, or name another as the store",
     "404": "there is no such bucket, or nothing of this name; make it, or name another",
     "NoSuchKey": "there is no such object",
-    "AccessDenied": "these credentials may not do it; they need s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject, s3:DeleteObject "
-    "and s3:AbortMultipartUpload on what is in it",
+    "AccessDenied": (
+        "these credentials may not do it; they need s3:ListBucket on the bucket, and "
+        "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on what is in it"
+    ),
     "PermanentRedirect": "the bucket is in another region; name a bucket in the run's region",
-    "AuthorizationHeaderMalformed": "the bucket is in another region; name a bucket in the run's region",
+    "AuthorizationHeaderMalformed": (
+        "the bucket is in another region; name a bucket in the run's region"
+    ),
     "ExpiredToken": "the credentials have expired; log in again",
     "InvalidAccessKeyId": "AWS does not know this access key",
     "SignatureDoesNotMatch": "the secret key is not the one that belongs to this access key",
@@ -48,7 +53,9 @@ class Clients:
     async def near(self, bucket: str) -> Any:
         """In the bucket's own region: a URL that is signed for another one is refused."""
         client = await self.of(self._home)
-        where = (await client.head_bucket(Bucket=bucket)).get("BucketRegion") or client.meta.region_name
+        where = (await client.head_bucket(Bucket=bucket)).get(
+            "BucketRegion"
+        ) or client.meta.region_name
         return client if where == client.meta.region_name else await self.of(where)
 
     async def close(self) -> None:
@@ -84,14 +91,18 @@ async def insist(work: Callable[[], Awaitable[str]]) -> str:
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     for _ in range(TRIES - 1):
-        with contextlib.suppress(aiohttp.ClientError, HTTPClientError, IncompleteReadError, TimeoutError):
+        with contextlib.suppress(
+            aiohttp.ClientError, HTTPClientError, IncompleteReadError, TimeoutError
+        ):
             return await work()
     return await work()
 
 
 @contextlib.contextmanager
 def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
-    """Whatever the client raises, in words for the person; `denied` for credentials and permissions."""
+    """Whatever the client raises, in words for the person; `denied` for credentials and
+    permissions.
+    """
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
@@ -100,7 +111,9 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         why = f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})"
-        raise (denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)) from None
+        raise (
+            denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
+        ) from None
     except NoCredentialsError:
         raise denied(f"{what}: there are no AWS credentials; set AWS_PROFILE, or log in") from None
     except (BotoCoreError, aiohttp.ClientError, TimeoutError, OSError) as error:

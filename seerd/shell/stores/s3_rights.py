@@ -1,4 +1,5 @@
-"""Whether a bucket can hold the checkpoints of a run: each thing that is done there later, done once with an empty object.
+"""Whether a bucket can hold the checkpoints of a run: each thing that is done there later, done
+once with an empty object.
 
 The one rule: nothing is left behind, and one refusal does not keep the others from being asked.
 """
@@ -18,7 +19,9 @@ from seerd.shell.stores.s3_client import Clients, plain
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that cannot be done there. `action`: the permission that is missing, "" if it is something else."""
+    """Something that cannot be done there. `action`: the permission that is missing, "" if it is
+    something else.
+    """
 
     what: str
     action: str = ""
@@ -46,8 +49,8 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """What stands against keeping checkpoints at `s3://bucket/prefix`; nothing if all is well. Raises `StoreError`, `CloudError`: no
-    credentials.
+    """What stands against keeping checkpoints at `s3://bucket/prefix`; nothing if all is well.
+    Raises `StoreError`, `CloudError`: no credentials.
     """
     at, clients = Address.parse(address), Clients(region)
     try:
@@ -74,7 +77,8 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
             client = await clients.near(at.bucket)
         probe = _Probe(client, at)
         found = await probe.ask(
-            "s3:ListBucket", lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix, MaxKeys=1)
+            "s3:ListBucket",
+            lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix, MaxKeys=1),
         )
         if found is None:
             return probe.troubles
@@ -96,7 +100,10 @@ async def _whereabouts(probe: _Probe, at: Address) -> None:
     where = found.get("BucketRegion") or here if found else here
     if where != here:
         probe.troubles.append(
-            Trouble(f"the bucket {at.bucket} is in {where}, the run in {here}: every checkpoint would cross regions")
+            Trouble(
+                f"the bucket {at.bucket} is in {where}, the run in {here}: every checkpoint "
+                "would cross regions"
+            )
         )
 
 
@@ -114,21 +121,30 @@ async def _listings(probe: _Probe, at: Address) -> None:
     where = {"Bucket": at.bucket, "Prefix": probe.key}
     if "s3:ListBucket" not in {trouble.action for trouble in probe.troubles}:
         await probe.ask("s3:ListBucket", lambda: probe.client.list_objects_v2(**where))
-    await probe.ask("s3:ListBucketMultipartUploads", lambda: probe.client.list_multipart_uploads(**where))
+    await probe.ask(
+        "s3:ListBucketMultipartUploads", lambda: probe.client.list_multipart_uploads(**where)
+    )
 
 
 async def _multipart(probe: _Probe) -> None:
     if "s3:PutObject" in {trouble.action for trouble in probe.troubles}:
         return
-    begun = await probe.ask("s3:PutObject", lambda: probe.client.create_multipart_upload(**probe.where))
+    begun = await probe.ask(
+        "s3:PutObject", lambda: probe.client.create_multipart_upload(**probe.where)
+    )
     if begun is None:
         return
     upload = begun["UploadId"]
     aborted = await probe.ask(
-        "s3:AbortMultipartUpload", lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload)
+        "s3:AbortMultipartUpload",
+        lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload),
     )
     if aborted is None:
         with contextlib.suppress(Exception):  # rather complete and deleted than forgotten
-            part = await probe.client.upload_part(**probe.where, UploadId=upload, PartNumber=1, Body=b"")
+            part = await probe.client.upload_part(
+                **probe.where, UploadId=upload, PartNumber=1, Body=b""
+            )
             parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
-            await probe.client.complete_multipart_upload(**probe.where, UploadId=upload, MultipartUpload=parts)
+            await probe.client.complete_multipart_upload(
+                **probe.where, UploadId=upload, MultipartUpload=parts
+            )

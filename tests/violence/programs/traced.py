@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""A training script of no framework that leaves a trace: one line in `$VIOLENCE_TRACE` for each thing that it does, whoever lives to hear of it.
+"""A training script of no framework that leaves a trace: one line in `$VIOLENCE_TRACE` for each
+thing that it does, whoever lives to hear of it.
 
-It speaks the files of docs/training-side.md with the standard library alone. Its metric after n reports is 1 - |lr - 0.3| - 0.5 / n.
+It speaks the files of docs/training-side.md with the standard library alone. Its metric after n
+reports is 1 - |lr - 0.3| - 0.5 / n.
 """
 
 import fcntl
@@ -24,7 +26,12 @@ def trace(what, epoch):
     """In one write to the end of the file, so that lines of many processes do not mix."""
     if TRACE is None:
         return
-    line = {"at": time.time(), "trial": TOLD["trial"], "attempt": TOLD["attempt"], "pid": os.getpid()}
+    line = {
+        "at": time.time(),
+        "trial": TOLD["trial"],
+        "attempt": TOLD["attempt"],
+        "pid": os.getpid(),
+    }
     line |= {"what": what, "epoch": epoch, "gpus": TOLD["gpus"]}
     descriptor = os.open(TRACE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, (json.dumps(line) + "\n").encode())

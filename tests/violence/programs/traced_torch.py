@@ -1,4 +1,6 @@
-"""A training script with torch, under torchrun, that leaves the same trace as traced.py: every rank a line for each thing that it does."""
+"""A training script with torch, under torchrun, that leaves the same trace as traced.py: every rank
+a line for each thing that it does.
+"""
 
 import json
 import os
@@ -15,9 +17,17 @@ _, NAME, ATTEMPT = os.environ["SEERD_ATTEMPT"].split("/")
 
 
 def trace(what):
-    line = {"at": time.time(), "trial": NAME, "attempt": int(ATTEMPT), "pid": os.getpid(), "what": what}
+    line = {
+        "at": time.time(),
+        "trial": NAME,
+        "attempt": int(ATTEMPT),
+        "pid": os.getpid(),
+        "what": what,
+    }
     line |= {"epoch": trial.epoch, "gpus": trial.gpus}
-    descriptor = os.open(os.environ["VIOLENCE_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(
+        os.environ["VIOLENCE_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+    )
     os.write(descriptor, (json.dumps(line) + "\n").encode())
     os.close(descriptor)
 
