@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
-from seerd.planner.allocations import Terms, expected, options
+from seerd.planner.allocations import AllocationTerms, expected, options
 from seerd.planner.forecast import forecast_stages
 from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
 from seerd.planner.model import BillingKind, ClusterFacts
@@ -84,7 +84,7 @@ def compared(
     stages: Sequence[WorkStage], cluster: ClusterFacts, facts: Profile, minutes: float
 ) -> dict[str, object]:
     """The best static and the best elastic plan."""
-    task = Task(tuple(stages), Terms(cluster, facts), minutes * MINUTE_S)
+    task = Task(tuple(stages), AllocationTerms(cluster, facts), minutes * MINUTE_S)
     warm, elastic = static(task), cheapest(stages, cluster, facts, minutes * MINUTE_S)
     if warm is None or elastic is None:
         return {"minutes": minutes, "static_over_elastic": None}
@@ -151,7 +151,7 @@ def small_case(generator: random.Random, *, minimise_time: bool) -> Task:
         sure(2.0),
     )
     cluster = ClusterFacts("rented", generator.choice((1, 2, 4)), usd_per_gpu_h=3.06)
-    terms = Terms(cluster, Profile(job, cloud))
+    terms = AllocationTerms(cluster, Profile(job, cloud))
     ends = [
         expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (2, 24)
     ]

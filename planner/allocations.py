@@ -42,14 +42,14 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a choice takes: seconds, and cost in the units of `Terms`."""
+    """What a choice takes: seconds, and cost in the units of `AllocationTerms`."""
 
     time_s: float
     cost: float
 
 
 @dataclass(frozen=True)
-class Terms:
+class AllocationTerms:
     """Who bills what.
 
     Cost is in USD, or in GPU-seconds if GPU time has no price or is what is limited (`in_gpu_s`).
@@ -153,7 +153,7 @@ def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
     return min(bounds) if bounds else None
 
 
-def options(stage: WorkStage, gpus: Iterable[int], terms: Terms) -> tuple[Option, ...]:
+def options(stage: WorkStage, gpus: Iterable[int], terms: AllocationTerms) -> tuple[Option, ...]:
     """Make the options of a stage on each of these numbers of GPUs."""
     size = terms.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for n in gpus]
@@ -169,7 +169,7 @@ def options(stage: WorkStage, gpus: Iterable[int], terms: Terms) -> tuple[Option
     return tuple(made)
 
 
-def _crowds(iterations: int, some: Sequence[Lanes], terms: Terms) -> list[Crowd]:
+def _crowds(iterations: int, some: Sequence[Lanes], terms: AllocationTerms) -> list[Crowd]:
     return [
         Crowd(
             lane.count,
@@ -181,7 +181,7 @@ def _crowds(iterations: int, some: Sequence[Lanes], terms: Terms) -> list[Crowd]
     ]
 
 
-def expected(choice: Sequence[Option], terms: Terms) -> Figures:
+def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
     """Add up time and cost of these options, one per stage."""
     now_s, cost = 0.0, 0.0
     held: list[tuple[int, float]] = []
@@ -202,7 +202,9 @@ def expected(choice: Sequence[Option], terms: Terms) -> Figures:
     return Figures(now_s, cost)
 
 
-def give_back(held: list[tuple[int, float]], surplus: int, now_s: float, terms: Terms) -> float:
+def give_back(
+    held: list[tuple[int, float]], surplus: int, now_s: float, terms: AllocationTerms
+) -> float:
     """Say what so many instances have cost that are given back, the youngest first.
 
     `held`: how many run since when.

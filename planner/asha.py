@@ -37,7 +37,15 @@ from seerd.planner.model import (
     View,
 )
 from seerd.planner.protocol import Policy
-from seerd.planner.rungs import PAUSED, Arrival, Ladders, Place, RungJob, read_place, rung_reports
+from seerd.planner.rungs import (
+    PAUSED,
+    Arrival,
+    Ladders,
+    RungJob,
+    RungPlace,
+    read_place,
+    rung_reports,
+)
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import Names, names, names_after
 
@@ -155,7 +163,7 @@ def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SearchSetting:
     """What follows from a problem alone.
 
     places    so many trials can run side by side
@@ -192,13 +200,13 @@ def setting(
     problem: Problem,
     brackets: tuple[tuple[int, ...], ...],
     allowed: Callable[[Problem, int], tuple[int, ...]],
-) -> Setting:
+) -> SearchSetting:
     """Derive what follows from a problem alone; `allowed`: the sizes of trials on so many GPUs."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
     beside = places(gpus, params.p_min, problem.gpus_per_instance)
     most = beside * int(problem.planned.deadline_s / TRAINS_S)
-    return Setting(
+    return SearchSetting(
         problem,
         cluster,
         brackets,
@@ -217,7 +225,7 @@ class Search:
     trial, and how trials are named where that does not follow from the problem.
     """
 
-    def __init__(self, setting: Setting, source: Source) -> None:
+    def __init__(self, setting: SearchSetting, source: Source) -> None:
         self._setting = setting
         self._ladders = Ladders(setting.brackets, setting.problem.params)
         self._drawn = [0] * len(setting.brackets)
@@ -262,7 +270,7 @@ class Search:
         """
         live = [trial for trial in view.trials.values() if trial.status == "live"]
         rungs = self._setting.brackets[0]
-        at = {trial.id: Place(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
+        at = {trial.id: RungPlace(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
         count = len(view.trials)
         self._drawn = dealt(count, self._setting.shares)
         self._names = names_after(max(view.trials), count, self._setting.expected)
@@ -317,7 +325,7 @@ class Search:
         changes, self._changes = self._changes, {}
         return changes
 
-    def _stand(self, at: Mapping[str, Place], view: View) -> None:
+    def _stand(self, at: Mapping[str, RungPlace], view: View) -> None:
         for trial in view.trials.values():
             self._source.drew(trial.id, trial.config)
         self._ladders.restore(at, view)
@@ -379,12 +387,12 @@ def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[In
 
 def asked(
     cache: IndexCache[IndexT],
-    make: Callable[[Setting], IndexT],
-    decide: Callable[[Setting, IndexT, View], Plan],
-) -> Callable[[Setting, Memory, View], tuple[Plan, Memory]]:
+    make: Callable[[SearchSetting], IndexT],
+    decide: Callable[[SearchSetting, IndexT, View], Plan],
+) -> Callable[[SearchSetting, Memory, View], tuple[Plan, Memory]]:
     """Make a policy's `plan`, from how its index is made and what follows from that."""
 
-    def plan(setting: Setting, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    def plan(setting: SearchSetting, memory: Memory, view: View) -> tuple[Plan, Memory]:
         if setting.sure_cluster.over(view.now_s):
             return Plan(done=True), memory.after({})
         index, note = cache.take(setting.problem, memory), ""
@@ -402,9 +410,9 @@ def asked(
 
 
 def policy(
-    setting_of: Callable[[Problem], Setting],
-    make: Callable[[Setting], IndexT],
-    decide: Callable[[Setting, IndexT, View], Plan],
+    setting_of: Callable[[Problem], SearchSetting],
+    make: Callable[[SearchSetting], IndexT],
+    decide: Callable[[SearchSetting, IndexT, View], Plan],
 ) -> Policy:
     """Make a policy that works with an index which it keeps with its memory."""
     known, plan = per_problem(setting_of), asked(IndexCache(), make, decide)
@@ -425,7 +433,7 @@ def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BR
     )
 
 
-def _decide(setting: Setting, search: Search, view: View) -> Plan:
+def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
     search.settle(view)
     new = search.fill(view)
     jobs = sorted(search.running.values(), key=attrgetter("until"), reverse=True)
@@ -439,7 +447,7 @@ def _decide(setting: Setting, search: Search, view: View) -> Plan:
     return Plan(tuple(allocations), new, ask_at_s=setting.sure_cluster.ask_at_s, compared=judged)
 
 
-def _size(setting: Setting, search: Search, trials: int) -> int:
+def _size(setting: SearchSetting, search: Search, trials: int) -> int:
     """Choose the GPUs per trial: the most that all can have, if there is nobody else to give them
     to.
     """

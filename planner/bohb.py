@@ -136,7 +136,7 @@ def _distribution(parameter: Parameter) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Observed:
     """What is known of configurations after one number of reports.
 
     results  points and their metrics; one without a metric is worse than all others
@@ -147,7 +147,7 @@ class Known:
     pending: Sequence[Point] = ()
 
 
-def suggest(space: Space, known: Known, mode: Mode, seed: int) -> Point:
+def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point:
     """Suggest a promising point, away from those that have no result yet."""
     states = _optuna().trial.TrialState
     distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
@@ -163,7 +163,7 @@ def suggest(space: Space, known: Known, mode: Mode, seed: int) -> Point:
         return dict(study.ask(distributions).params)
 
 
-def _study(space: Space, known: Known, mode: Mode, seed: int) -> Any:
+def _study(space: Space, known: Observed, mode: Mode, seed: int) -> Any:
     finite = sum(metric is not None for _, metric in known.results)
     good = _good(len(space.parameters), finite)
     sampler = _optuna().samplers.TPESampler(
@@ -241,11 +241,11 @@ class FromModel:
         ]
         return max(known, default=None)
 
-    def known(self, reports: int) -> Known:
+    def known(self, reports: int) -> Observed:
         """Return what is known, in the order in which trials were drawn."""
         results = dict.fromkeys(self._failed) | self._results[reports]
         latest = sorted(results)[-MODELLED:]
-        return Known(
+        return Observed(
             [(self._points[trial], results[trial]) for trial in latest],
             [self._points[trial] for trial in sorted(self._pending)],
         )

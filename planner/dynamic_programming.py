@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seerd.planner.allocations import Figures, Option, Terms
+from seerd.planner.allocations import AllocationTerms, Figures, Option
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ FAR = 1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Optimum:
     """Which option of each stage, and whether no other choice is better."""
 
     choice: tuple[int, ...]
@@ -56,7 +56,7 @@ class _Stage:
     cost: Floats
 
     @staticmethod
-    def of(options: Sequence[Option], terms: Terms) -> _Stage:
+    def of(options: Sequence[Option], terms: AllocationTerms) -> _Stage:
         instances = np.array([option.instances for option in options], dtype=np.int64)
         work_s = np.array([option.work_s for option in options])
         held = np.array([option.held_gpu_s for option in options])
@@ -153,8 +153,8 @@ def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
 
 
 def search(
-    tables: Sequence[Sequence[Option]], terms: Terms, aim: Aim, width: int = WIDTH
-) -> Found | None:
+    tables: Sequence[Sequence[Option]], terms: AllocationTerms, aim: Aim, width: int = WIDTH
+) -> Optimum | None:
     """Find the best choice within the limits, its own included; None if there is none."""
     stages = [_Stage.of(table, terms) for table in tables]
     bounds = _Bounds.of(stages, aim)
@@ -177,7 +177,7 @@ def search(
     return _best(labels, terms, aim, exact)
 
 
-def _best(labels: _Labels, terms: Terms, aim: Aim, exact: bool) -> Found | None:
+def _best(labels: _Labels, terms: AllocationTerms, aim: Aim, exact: bool) -> Optimum | None:
     cost = labels.cost + _returned(labels, labels.instances, terms)[1]
     limits = aim.limits
     good = (labels.time_s <= limits.time_s * (1 + SLACK)) & (cost <= limits.cost * (1 + SLACK))
@@ -185,11 +185,11 @@ def _best(labels: _Labels, terms: Terms, aim: Aim, exact: bool) -> Found | None:
         return None
     keys = (cost, labels.time_s) if aim.minimise_time else (labels.time_s, cost)
     first = next(int(row) for row in np.lexsort(keys) if good[row])
-    return Found(tuple(int(option) for option in labels.path[first]), exact)
+    return Optimum(tuple(int(option) for option in labels.path[first]), exact)
 
 
 def _extended(
-    labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[Terms, Aim]
+    labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[AllocationTerms, Aim]
 ) -> _Labels:
     """Extend every beginning with every option of the next stage, as far as it may become good
     enough.
@@ -222,7 +222,7 @@ def _extended(
     )
 
 
-def _returned(labels: _Labels, surplus: Ints, terms: Terms) -> tuple[Ints, Floats]:
+def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[Ints, Floats]:
     """Find which instances are left when so many are given back, the youngest first; and what they
     cost from now on, the minimum included.
     """
@@ -239,7 +239,7 @@ def _returned(labels: _Labels, surplus: Ints, terms: Terms) -> tuple[Ints, Float
     return rented, paid * terms.per_instance_s
 
 
-def _undominated(labels: _Labels, terms: Terms) -> _Labels:
+def _undominated(labels: _Labels, terms: AllocationTerms) -> _Labels:
     """Drop those that hold as much as another and are no better, even if the other has to pay every
     billing minimum still open.
     """

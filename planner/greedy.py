@@ -16,9 +16,9 @@ from itertools import product
 from math import inf
 
 from seerd.planner.allocations import (
+    AllocationTerms,
     Figures,
     Option,
-    Terms,
     expected,
     most_gpus,
     option_gpus,
@@ -51,7 +51,7 @@ class Task:
     """
 
     stages: tuple[WorkStage, ...]
-    terms: Terms
+    terms: AllocationTerms
     limit: float
     minimise_time: bool = False
     max_gpus: int | None = None
@@ -169,7 +169,7 @@ def _steps(task: Task, table: Table, choice: Choice) -> Iterator[Choice]:
             yield (*choice[:number], index, *choice[number + 1 :])
 
 
-def figures(choice: Choice, table: Table, terms: Terms) -> Figures:
+def figures(choice: Choice, table: Table, terms: AllocationTerms) -> Figures:
     """Compute what a choice takes."""
     return expected([row[index] for row, index in zip(table, choice, strict=True)], terms)
 

@@ -53,7 +53,7 @@ ALIVE = ("live", "finished")
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class HalvingRung:
     """A number of reports at which trials are compared.
 
     trials  how many train until then
@@ -91,10 +91,10 @@ class Course:
 
     problem: Problem
     cluster: FixedCluster | Impossible
-    first: list[Rung]
-    bracket: Callable[[int], list[Rung] | None]
+    first: list[HalvingRung]
+    bracket: Callable[[int], list[HalvingRung] | None]
 
-    def share(self, rung: Rung) -> tuple[int, int]:
+    def share(self, rung: HalvingRung) -> tuple[int, int]:
         """Compute (trials side by side, GPUs of each) on the GPUs of a rung."""
         params, size = self.problem.params, self.problem.gpus_per_instance
         gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
@@ -227,7 +227,7 @@ class _Turn:
         gpus = self._next_gpus()
         return Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=gpus)
 
-    def _bracket(self, number: int) -> list[Rung]:
+    def _bracket(self, number: int) -> list[HalvingRung]:
         return (self._course.bracket(number) if number >= 0 else None) or []
 
     def _stage(self) -> int:
@@ -396,7 +396,9 @@ def _sha(problem: Problem) -> Course:
     gpus = problem.params.stage_gpus or (same,) * len(rungs)
     if len(gpus) != len(rungs):
         raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
-    bracket = [Rung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)]
+    bracket = [
+        HalvingRung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)
+    ]
     if problem.params.stage_gpus is not None:
         cluster = FixedCluster(
             max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s

@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.halving import Course, Rung, halving
+from seerd.planner.halving import Course, HalvingRung, halving
 from seerd.planner.model import Problem
 from seerd.planner.rungs import MAX_REPORTS
 
@@ -42,9 +42,9 @@ def course(problem: Problem) -> Course:
     resource = max(Fraction(1), Fraction(params.max_reports or MAX_REPORTS, least))
     most = most_brackets(resource, eta)
 
-    def bracket(number: int) -> list[Rung]:
+    def bracket(number: int) -> list[HalvingRung]:
         rungs = rungs_of(most, most - number % (most + 1), resource * least, eta)
-        return [Rung(trials, max(1, round(until)), gpus) for trials, until in rungs]
+        return [HalvingRung(trials, max(1, round(until)), gpus) for trials, until in rungs]
 
     return Course(problem, cluster, bracket(0), bracket)
 

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from seerd.planner.asha import AtRandom, Search, Setting, policy, setting
+from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
 from seerd.planner.memory import Json, integer, items, real, text
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
 from seerd.planner.ranking import rank
@@ -95,7 +95,7 @@ def read_run(remembered: Json) -> Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MeasuredPace:
     """How long things take, seconds.
 
     report_s   median seconds per report on one GPU; None as long as nothing is known
@@ -182,13 +182,13 @@ class Stopwatch:
         del firsts_s[bisect_left(firsts_s, seen.first_s)]
         seen.counts, seen.reports_s = False, []
 
-    def pace(self) -> Pace:
+    def pace(self) -> MeasuredPace:
         """Compute the pace that all of them tell."""
         count = len(self._reports_s)
         if not count:
-            return Pace()
+            return MeasuredPace()
         report_s = self._reports_s[math.ceil(0.5 * count) - 1]
-        return Pace(report_s, max(0.0, self._startup_s(report_s)))
+        return MeasuredPace(report_s, max(0.0, self._startup_s(report_s)))
 
     def _startup_s(self, report_s: float) -> float:
         """Compute the start-up time: only the longest of each number of GPUs can be the one that
@@ -214,7 +214,7 @@ def _since(trial: TrialView, seen_s: float) -> list[Report]:
 
 
 def worth_starting(
-    left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float
+    left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
     """Tell whether a trial that starts or resumes now can still come to something."""
     as_long_s = (longest_s - pace.startup_s) * eta
@@ -286,7 +286,7 @@ def _best_first(names: Collection[str], view: View) -> list[str]:
     return [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
 
 
-class Schedule:
+class DeadlineSchedule:
     """ASHA's search, who has been running on how many GPUs since when, and how long things take.
 
     It remembers what the search does, the longest time that a trial has run which runs no more, and
@@ -294,9 +294,9 @@ class Schedule:
     other slots counts no more; the smallest of these is used next.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: SearchSetting) -> None:
         self.search = Search(setting, AtRandom(setting.problem))
-        self.pace = Pace()
+        self.pace = MeasuredPace()
         self._setting = setting
         self._watch = Stopwatch(setting.problem.scaling)
         self._present: dict[str, Run] = {}
@@ -431,7 +431,7 @@ def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
 
 
-def _decide(setting: Setting, schedule: Schedule, view: View) -> Plan:
+def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> Plan:
     """Run ASHA while there is time; then those that run share all GPUs."""
     cluster = setting.sure_cluster
     schedule.look(view)
@@ -445,7 +445,9 @@ def _decide(setting: Setting, schedule: Schedule, view: View) -> Plan:
     return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
 
 
-def _next(setting: Setting, schedule: Schedule, view: View, left_s: float) -> tuple[NewTrial, ...]:
+def _next(
+    setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
+) -> tuple[NewTrial, ...]:
     """Choose who runs on, resumes or starts."""
     search, most = schedule.search, setting.brackets[0][-1]
     arrivals = search.settle(view)
@@ -458,7 +460,7 @@ def _next(setting: Setting, schedule: Schedule, view: View, left_s: float) -> tu
     return () if search.running else search.fill(view)
 
 
-def _idle(setting: Setting, schedule: Schedule, left_s: float) -> bool:
+def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
     """Tell whether there is nobody that GPUs could go to.
 
     Where idle GPUs are paid, also if there are more than running trials can use.
@@ -474,7 +476,7 @@ def _idle(setting: Setting, schedule: Schedule, left_s: float) -> bool:
 
 
 def _allocations(
-    setting: Setting, schedule: Schedule, view: View, left_s: float
+    setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> list[Allocation]:
     """List everyone that runs, best first; on `p_min` GPUs, doubled.
 
@@ -493,7 +495,7 @@ def _allocations(
 
 
 def _allocate(
-    schedule: Schedule, view: View, name: str, gpus: int, now_s: float, left_s: float
+    schedule: DeadlineSchedule, view: View, name: str, gpus: int, now_s: float, left_s: float
 ) -> Allocation:
     """Give a trial that starts what it is dealt.
 
@@ -513,6 +515,8 @@ def _allocate(
 
 
 HYPERSCHED = policy(
-    lambda problem: setting(problem, (rung_reports(problem.params),), _sizes), Schedule, _decide
+    lambda problem: setting(problem, (rung_reports(problem.params),), _sizes),
+    DeadlineSchedule,
+    _decide,
 )
 """Configurations are drawn at random, in one bracket."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from seerd.planner.allocations import Figures, Terms
+from seerd.planner.allocations import AllocationTerms, Figures
 from seerd.planner.dynamic_programming import WIDTH, Aim, search
 from seerd.planner.forecast import Forecast, forecast_stages
 from seerd.planner.greedy import Choice, Known, Table, Task, figures, greedy, static, tables
@@ -68,7 +68,9 @@ def cheapest(
     """Find the plan that costs least and on average ends within the deadline; None if there is
     none.
     """
-    return _planned(Task(tuple(stages), Terms(cluster, profile), deadline_s, False, max_gpus))
+    return _planned(
+        Task(tuple(stages), AllocationTerms(cluster, profile), deadline_s, False, max_gpus)
+    )
 
 
 def fastest(
@@ -89,10 +91,18 @@ def fastest(
     if cost_usd is not None:
         if cluster.usd_per_gpu_h <= 0:
             raise ValueError("a cost limits nothing where GPU time has no price")
-        return _planned(Task(tuple(stages), Terms(cluster, profile), cost_usd, True, max_gpus))
+        return _planned(
+            Task(tuple(stages), AllocationTerms(cluster, profile), cost_usd, True, max_gpus)
+        )
     assert budget_gpu_s is not None
     return _planned(
-        Task(tuple(stages), Terms(cluster, profile, in_gpu_s=True), budget_gpu_s, True, max_gpus)
+        Task(
+            tuple(stages),
+            AllocationTerms(cluster, profile, in_gpu_s=True),
+            budget_gpu_s,
+            True,
+            max_gpus,
+        )
     )
 
 

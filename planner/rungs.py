@@ -7,10 +7,10 @@ arrived there, and from each rung only once.
 Arriving and going on cost O(log n), however many trials there have been. What a trial is worth at a
 rung is the metric that it had there, also if it has trained on since.
 
-What is remembered of a trial is its `Place`: everything here can be made again from places and a
-view. How a trial stood is then read from the reports that the view has now. They are those that it
-arrived with, unless a restart from an older checkpoint has taken some back since: then it stands as
-they say.
+What is remembered of a trial is its `RungPlace`: everything here can be made again from places and
+a view. How a trial stood is then read from the reports that the view has now. They are those that
+it arrived with, unless a restart from an older checkpoint has taken some back since: then it stands
+as they say.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ PAUSED, LOST = 0, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RungPlace:
     """Where a trial is in its bracket.
 
     stood  it has come to so many rungs
@@ -125,13 +125,13 @@ class Place:
         return [self.bracket, self.stood, self.job]
 
 
-def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> Place:
+def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> RungPlace:
     """Read a place from JSON. Raises `ValueError` if there is no such place in these brackets."""
     bracket, stood, job = items(remembered, 3)
     rungs = brackets[integer(bracket, 0, len(brackets) - 1)]
     job = integer(job, LOST)
     most = len(rungs) if job == PAUSED else len(rungs) - 1
-    return Place(integer(bracket, 0), integer(stood, 0, most), job)
+    return RungPlace(integer(bracket, 0), integer(stood, 0, most), job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Ladders:
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
         self.running: dict[str, RungJob] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, RungPlace] = {}
         self._idle: list[str] = []
         self._eta = Fraction(params.eta)
         self._p_min = params.p_min
@@ -186,7 +186,7 @@ class Ladders:
         self._lost: list[str] = []
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
-    def restore(self, places: Mapping[str, Place], view: View) -> None:
+    def restore(self, places: Mapping[str, RungPlace], view: View) -> None:
         """Restore what is remembered; for `take_news`, everyone who stands on a rung has just come
         there.
         """
@@ -293,7 +293,7 @@ class Ladders:
                     return True
         return False
 
-    def _fill(self, bracket: int, number: int, places: Mapping[str, Place], view: View) -> None:
+    def _fill(self, bracket: int, number: int, places: Mapping[str, RungPlace], view: View) -> None:
         rung = self._brackets[bracket][number]
         metrics = {name: metric_at(view.trials[name], rung.reports) for name in places}
         at = {name: standing(name, metric, view.mode) for name, metric in metrics.items()}
@@ -312,7 +312,7 @@ class Ladders:
         latest = next(reversed(self.running.values()), None)
         job = self._job(name, bracket, rung, 1 if latest is None else latest.number + 1)
         self.running[name] = job
-        self.places[name] = Place(bracket, rung, job.number)
+        self.places[name] = RungPlace(bracket, rung, job.number)
         return job
 
     def _send(self, name: str, bracket: int, number: int, view: View) -> None:
@@ -327,17 +327,17 @@ class Ladders:
         del self.running[job.trial]
         if trial.status in ("failed", "eliminated"):
             self._lost.append(job.trial)
-            self.places[job.trial] = Place(job.bracket, job.rung, LOST)
+            self.places[job.trial] = RungPlace(job.bracket, job.rung, LOST)
             return
         metric = metric_at(trial, job.until)
         self._judged[job.trial, job.bracket, job.rung] = metric
         self._brackets[job.bracket][job.rung].arrive(
             job.trial, metric, mode, waits=trial.status == "live"
         )
-        self.places[job.trial] = Place(job.bracket, job.rung + 1, PAUSED)
+        self.places[job.trial] = RungPlace(job.bracket, job.rung + 1, PAUSED)
         self._arrivals.append(Arrival(job, metric))
 
 
-def _waits(at: Place, number: int, trial: TrialView) -> bool:
+def _waits(at: RungPlace, number: int, trial: TrialView) -> bool:
     """Tell whether it is on this rung that it waits to go on."""
     return at.job == PAUSED and at.stood == number + 1 and trial.status == "live"

@@ -107,7 +107,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Round:
     """The field of each track, and what has happened since the question before."""
 
     fields: tuple[Field, ...]
@@ -138,7 +138,7 @@ def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
             raise ValueError(table.reason)
         known = recall(memory, VERSION, lambda values: _read(table, values))
         if known is not None:
-            return _answer(table, memory, _Step(known), view)
+            return _answer(table, memory, _Round(known), view)
         step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
         return _answer(table, memory, step, view.with_new(step.new))
 
@@ -186,21 +186,21 @@ def _written(table: Timetable, fields: Sequence[Field]) -> Values:
     return values
 
 
-def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Step:
+def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Round:
     ids = [name for first in table.firsts for name in first]
     configs = sampler(problem, len(ids))
     new = tuple(NewTrial(name, config) for name, config in zip(ids, configs, strict=True))
-    return _Step(tuple(Field(0, first) for first in table.firsts), new)
+    return _Round(tuple(Field(0, first) for first in table.firsts), new)
 
 
-def _taken_up(table: Timetable, view: View) -> _Step:
+def _taken_up(table: Timetable, view: View) -> _Round:
     """Go on without a memory: the ids tell the tracks, the clock their rounds; the best that may
     run have the places.
     """
     ids = iter(in_order(view.trials))
     members = [_live(islice(ids, len(first)), view) for first in table.firsts]
     fields = (Field(0, names) for names in members)
-    step = _Step(tuple(fields), eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
+    step = _Round(tuple(fields), eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
     for number, track in enumerate(table.tracks):
         if present := sum(view.now_s >= r.end_s for r in track.rounds[:-1]):
             step = _cut(step, number, track, present, view)
@@ -211,14 +211,14 @@ def _live(names: Iterable[str], view: View) -> list[str]:
     return [name for name in names if view.trials[name].status == "live"]
 
 
-def _answer(table: Timetable, memory: Memory, step: _Step, view: View) -> tuple[Plan, Memory]:
+def _answer(table: Timetable, memory: Memory, step: _Round, view: View) -> tuple[Plan, Memory]:
     """Say who runs now, and who is in which track."""
     for number, track in enumerate(table.tracks):
         step = _advance(table, step, number, track, view)
     return _wanted(table, step, view), holding(memory, _written(table, step.fields))
 
 
-def _advance(table: Timetable, step: _Step, number: int, track: Track, view: View) -> _Step:
+def _advance(table: Timetable, step: _Round, number: int, track: Track, view: View) -> _Round:
     """End rounds of a track: say who is out. After the last one nobody is."""
     present = step.fields[number].round
     while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
@@ -227,7 +227,7 @@ def _advance(table: Timetable, step: _Step, number: int, track: Track, view: Vie
     return step
 
 
-def _cut(step: _Step, number: int, track: Track, present: int, view: View) -> _Step:
+def _cut(step: _Round, number: int, track: Track, present: int, view: View) -> _Round:
     """Keep the best of a track as its field in this round; the others are out."""
     ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
     ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
@@ -240,7 +240,7 @@ def _cut(step: _Step, number: int, track: Track, present: int, view: View) -> _S
     )
 
 
-def _wanted(table: Timetable, step: _Step, view: View) -> Plan:
+def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
     stage, last = table.stage(view.now_s), len(table.ends) - 1
     plan = Plan((), step.new, step.eliminated, min(stage, last), done=stage > last)
     plan = replace(plan, compared=step.compared, note=step.note)
@@ -255,7 +255,7 @@ def _wanted(table: Timetable, step: _Step, view: View) -> Plan:
     )
 
 
-def _allocations(table: Timetable, step: _Step, now_s: float) -> Iterator[Allocation]:
+def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Allocation]:
     """List allocations, larger trials first, as they are the more promising ones."""
     now = [(r.gpus, number) for number, r in _present(table, step, now_s)]
     for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
@@ -263,7 +263,7 @@ def _allocations(table: Timetable, step: _Step, now_s: float) -> Iterator[Alloca
             yield Allocation(name, gpus, number)
 
 
-def _present(table: Timetable, step: _Step, now_s: float) -> Iterator[tuple[int, Round]]:
+def _present(table: Timetable, step: _Round, now_s: float) -> Iterator[tuple[int, Round]]:
     """Yield the round that each track is in, if it has begun and is not over."""
     for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
         present = track.rounds[field.round]

@@ -121,7 +121,7 @@ class BusyError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Mistake:
     """One mistake in a spec: where, what was found, what is allowed, and what may have been meant.
     `option`: what has said so on the command line, if not the file.
     """
@@ -145,7 +145,7 @@ class Problem:
 class SpecError(UsageError):
     """All mistakes of a spec at once."""
 
-    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, file: str, problems: Sequence[Mistake]) -> None:
         self.problems = tuple(problems)
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         where = "the command line" if all(problem.option for problem in problems) else file

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -356,3 +357,14 @@ def test_every_planted_use_of_linux_is_found() -> None:
     for use in uses:
         assert len(list(linux_only(ast.parse(f"def f():\n    {use}")))) == 1, use
     assert not list(linux_only(ast.parse("os.kill(1, 2); os.path.join('a', 'proc')")))
+
+
+def test_no_two_different_things_have_one_name() -> None:
+    """`Trial` is the core's and the one that scripts see: both are the trial."""
+    found = Counter(
+        node.name
+        for path in EVERYTHING
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, times in found.items() if times > 1} == {"Trial"}

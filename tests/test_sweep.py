@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig, guest
 from seerd.commands import sweep
-from seerd.commands.sweep import QUIET_S, Known, decide, known_run
+from seerd.commands.sweep import QUIET_S, KnownRun, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
@@ -48,10 +48,10 @@ def left(*, hard_end: str = at(NOW + 600), age_s: float = 1000.0) -> Left:
 
 
 LIVING, SILENT, JUST_NOW, OVER = (
-    Known(77, False, 1e6),
-    Known(None, False, QUIET_S),
-    Known(None, False, 3.0),
-    Known(None, True, 3.0),
+    KnownRun(77, False, 1e6),
+    KnownRun(None, False, QUIET_S),
+    KnownRun(None, False, 3.0),
+    KnownRun(None, True, 3.0),
 )
 
 
@@ -74,7 +74,7 @@ LIVING, SILENT, JUST_NOW, OVER = (
     ],
 )
 def test_what_is_dead(
-    known: Known | None, hard_end: str, older_than_s: float | None, dead: bool, why: str
+    known: KnownRun | None, hard_end: str, older_than_s: float | None, dead: bool, why: str
 ) -> None:
     verdict = decide(left(hard_end=hard_end), known, NOW, older_than_s)
     assert (verdict.dead, why in verdict.why) == (dead, True), verdict
@@ -97,9 +97,9 @@ def test_what_a_process_runs_is_kept_until_its_hard_end(
     older_than_s: float | None,
 ) -> None:
     one = left(hard_end=at(NOW + ends_in_s), age_s=age_s)
-    verdict = decide(one, Known(process, over, quiet_s), NOW, older_than_s)
+    verdict = decide(one, KnownRun(process, over, quiet_s), NOW, older_than_s)
     assert not (verdict.dead and process is not None)
-    assert decide(one, Known(process, over, quiet_s), NOW + ends_in_s, older_than_s).dead
+    assert decide(one, KnownRun(process, over, quiet_s), NOW + ends_in_s, older_than_s).dead
     assert verdict.why
 
 
@@ -230,7 +230,7 @@ def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None
     found = sweep.judged(home, [left_of(launch(rig, "killed", time.time() + 3600.0))])
     assert found[0].verdict.dead
 
-    async def end() -> list[sweep.Found]:
+    async def end() -> list[sweep.SweepResult]:
         from seerd.shell.aws.cloud import Cloud
 
         async with Cloud("us-east-1") as cloud:

@@ -16,7 +16,7 @@ import typer
 
 from seerd.commands import image_build
 from seerd.commands.common import SpecOptions, tell
-from seerd.commands.image_build import Built, Plan
+from seerd.commands.image_build import Built, ImagePlan
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.machine import this_machine
@@ -61,7 +61,7 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     raise typer.Exit(1 if built.left else 0)
 
 
-def plan(spec: Spec, asked: ImageOptions, home: Home) -> Plan:
+def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
     """Say what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
     cluster = spec.cluster
     if not isinstance(cluster, Ec2Cluster):
@@ -90,7 +90,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> Plan:
     kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     known = INSTANCE_TYPES.get(kind)
-    return Plan(
+    return ImagePlan(
         spec=spec,
         cluster=cluster,
         run=run,

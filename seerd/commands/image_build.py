@@ -63,7 +63,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ImagePlan:
     """An image to be built.
 
     run             what it is tagged with, and the instance that it is built on
@@ -117,7 +117,7 @@ class Built:
     left: list[str]
 
 
-def build(planned: Plan, tell: Tell) -> Built:
+def build(planned: ImagePlan, tell: Tell) -> Built:
     """Build it; `tell` gets a line for each step. Raises `CloudError` if the cloud refuses,
     `ImageError` if anything else comes to nothing, both after the instance was given back.
     """
@@ -153,7 +153,7 @@ async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Bui
             loop.remove_signal_handler(number)
 
 
-async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
+async def _built(planned: ImagePlan, folder: Path, tell: Tell) -> Built:
     async with Cloud(planned.cluster.region) as cloud:
         gpus = await _looked_up(cloud, planned)
         bench = Workbench()
@@ -168,7 +168,7 @@ async def _built(planned: Plan, folder: Path, tell: Tell) -> Built:
             await provider.close()
 
 
-async def _looked_up(cloud: Cloud, planned: Plan) -> int:
+async def _looked_up(cloud: Cloud, planned: ImagePlan) -> int:
     """Find the instance's GPUs before anything is started. Raises `UsageError` for a taken name."""
     kind = (await types.describe(cloud, [planned.instance_type]))[0]
     if not kind.gpus:
@@ -184,7 +184,7 @@ async def _looked_up(cloud: Cloud, planned: Plan) -> int:
     return kind.gpus
 
 
-def _settings(planned: Plan, gpus: int, keys: Path) -> Ec2Settings:
+def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
     settings = settings_of(
         planned.cluster,
         run=planned.run,
@@ -208,7 +208,7 @@ def _settings(planned: Plan, gpus: int, keys: Path) -> Ec2Settings:
 class _Build:
     """One build: what it works with, and what it has so far."""
 
-    planned: Plan
+    planned: ImagePlan
     folder: Path
     tell: Tell
     cloud: Cloud
@@ -459,7 +459,7 @@ def _why(error: BaseException) -> str:
     return "it was interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
 
 
-def _cost(planned: Plan, span: Span) -> tuple[float, float | None]:
+def _cost(planned: ImagePlan, span: Span) -> tuple[float, float | None]:
     """Find the seconds that are billed, and USD if the price is known."""
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h

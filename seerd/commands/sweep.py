@@ -39,7 +39,7 @@ _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownRun:
     """A run of this home. `process`: of the daemon that runs it now, None if none does; `quiet_s`:
     since its journal was written.
     """
@@ -58,7 +58,7 @@ class SweepVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SweepResult:
     """Something that costs, what became of it, and `trouble` if it could not be ended."""
 
     left: Left
@@ -74,11 +74,11 @@ class Swept:
     region: str
     owner: str
     dry_run: bool
-    found: tuple[Found, ...]
+    found: tuple[SweepResult, ...]
 
 
 def decide(
-    left: Left, known: Known | None, now: float, older_than_s: float | None = None
+    left: Left, known: KnownRun | None, now: float, older_than_s: float | None = None
 ) -> SweepVerdict:
     """What is to become of this. `known`: None if this home has no such run; `now`: wall clock,
     seconds since 1970.
@@ -191,30 +191,32 @@ async def at_start(home: Home, region: str | None, owner: str | None = None) -> 
         return [f"whether dead runs have left instances was not found out: {why}"]
 
 
-def judged(home: Home, left: Sequence[Left], older_than_s: float | None = None) -> list[Found]:
+def judged(
+    home: Home, left: Sequence[Left], older_than_s: float | None = None
+) -> list[SweepResult]:
     """Decide what is to become of each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
     known = {
         run: known_run(folders[run], now) for run in {one.run for one in left} & folders.keys()
     }
-    return [Found(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
+    return [SweepResult(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
 
 
-def known_run(folder: RunFolder, now: float) -> Known:
+def known_run(folder: RunFolder, now: float) -> KnownRun:
     """Find out how it is with this run."""
     process = folder.owner()
     quiet_s = now - _written_at(folder)
     if process is not None or quiet_s >= QUIET_S:
-        return Known(process, False, quiet_s)
+        return KnownRun(process, False, quiet_s)
     try:
         over = reading.read(folder).phase is RunPhase.OVER
     except SeerdError:
         over = False
-    return Known(process, over, quiet_s)
+    return KnownRun(process, over, quiet_s)
 
 
-def line_of(one: Found) -> str:
+def line_of(one: SweepResult) -> str:
     """Write the line about this for people."""
     cost = usd_per_h(one.left)
     price = f", about ${cost:.3g}/h" if cost is not None else ""
@@ -247,7 +249,7 @@ def sweep_lines(swept: Swept) -> list[str]:
     return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept"]
 
 
-def _row(one: Found) -> dict[str, Any]:
+def _row(one: SweepResult) -> dict[str, Any]:
     left = one.left
     return {
         "kind": left.kind,
@@ -266,10 +268,10 @@ def _row(one: Found) -> dict[str, Any]:
     }
 
 
-async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
+async def _end(cloud: Cloud, home: Home, found: Sequence[SweepResult]) -> list[SweepResult]:
     """End what is dead, run by run, and let nobody take a run up meanwhile."""
     folders = {folder.run: folder for folder in home.runs()} if found else {}
-    after: dict[str, Found] = {one.left.id: one for one in found}
+    after: dict[str, SweepResult] = {one.left.id: one for one in found}
     for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
         dead = [one for one in found if one.left.run == run and one.verdict.dead]
         with contextlib.ExitStack() as stack:
@@ -278,7 +280,8 @@ async def _end(cloud: Cloud, home: Home, found: Sequence[Found]) -> list[Found]:
                     stack.enter_context(folders[run].locked())
             except BusyError as error:
                 after |= {
-                    one.left.id: Found(one.left, SweepVerdict(False, str(error))) for one in dead
+                    one.left.id: SweepResult(one.left, SweepVerdict(False, str(error)))
+                    for one in dead
                 }
                 dead = [one for one in dead if _overdue(one.left)]
             after |= {
@@ -293,12 +296,12 @@ def _overdue(left: Left) -> bool:
     return hard_end is not None and hard_end <= time.time()
 
 
-async def _remove(cloud: Cloud, one: Found) -> Found:
+async def _remove(cloud: Cloud, one: SweepResult) -> SweepResult:
     try:
         await sweeping.remove(cloud, one.left)
     except AwsError as error:
-        return Found(one.left, one.verdict, trouble=str(error))
-    return Found(one.left, one.verdict, ended=True)
+        return SweepResult(one.left, one.verdict, trouble=str(error))
+    return SweepResult(one.left, one.verdict, ended=True)
 
 
 def _written_at(folder: RunFolder) -> float:

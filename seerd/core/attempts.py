@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from seerd.core.events import TrialExited
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import End, State, Trial
+from seerd.core.state import AttemptEnd, State, Trial
 
 OFTEN = {9: ["usually out of memory"]}
 """What signals mean, where that is not plain: the kernel kills what has taken the last of a
@@ -52,21 +52,21 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
         why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
         why = "its agent had to be started again"
-    end = End(event.cause, _alone(trial), why, event.tail, event.silent)
+    end = AttemptEnd(event.cause, _alone(trial), why, event.tail, event.silent)
     node_ended(state, trial, event.instance, end, event.happened)
 
 
 def node_refused(state: State, trial: Trial, node: str, why: str, at: float) -> None:
     """The agent could not start it there."""
-    node_ended(state, trial, node, End("refused", True, why), at)
+    node_ended(state, trial, node, AttemptEnd("refused", True, why), at)
 
 
 def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> None:
     """The instance is gone, and what ran there with it."""
-    node_ended(state, trial, node, End("lost", _alone(trial), why), at)
+    node_ended(state, trial, node, AttemptEnd("lost", _alone(trial), why), at)
 
 
-def node_ended(state: State, trial: Trial, node: str, end: End, at: float) -> None:
+def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
     """The attempt's GPUs there are free; whoever is to get them is looked at. With its last node
     the attempt is over.
     """
@@ -159,7 +159,7 @@ def _conclude(state: State, trial: Trial) -> None:
             _blame(state, trial, guilty)
 
 
-def _blame(state: State, trial: Trial, guilty: End) -> None:
+def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
     trial.why = guilty.why
     if guilty.cause == "lost":
         trial.losses, trial.fault = trial.losses + 1, "lost"
@@ -176,7 +176,7 @@ def unwant(state: State, trial: Trial) -> None:
     trial.gpus, trial.until = 0, None
 
 
-def _guilty(ends: Sequence[End]) -> End | None:
+def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
     """Why the attempt ended, if nobody had asked for it; ends are in the order in which they were
     told.
 

@@ -47,7 +47,7 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AttemptEnd:
     """How an attempt ended on one of its instances.
 
     alone   nobody had asked for it
@@ -109,7 +109,7 @@ class Trial:
     target: Assignment | None = None
     held: Assignment | None = None
     told: dict[str, None] = field(default_factory=dict)
-    ends: dict[str, End] = field(default_factory=dict)
+    ends: dict[str, AttemptEnd] = field(default_factory=dict)
     stalls: dict[str, NodeStall] = field(default_factory=dict)
     hung: bool = False
     waits: dict[str, dict[int, float]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.state import GONE, State, Trial
-from seerd.explanation.attempts import Attempt
+from seerd.explanation.attempts import AttemptHistory
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
 from seerd.explanation.reasons import needed, wanted
@@ -132,7 +132,7 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     }
 
 
-def _attempt(attempt: Attempt, state: State) -> Json:
+def _attempt(attempt: AttemptHistory, state: State) -> Json:
     made, ended = attempt.made, attempt.ended
     finite = (one for one in made if one.metric is not None)
     top = min(finite, key=lambda one: standing("", one.metric, state.facts.mode), default=None)

@@ -34,7 +34,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Attempt:
+class AttemptHistory:
     """One attempt, of which `started` and later `ended` tell.
 
     stopped      the last order to end it, None if there was none
@@ -67,17 +67,17 @@ class Attempts:
     trial.
     """
 
-    all: list[Attempt] = field(default_factory=list)
-    open: dict[str, Attempt] = field(default_factory=dict)
+    all: list[AttemptHistory] = field(default_factory=list)
+    open: dict[str, AttemptHistory] = field(default_factory=dict)
 
-    def of(self, trial: str) -> list[Attempt]:
+    def of(self, trial: str) -> list[AttemptHistory]:
         """Give those of one trial."""
         return [attempt for attempt in self.all if attempt.started.trial == trial]
 
     def start(self, started: Explanation) -> None:
         """Add one."""
         held = [Held(on.instance, len(on.gpus), started.at_s) for on in started.on]
-        self.open[started.trial] = Attempt(started, held)
+        self.open[started.trial] = AttemptHistory(started, held)
         self.all.append(self.open[started.trial])
 
     def hear(self, event: AnyEvent, state: State) -> None:
@@ -100,7 +100,7 @@ class Attempts:
         held = ((trial, held) for trial, attempt in self.open.items() for held in attempt.held)
         return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
 
-    def leave(self, event: AnyEvent, state: State) -> list[Attempt]:
+    def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
         """Free the GPUs of processes that are gone after an event; give the attempts that have
         none left.
         """

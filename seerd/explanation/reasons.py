@@ -47,7 +47,7 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import GONE, THERE, State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, Gone, HeldBack, Slow
-from seerd.explanation.attempts import Attempt, Attempts, gone_s
+from seerd.explanation.attempts import AttemptHistory, Attempts, gone_s
 from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind, On, Sized, Then
 from seerd.planner.model import Compared
 from seerd.planner.ranking import standing
@@ -64,7 +64,7 @@ THENS: dict[TrialPhase, Then] = {
 
 
 @dataclass(slots=True)
-class Known:
+class KnownBefore:
     """What was told before, and is needed to tell what follows.
 
     asked_s    when each launch was asked for
@@ -106,7 +106,7 @@ class Step:
 
     event: AnyEvent
     decided: Sequence[AnyDecision]
-    known: Known
+    known: KnownBefore
     state: State
     there: bool
     live: int
@@ -117,7 +117,7 @@ class Step:
         cls,
         event: AnyEvent,
         decided: Sequence[AnyDecision],
-        known: Known,
+        known: KnownBefore,
         state: State,
     ) -> Step:
         """Look at what the event is about before it is read."""
@@ -230,7 +230,7 @@ def _ends(step: Step) -> Explanations:
         yield attempt.ended
 
 
-def _ended(attempt: Attempt, step: Step) -> Explanation:
+def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
     trial = step.state.trials[attempt.started.trial]
     how = _end_cause(attempt, trial, step.event)
     told = how in ("crashed", "refused", "lost", "silent")
@@ -249,7 +249,7 @@ def _ended(attempt: Attempt, step: Step) -> Explanation:
     )
 
 
-def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
+def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCause:
     if trial.fault is not None:
         refused = trial.fault == "crashed" and isinstance(event, OrderRefused)
         return "refused" if refused else trial.fault
@@ -263,7 +263,7 @@ def _end_cause(attempt: Attempt, trial: Trial, event: AnyEvent) -> EndCause:
     return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
 
 
-def _then(attempt: Attempt, trial: Trial) -> Then:
+def _then(attempt: AttemptHistory, trial: Trial) -> Then:
     goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
     return THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits")
 

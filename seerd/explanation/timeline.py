@@ -16,7 +16,7 @@ from seerd.core.state import State
 from seerd.core.step import QUIET, commands_of, follow
 from seerd.explanation.attempts import Attempts
 from seerd.explanation.explanations import Explanation, Sized
-from seerd.explanation.reasons import Known, Step, explanations_of, wanted
+from seerd.explanation.reasons import KnownBefore, Step, explanations_of, wanted
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 """Leads a state by one event and what was decided with it."""
@@ -54,7 +54,7 @@ class Timeline:
 
     go: Follow = follow
     chapters: list[Chapter] = field(default_factory=list)
-    known: Known = field(default_factory=Known)
+    known: KnownBefore = field(default_factory=KnownBefore)
     events: int = 0
     commands: int = 0
 

@@ -40,7 +40,7 @@ C = TypeVar("C", bound=Cluster)
 
 
 @dataclass(frozen=True)
-class Kind(ABC, Generic[C]):
+class ClusterKind(ABC, Generic[C]):
     """A cluster as a spec asks for it, with all that depends on its kind.
 
     Methods follow each other as a run's beginning does; only `site` is called when it is resumed.
@@ -83,7 +83,7 @@ class Kind(ABC, Generic[C]):
         """Connect the daemon with the instances of a run, new or resumed."""
 
 
-class Local(Kind[LocalCluster]):
+class Local(ClusterKind[LocalCluster]):
     """CUDA devices if there are any, else CPU slots."""
 
     def check(self, spec: Spec) -> None:
@@ -148,7 +148,7 @@ class Local(Kind[LocalCluster]):
         return wanted or there or machine.cores
 
 
-class Hosts(Kind[HostsCluster]):
+class Hosts(ClusterKind[HostsCluster]):
     """All hosts count as if they had the GPUs of the smallest."""
 
     def check(self, spec: Spec) -> None:
@@ -192,7 +192,7 @@ class Hosts(Kind[HostsCluster]):
         return site_of(setup, HostsProvider(hosts, remote), remote)
 
 
-class Ec2(Kind[Ec2Cluster]):
+class Ec2(ClusterKind[Ec2Cluster]):
     """All types have the same number of GPUs, and cost as much as the dearest."""
 
     def check(self, spec: Spec) -> None:
@@ -263,11 +263,11 @@ class Ec2(Kind[Ec2Cluster]):
         return site_of(setup, Ec2Provider(settings, remote), remote)
 
 
-KINDS: dict[str, type[Kind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
+KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
 """By what `cluster.provider` says, and by the field of a run's `Setup` that is there."""
 
 
-def of(spec: Spec) -> Kind[Any]:
+def of(spec: Spec) -> ClusterKind[Any]:
     """Give the spec's cluster its behaviour."""
     return KINDS[spec.cluster.provider](spec.cluster)
 

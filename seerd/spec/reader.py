@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seerd.errors import Problem, SpecError
+from seerd.errors import Mistake, SpecError
 from seerd.planner.space import Parameter, Space
 from seerd.spec import values as v
 
@@ -95,16 +95,16 @@ def text_of(path: Path) -> str:
             content = file.read(LONGEST + 1)
         if len(content) > LONGEST:
             raise SpecError(
-                str(path), [Problem("the file", "", f"it has more than {LONGEST >> 20} MiB")]
+                str(path), [Mistake("the file", "", f"it has more than {LONGEST >> 20} MiB")]
             )
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise SpecError(
-            str(path), [Problem("the file", "", f"it is not UTF-8 text (byte {error.start})")]
+            str(path), [Mistake("the file", "", f"it is not UTF-8 text (byte {error.start})")]
         ) from error
     except OSError as error:
         raise SpecError(
-            str(path), [Problem("the file", "", f"it cannot be read: {error.strerror}")]
+            str(path), [Mistake("the file", "", f"it cannot be read: {error.strerror}")]
         ) from error
 
 
@@ -113,7 +113,7 @@ class Reader:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self.problems: list[Problem] = []
+        self.problems: list[Mistake] = []
         self._lines = dict(_lines(text))
         self._overrides: list[Override] = []
         self._text = text
@@ -122,7 +122,7 @@ class Reader:
         """Note a mistake. `found`: None if nothing is there."""
         line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
         shown = "" if found is None else _shown(found)
-        self.problems.append(Problem(key, shown, allowed, hint, line, self._said(key)))
+        self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
         """Find what the command line says of this key, or a part of it; nothing if the file alone
@@ -139,7 +139,7 @@ class Reader:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
             raise SpecError(
-                str(self.path), [Problem("the file", "", f"it is not TOML: {error}")]
+                str(self.path), [Mistake("the file", "", f"it is not TOML: {error}")]
             ) from error
         self._overrides = overrides
         for override in overrides:

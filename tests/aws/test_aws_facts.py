@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from seerd.errors import CloudError
 from seerd.shell.aws import owner, prices, quotas, sweeping, types
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind, kind_of, told
+from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of, told
 from seerd.shell.aws.retrying import LONGEST_S, Retries, longest_wait_s
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux
@@ -148,11 +148,11 @@ def answer(code: str, status: int = 400, message: str = "m") -> boto.ClientError
 
 
 def test_a_lack_of_capacity_is_told_apart_from_a_failure_of_the_server() -> None:
-    assert kind_of("InsufficientInstanceCapacity", 500) is Kind.CAPACITY
-    assert kind_of("RequestLimitExceeded", 503) is Kind.THROTTLED
-    assert kind_of("SomethingNew", 503) is Kind.UNCLEAR
-    assert kind_of("SomethingNew", 429) is Kind.THROTTLED
-    assert kind_of("SomethingNew", 400) is Kind.REFUSED
+    assert kind_of("InsufficientInstanceCapacity", 500) is ErrorKind.CAPACITY
+    assert kind_of("RequestLimitExceeded", 503) is ErrorKind.THROTTLED
+    assert kind_of("SomethingNew", 503) is ErrorKind.UNCLEAR
+    assert kind_of("SomethingNew", 429) is ErrorKind.THROTTLED
+    assert kind_of("SomethingNew", 400) is ErrorKind.REFUSED
 
 
 def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
@@ -164,7 +164,7 @@ def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
         ),
         "RunInstances",
     )
-    assert error.kind is Kind.DENIED
+    assert error.kind is ErrorKind.DENIED
     assert "QUJD" not in str(error)
     assert "seerd doctor" in str(error)
 
@@ -172,17 +172,17 @@ def test_a_denied_call_is_told_without_its_encoded_blob() -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (boto.EndpointConnectionError(endpoint_url="http://x"), Kind.THROTTLED),
-        (boto.ReadTimeoutError(endpoint_url="http://x"), Kind.UNCLEAR),
-        (boto.ConnectionClosedError(endpoint_url="http://x"), Kind.UNCLEAR),
-        (boto.NoCredentialsError(), Kind.CREDENTIALS),
-        (boto.NoRegionError(), Kind.CREDENTIALS),
-        (boto.ParamValidationError(report="x"), Kind.REFUSED),
-        (ConnectionResetError("gone"), Kind.UNCLEAR),
+        (boto.EndpointConnectionError(endpoint_url="http://x"), ErrorKind.THROTTLED),
+        (boto.ReadTimeoutError(endpoint_url="http://x"), ErrorKind.UNCLEAR),
+        (boto.ConnectionClosedError(endpoint_url="http://x"), ErrorKind.UNCLEAR),
+        (boto.NoCredentialsError(), ErrorKind.CREDENTIALS),
+        (boto.NoRegionError(), ErrorKind.CREDENTIALS),
+        (boto.ParamValidationError(report="x"), ErrorKind.REFUSED),
+        (ConnectionResetError("gone"), ErrorKind.UNCLEAR),
     ],
 )
 def test_what_never_arrived_is_told_apart_from_what_may_have_been_done(
-    error: Exception, expected: Kind
+    error: Exception, expected: ErrorKind
 ) -> None:
     assert told(error, "RunInstances").kind is expected
 

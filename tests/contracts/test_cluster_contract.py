@@ -21,7 +21,7 @@ from seerd.planning import plans
 from seerd.planning.facts import most_gpus
 from seerd.planning.machine import this_machine
 from seerd.runs import clusters, runs, wiring
-from seerd.runs.clusters import Kind
+from seerd.runs.clusters import ClusterKind
 from seerd.runs.wiring import Setup
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.reader import CLUSTER_KEYS
@@ -254,6 +254,6 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
 
 
 def test_the_protocol_is_all_that_kinds_have_in_common() -> None:
-    public = {name for name in vars(Kind) if not name.startswith("_")}
+    public = {name for name in vars(ClusterKind) if not name.startswith("_")}
     for kind in clusters.KINDS.values():
         assert {name for name in vars(kind) if not name.startswith("_")} <= public

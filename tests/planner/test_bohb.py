@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import bohb
 from seerd.planner.asha import ASHA, AtRandom
-from seerd.planner.bohb import BOHB, FromModel, Known, _good, nearest, suggest
+from seerd.planner.bohb import BOHB, FromModel, Observed, _good, nearest, suggest
 from seerd.planner.model import Allocation, Mode, Outline, View
 from seerd.planner.protocol import Policy
 from seerd.planner.rungs import Arrival, RungJob
@@ -179,7 +179,7 @@ def test_a_configuration_of_another_space_is_not_modelled() -> None:
 def test_a_failed_or_diverged_trial_is_worse_than_all_others() -> None:
     space = Space((Parameter("lr", low=0.0, high=1.0),))
     shares = [number / 30 for number in range(30)]
-    known = Known([({"lr": share}, None if share > 0.3 else 1.0 - share) for share in shares])
+    known = Observed([({"lr": share}, None if share > 0.3 else 1.0 - share) for share in shares])
     found = [float(suggest(space, known, "min", seed)["lr"]) for seed in range(10)]
     assert mean(found) < 0.4
 

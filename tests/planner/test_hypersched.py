@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import hypersched
-from seerd.planner.hypersched import HYPERSCHED, Pace, Run, Stopwatch, deal, worth_starting
+from seerd.planner.hypersched import HYPERSCHED, MeasuredPace, Run, Stopwatch, deal, worth_starting
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
 
@@ -26,7 +26,7 @@ def run_of(trial: FakeTrial, gpus: int = 1, ended_at: int | None = None, number:
     return Run(number, trial.id, gpus, 0.0, ended_at=ended_at)
 
 
-def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
+def paced(first_s: float, each_s: float, reports: int = 5) -> MeasuredPace:
     """As seen of one trial on one GPU."""
     watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
     for epoch in range(1, reports + 1):
@@ -36,9 +36,9 @@ def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
 
 
 def test_startup_is_what_the_first_report_took_longer() -> None:
-    assert paced(first_s=12.0, each_s=2.0) == Pace(2.0, 10.0)
-    assert Stopwatch(LINEAR).pace() == Pace(None, 0.0)
-    assert paced(first_s=12.0, each_s=2.0, reports=1) == Pace(None, 0.0)
+    assert paced(first_s=12.0, each_s=2.0) == MeasuredPace(2.0, 10.0)
+    assert Stopwatch(LINEAR).pace() == MeasuredPace(None, 0.0)
+    assert paced(first_s=12.0, each_s=2.0, reports=1) == MeasuredPace(None, 0.0)
 
 
 def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None:
@@ -48,7 +48,7 @@ def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None
         trial.report(1, 0.0, number + 1.0)
         trial.report(2, 0.0, number + 2.0)
         watch.observe(run_of(trial, number=number), trial)
-    assert watch.pace() == Pace(1.0, 9.0)
+    assert watch.pace() == MeasuredPace(1.0, 9.0)
 
 
 @given(
@@ -81,12 +81,12 @@ def test_only_the_latest_runs_that_have_reported_count(monkeypatch: pytest.Monke
             trial.report(epoch, 0.0, 5.0 * number + epoch * number)
         watch.observe(run_of(trial, number=number), trial)
     watch.observe(run_of(FakeTrial("t0003"), number=3), FakeTrial("t0003"))
-    assert watch.pace() == Pace(1.0, 11.0)
+    assert watch.pace() == MeasuredPace(1.0, 11.0)
     assert watch.trim() == [1]
-    assert watch.pace() == Pace(2.0, 10.0)
+    assert watch.pace() == MeasuredPace(2.0, 10.0)
     trials[0].report(4, 0.0, 99.0)
     watch.observe(run_of(trials[0], number=1), trials[0])
-    assert watch.pace() == Pace(2.0, 10.0)
+    assert watch.pace() == MeasuredPace(2.0, 10.0)
     assert [watch.counts(run_of(trial, number=n)) for n, trial in enumerate(trials, 1)] == [
         False,
         True,

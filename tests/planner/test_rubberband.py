@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from seerd.planner.allocations import Terms, expected, options
+from seerd.planner.allocations import AllocationTerms, expected, options
 from seerd.planner.forecast import forecast_stages
 from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
 from seerd.planner.model import ClusterFacts
@@ -80,7 +80,7 @@ class TestTable2:
 
     def ratio(self, minutes: float, facts: Profile) -> float:
         elastic = cheapest(self.STAGES, P3_8XLARGE, facts, minutes * 60)
-        task = Task(self.STAGES, Terms(P3_8XLARGE, facts), minutes * 60)
+        task = Task(self.STAGES, AllocationTerms(P3_8XLARGE, facts), minutes * 60)
         warm = static(task)
         assert elastic is not None
         assert warm is not None
@@ -88,13 +88,13 @@ class TestTable2:
 
     def test_static_has_six_instances_at_20_minutes(self) -> None:
         facts = self.profile(24)
-        warm = static(Task(self.STAGES, Terms(P3_8XLARGE, facts), 20 * 60))
+        warm = static(Task(self.STAGES, AllocationTerms(P3_8XLARGE, facts), 20 * 60))
         assert warm is not None
         assert warm.gpus == 24
 
     def test_the_plan_is_that_of_table_3(self) -> None:
         facts = self.profile(24)
-        task = Task(self.STAGES, Terms(P3_8XLARGE, facts), 20 * 60)
+        task = Task(self.STAGES, AllocationTerms(P3_8XLARGE, facts), 20 * 60)
         warm = static(task)
         table = tables(task, warm)
         found = greedy(task, table, warm)
@@ -149,7 +149,7 @@ def tasks(draw: st.DrawFn) -> Task:
     """Small ones, with a limit somewhere between what the dearest and the cheapest of their options
     take.
     """
-    stages, terms = draw(small_stages), Terms(draw(clusters), draw(profiles))
+    stages, terms = draw(small_stages), AllocationTerms(draw(clusters), draw(profiles))
     ends = [
         expected([options(stage, [gpus], terms)[0] for stage in stages], terms) for gpus in (1, 12)
     ]

@@ -15,7 +15,7 @@ from seerd.commands.doctor.finding import Finding, Level, Notes
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
 from seerd.spec.spec import Ec2Cluster, Spec
@@ -23,7 +23,7 @@ from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
 """AWS refuses requests from five minutes on."""
-_NOBODY = frozenset({Kind.CREDENTIALS, Kind.UNCLEAR, Kind.THROTTLED})
+_NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
 async def examine(case: Ec2Case) -> list[Finding]:
@@ -123,7 +123,7 @@ async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
     notes = Notes()
     quote = await renting.look(notes, cloud, case)
     ground = await network.look(notes, cloud, case, quote)
-    await permissions.look(notes, cloud, case, permissions.Target(owner, quote, ground))
+    await permissions.look(notes, cloud, case, permissions.PermissionTarget(owner, quote, ground))
     return notes.lines
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from seerd.errors import CloudError, UsageError
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.rights import denied_action
 
 Level = Literal["ok", "warning", "problem"]
@@ -58,7 +58,7 @@ class Notes:
 
     def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
         """Note that AWS has refused a call that needs the permission `action`."""
-        if error.kind is not Kind.DENIED:
+        if error.kind is not ErrorKind.DENIED:
             self.lines.append(Finding(check, level, str(error)))
             return
         named = denied_action(str(error), action)
@@ -75,7 +75,9 @@ class Notes:
         try:
             return await work
         except AwsError as error:
-            self.refused(check, action, error, denied if error.kind is Kind.DENIED else "problem")
+            self.refused(
+                check, action, error, denied if error.kind is ErrorKind.DENIED else "problem"
+            )
             return None
 
 

@@ -18,7 +18,7 @@ from seerd.commands.doctor.renting import Rented
 from seerd.runs.clusters import settings_of
 from seerd.shell.aws import instances, sweeping
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.instances import RUN, tagged
 from seerd.shell.aws.rights import NOBODY, NOTHING, dry_run
 from seerd.shell.aws.sweeping import Left
@@ -29,7 +29,7 @@ SCRIPT = "#!/bin/sh\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PermissionTarget:
     """Who asks, and for what. `owner`: "" if that is not known."""
 
     owner: str
@@ -37,7 +37,7 @@ class Target:
     ground: Ground
 
 
-async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
+async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
     """The lines about all that."""
     wrong = len(notes.lines)
     left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
@@ -73,7 +73,7 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
     return []
 
 
-async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> None:
+async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
     """Ask for one instance without having it, in one place after the other until one is offered
     there.
     """
@@ -94,7 +94,7 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: Target) -> 
         request = run_instances(_settings(case, target), "doctor", place, image, SCRIPT)
         del request["ClientToken"]  # nothing is made that would have to be made once
         error = await dry_run(cloud, "run_instances", **request)
-        if error is None or error.kind not in {Kind.ELSEWHERE, Kind.CAPACITY}:
+        if error is None or error.kind not in {ErrorKind.ELSEWHERE, ErrorKind.CAPACITY}:
             break
     if error is not None:
         notes.refused("launch", "ec2:RunInstances", error)
@@ -114,7 +114,7 @@ async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> 
         )
 
 
-def _settings(case: Ec2Case, target: Target) -> Ec2Settings:
+def _settings(case: Ec2Case, target: PermissionTarget) -> Ec2Settings:
     settings = settings_of(
         case.cluster,
         run=RUN_NAME,

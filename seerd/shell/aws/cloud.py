@@ -19,7 +19,7 @@ import aioboto3
 from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
-from seerd.shell.aws.errors import AGAIN, AwsError, Kind, told
+from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind, told
 from seerd.shell.aws.retrying import Retries
 
 AT_ONCE = 8
@@ -77,7 +77,7 @@ class Cloud:
         if not region:
             raise AwsError(
                 "no AWS region is named: set `cluster.region` in the spec, or AWS_REGION",
-                Kind.CREDENTIALS,
+                ErrorKind.CREDENTIALS,
                 "NoRegion",
             )
         return str(region)
@@ -186,7 +186,9 @@ class Cloud:
         async with self._opening:
             if self._closed:
                 raise AwsError(
-                    f"{service}: the connections to AWS have been closed", Kind.REFUSED, "Closed"
+                    f"{service}: the connections to AWS have been closed",
+                    ErrorKind.REFUSED,
+                    "Closed",
                 )
             key = service, region
             if key not in self._clients:

@@ -17,7 +17,7 @@ from botocore.parsers import ResponseParserError
 from seerd.errors import CloudError
 
 
-class Kind(Enum):
+class ErrorKind(Enum):
     """What an answer means for who asked."""
 
     THROTTLED = "throttled"  # nothing was done: ask again, later
@@ -32,14 +32,14 @@ class Kind(Enum):
     REFUSED = "refused"  # asked for wrongly
 
 
-AGAIN = frozenset({Kind.THROTTLED, Kind.UNCLEAR})
+AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
 """Asking the same again may help."""
 
 
 class AwsError(CloudError):
     """A call was not carried out, or nobody knows. `code`: AWS's name for the cause."""
 
-    def __init__(self, why: str, kind: Kind, code: str) -> None:
+    def __init__(self, why: str, kind: ErrorKind, code: str) -> None:
         super().__init__(why)
         self.kind = kind
         self.code = code
@@ -47,8 +47,8 @@ class AwsError(CloudError):
 
 _LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
 
-_CODES: dict[Kind, dict[str, str]] = {
-    Kind.THROTTLED: {
+_CODES: dict[ErrorKind, dict[str, str]] = {
+    ErrorKind.THROTTLED: {
         "RequestLimitExceeded": "",
         "Throttling": "",
         "ThrottlingException": "",
@@ -59,7 +59,7 @@ _CODES: dict[Kind, dict[str, str]] = {
         "ConcurrentTagAccess": "",
         "ConcurrentModification": "",
     },
-    Kind.UNCLEAR: {
+    ErrorKind.UNCLEAR: {
         "InternalError": "",
         "InternalFailure": "",
         "InternalServerError": "",
@@ -70,7 +70,7 @@ _CODES: dict[Kind, dict[str, str]] = {
         "RequestTimeoutException": "",
         "Server.InternalError": "",
     },
-    Kind.CAPACITY: {
+    ErrorKind.CAPACITY: {
         "InsufficientInstanceCapacity": "AWS has none of these to give in that zone at the moment",
         "InsufficientHostCapacity": "AWS has none of these to give in that zone at the moment",
         "InsufficientReservedInstanceCapacity": (
@@ -84,7 +84,7 @@ _CODES: dict[Kind, dict[str, str]] = {
             "the subnet has no free address left; give a larger one in `cluster.subnets`"
         ),
     },
-    Kind.ELSEWHERE: {
+    ErrorKind.ELSEWHERE: {
         "Unsupported": (
             "this instance type is not offered there in this form; name others in "
             "`cluster.instance_type` or `cluster.subnets`"
@@ -94,7 +94,7 @@ _CODES: dict[Kind, dict[str, str]] = {
         ),
         "UnsupportedOperation": "this instance type cannot be launched in this form",
     },
-    Kind.QUOTA: {
+    ErrorKind.QUOTA: {
         "VcpuLimitExceeded": (
             "your account's vCPU quota for this kind of instance is used up; "
             "ask for more under Service Quotas, EC2"
@@ -118,17 +118,17 @@ _CODES: dict[Kind, dict[str, str]] = {
             "AWS is still verifying your account for this region; this takes up to four hours"
         ),
     },
-    Kind.GONE: {
+    ErrorKind.GONE: {
         "InvalidInstanceID.NotFound": "EC2 does not know this instance",
         "InvalidVolume.NotFound": "EC2 does not know this volume",
         "ParameterNotFound": "there is no such parameter in this region; check `cluster.image`",
         "NoSuchResourceException": "AWS knows no such quota",
     },
-    Kind.SPENT: {
+    ErrorKind.SPENT: {
         "IdempotentInstanceTerminated": "the instance of an earlier try of this launch has ended",
         "IdempotentParameterMismatch": "an earlier try of this launch asked for something else",
     },
-    Kind.CREDENTIALS: {
+    ErrorKind.CREDENTIALS: {
         "AuthFailure": (
             "AWS does not accept the credentials: are they for this account and "
             "region, and is this machine's clock right?"
@@ -156,7 +156,7 @@ _CODES: dict[Kind, dict[str, str]] = {
         ),
         "Blocked": "AWS has blocked this account; ask AWS support",
     },
-    Kind.DENIED: {
+    ErrorKind.DENIED: {
         "UnauthorizedOperation": (
             "your credentials do not permit it; `seerd doctor` prints a policy that does"
         ),
@@ -170,7 +170,7 @@ _CODES: dict[Kind, dict[str, str]] = {
             "AWS does not permit it, perhaps because of termination protection"
         ),
     },
-    Kind.REFUSED: {
+    ErrorKind.REFUSED: {
         "InvalidAMIID.NotFound": (
             "there is no such image in this region; check `cluster.image` and `cluster.region`"
         ),
@@ -224,10 +224,10 @@ _LOST = (
     TimeoutError,
 )
 
-_SETUP: tuple[tuple[type[Exception], Kind, str], ...] = (
+_SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
     (
         boto.NoCredentialsError,
-        Kind.CREDENTIALS,
+        ErrorKind.CREDENTIALS,
         (
             "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
             "AWS_PROFILE"
@@ -235,27 +235,27 @@ _SETUP: tuple[tuple[type[Exception], Kind, str], ...] = (
     ),
     (
         boto.PartialCredentialsError,
-        Kind.CREDENTIALS,
+        ErrorKind.CREDENTIALS,
         "the AWS credentials are incomplete; set both the access key and the secret key",
     ),
     (
         boto.CredentialRetrievalError,
-        Kind.CREDENTIALS,
+        ErrorKind.CREDENTIALS,
         f"the AWS credentials could not be had; {_LOG_IN}",
     ),
-    (boto.TokenRetrievalError, Kind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
-    (boto.SSOError, Kind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
+    (boto.TokenRetrievalError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
+    (boto.SSOError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
     (
         boto.ProfileNotFound,
-        Kind.CREDENTIALS,
+        ErrorKind.CREDENTIALS,
         "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
     ),
     (
         boto.NoRegionError,
-        Kind.CREDENTIALS,
+        ErrorKind.CREDENTIALS,
         "no AWS region is named; set `cluster.region` or AWS_REGION",
     ),
-    (boto.ParamValidationError, Kind.REFUSED, "a value in the spec does not fit"),
+    (boto.ParamValidationError, ErrorKind.REFUSED, "a value in the spec does not fit"),
 )
 
 
@@ -271,19 +271,19 @@ def told(error: Exception, doing: str) -> AwsError:
     if isinstance(error, _NEVER_SENT):
         return AwsError(
             f"{doing}: AWS cannot be reached ({_short(error)})",
-            Kind.THROTTLED,
+            ErrorKind.THROTTLED,
             type(error).__name__,
         )
     if isinstance(error, _LOST):
         return AwsError(
             f"{doing}: no answer came from AWS ({_short(error)})",
-            Kind.UNCLEAR,
+            ErrorKind.UNCLEAR,
             type(error).__name__,
         )
-    return AwsError(f"{doing}: {_short(error)}", Kind.REFUSED, type(error).__name__)
+    return AwsError(f"{doing}: {_short(error)}", ErrorKind.REFUSED, type(error).__name__)
 
 
-def kind_of(code: str, status: int) -> Kind:
+def kind_of(code: str, status: int) -> ErrorKind:
     """What this code of an answer with this HTTP status means. The code counts first: EC2 says
     InsufficientInstanceCapacity with status 500
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html).
@@ -291,8 +291,8 @@ def kind_of(code: str, status: int) -> Kind:
     if code in _KIND_OF:
         return _KIND_OF[code]
     if status in {429, 503}:
-        return Kind.THROTTLED if status == 429 else Kind.UNCLEAR
-    return Kind.UNCLEAR if status >= 500 else Kind.REFUSED
+        return ErrorKind.THROTTLED if status == 429 else ErrorKind.UNCLEAR
+    return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.REFUSED
 
 
 def _answered(error: boto.ClientError, doing: str) -> AwsError:
@@ -304,8 +304,8 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
 
 
 _DEFAULTS = {
-    Kind.THROTTLED: "AWS asks for fewer calls",
-    Kind.UNCLEAR: "AWS had a failure of its own",
+    ErrorKind.THROTTLED: "AWS asks for fewer calls",
+    ErrorKind.UNCLEAR: "AWS had a failure of its own",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +78,4 @@ def _image(row: dict[str, Any]) -> Image:
 
 
 def _wrong(why: str) -> AwsError:
-    return AwsError(f"nothing was started: {why}", Kind.REFUSED, "Image")
+    return AwsError(f"nothing was started: {why}", ErrorKind.REFUSED, "Image")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AGAIN, AwsError, Kind
+from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.instances import RUN, tagged
 
 CREATE_S = 120.0
@@ -81,12 +81,14 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
         if made is not None and made.state in _FAILED:
             raise AwsError(
                 f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}",
-                Kind.REFUSED,
+                ErrorKind.REFUSED,
                 "Image",
             )
         if asyncio.get_running_loop().time() > end:
             raise AwsError(
-                f"the image {image} was not available after {for_s:.0f}s", Kind.UNCLEAR, "Image"
+                f"the image {image} was not available after {for_s:.0f}s",
+                ErrorKind.UNCLEAR,
+                "Image",
             )
         if made is not None and (progress := await _progress(cloud, made)) != told:
             told = progress

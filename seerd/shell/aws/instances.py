@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 RUN, COMMAND, NAME, OWNER, HARD_END = (
     "seerd:run",
@@ -127,7 +127,7 @@ async def end(cloud: Cloud, instance: str) -> EndedInstance:
                 instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"]
             )
     raise AwsError(
-        f"TerminateInstances: AWS did not answer for {instance}", Kind.UNCLEAR, "NotAnswered"
+        f"TerminateInstances: AWS did not answer for {instance}", ErrorKind.UNCLEAR, "NotAnswered"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 PRICING_REGION = "us-east-1"
 """Where the Price List API lives, for all regions
@@ -77,7 +77,7 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
     ]
     if not hourly:
         raise AwsError(
-            f"the price list has no {instance_type} in {cloud.region}", Kind.GONE, "NoPrice"
+            f"the price list has no {instance_type} in {cloud.region}", ErrorKind.GONE, "NoPrice"
         )
     price = Price(max(hourly), "price list", time.time())
     _keep(kept, price)
@@ -107,7 +107,7 @@ async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> P
     if not fitting:
         where = ", ".join(zones) or cloud.region
         raise AwsError(
-            f"there is no spot price of {instance_type} in {where}", Kind.GONE, "NoPrice"
+            f"there is no spot price of {instance_type} in {where}", ErrorKind.GONE, "NoPrice"
         )
     return Price(max(fitting), "spot history", now.timestamp())
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 NOBODY = "i-00000000000000000"
 NOTHING = "vol-00000000000000000"
@@ -37,5 +37,5 @@ async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | No
     try:
         await cloud.ask("ec2", operation, patience_s=15.0, DryRun=True, **request)
     except AwsError as error:
-        return None if error.code in _ALLOWED or error.kind is Kind.GONE else error
+        return None if error.code in _ALLOWED or error.kind is ErrorKind.GONE else error
     return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ async def resolve(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
         raise AwsError(
             f"nothing was started: {cloud.region} has no default network in this account; "
             "give `cluster.subnets`",
-            Kind.REFUSED,
+            ErrorKind.REFUSED,
             "Subnet",
         )
     order = {subnet: place for place, subnet in enumerate(named)}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, tagged
 
 
@@ -87,7 +87,7 @@ async def remove(cloud: Cloud, left: Left) -> None:
         else:
             await cloud.ask("ec2", "delete_volume", VolumeId=left.id)
     except AwsError as error:
-        if error.kind is not Kind.GONE:
+        if error.kind is not ErrorKind.GONE:
             raise
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, Kind
+from seerd.shell.aws.errors import AwsError, ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
         raise AwsError(
             f"{cloud.region} has no instance type {', '.join(unknown)}; check "
             "`cluster.instance_type`",
-            Kind.REFUSED,
+            ErrorKind.REFUSED,
             "InvalidInstanceType",
         )
     return [found[name] for name in names]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from seerd.errors import ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AGAIN, AwsError, Kind
+from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.instances import COMMAND, ENDING, RUN, SeenInstance, tagged
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
@@ -45,7 +45,7 @@ later, the watch ends.
 HUNT_POLL_S = 1.0
 
 
-MENDED = frozenset({Kind.CREDENTIALS, Kind.DENIED, Kind.REFUSED})
+MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED})
 MEND_S = 240.0
 """How long a refusal that others may mend is borne: longer than an agent's lease, its trials' last
 save and its last upload.
@@ -194,7 +194,7 @@ class Ec2Fleet:
             return
         if entry.ended:
             return
-        if error.kind is Kind.GONE:
+        if error.kind is ErrorKind.GONE:
             if wall() - entry.noted_at > FORGET_S:
                 self.register.end(entry.instance, entry.missing_at or wall())
             return

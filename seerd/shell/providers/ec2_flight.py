@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AGAIN, AwsError, Kind
+from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import USER, Boot, script
@@ -28,7 +28,7 @@ from seerd.shell.ssh.connecting import RemoteMachine
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up."""
 
-ELSEWHERE = frozenset({Kind.CAPACITY, Kind.ELSEWHERE, Kind.QUOTA})
+ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
 """Refusals of one place; a quota is for one family of instance types."""
 
 
@@ -116,7 +116,9 @@ class Flight:
         except LaunchError as error:
             setback = error
         except AwsError as error:
-            setback = LaunchError(str(error), retry=error.kind in AGAIN or error.kind is Kind.SPENT)
+            setback = LaunchError(
+                str(error), retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT
+            )
         except ProviderError as error:
             setback = LaunchError(str(error), retry=True)
         except Exception:
@@ -161,7 +163,7 @@ class Flight:
             try:
                 return await self._ask_at(candidate)
             except AwsError as error:
-                if error.kind is Kind.SPENT:
+                if error.kind is ErrorKind.SPENT:
                     return await self._spent(error)
                 if error.kind not in ELSEWHERE:
                     raise
@@ -192,7 +194,7 @@ class Flight:
                 return await asyncio.shield(self._call)
             except AwsError as error:
                 # Whatever is answered later: an earlier try may have launched one.
-                self._unclear = self._unclear or error.kind is Kind.UNCLEAR
+                self._unclear = self._unclear or error.kind is ErrorKind.UNCLEAR
                 failures += 1
                 if error.kind not in AGAIN or wall() > end:
                     raise
@@ -306,7 +308,7 @@ class Flight:
             return
         await asyncio.wait({self._call})
         error = self._call.exception()
-        if isinstance(error, AwsError) and error.kind is Kind.UNCLEAR:
+        if isinstance(error, AwsError) and error.kind is ErrorKind.UNCLEAR:
             self._unclear = True
 
 
@@ -315,9 +317,9 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
     run's `others` use up the quota.
     """
     kinds = {error.kind for _, error in refusals}
-    retry = Kind.CAPACITY in kinds or (Kind.QUOTA in kinds and others)
+    retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)
     advice = ""
-    if Kind.CAPACITY in kinds:
+    if ErrorKind.CAPACITY in kinds:
         advice = (
             "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
         )
