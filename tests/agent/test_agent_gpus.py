@@ -16,7 +16,7 @@ from seerd.agent.gpus import App, Card, held, parsed_apps, parsed_cards
 from seerd.agent.protocol import Exited, Noticed
 from tests.agent.test_agent_health import program
 
-SMI = Path(__file__).parents[1] / "rig" / "image" / "nvidia-smi"
+SMI = Path(__file__).parents[2] / "bench" / "testbed" / "rig" / "image" / "nvidia-smi"
 MACHINE = """GPUS=4
 GPU_NAME='Tesla V100-SXM2-16GB'
 GPU_MIB=16160

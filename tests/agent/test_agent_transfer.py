@@ -102,6 +102,7 @@ def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_pat
         '{"name": "b", "epoch": 1, "metrics": {}, "sha256": "", "size": 7}',
         '{"name": "a", "epoch": "1", "metrics": {}, "sha256": "", "size": 7}',
         '{"name": "a", "epoch": 1, "metrics": {}, "sha256": "0000", "size": 7}',
+        '{"name": "a", "epoch": 1, "metrics": {}, "sha256": "' + "0" * 64 + '", "size": 7}',
     ],
 )
 def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored(tmp_path, manifest):

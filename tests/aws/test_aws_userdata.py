@@ -132,7 +132,7 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(
 
 
 def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
-    looks = re.search(r"if (grep .*); then", script(boot()))
+    looks = re.search(r"if (grep .*?); then", script(boot()), re.DOTALL)
     assert looks
     shows = f"from seerd.agent import host; host.show_as({NAME!r}); print(flush=True); input()"
     with subprocess.Popen(
