@@ -121,9 +121,7 @@ def launch_plan(
 
 
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
-    """Say why this job cannot have such a part in an attempt on several instances; empty if
-    it can.
-    """
+    """Say why this job cannot have this part of an attempt on several nodes; empty if it can."""
     if node is None:
         return ""
     if job.launcher != "torchrun":

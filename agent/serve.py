@@ -207,9 +207,7 @@ class Agent:
         self._ended.set()
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run this in the background. If it fails in a way not foreseen, the agent ends as a
-        whole.
-        """
+        """Run this in the background; if it fails unforeseen, the agent ends as a whole."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
