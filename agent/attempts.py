@@ -209,7 +209,7 @@ class LocalAttempt:
         for left_over in (
             "stop",
             "out.jsonl",
-        ):  # an agent died between starting this attempt and telling so
+        ):  # of an agent that died before it could tell of this start
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
         if not speaks(self.start):

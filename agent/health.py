@@ -158,7 +158,13 @@ async def _listed(machine: CheckedMachine) -> str:
 
 @record
 class Look:
-    """A program that is run to look at something, for at most `limit_s` seconds."""
+    """A program that is run to look at something.
+
+    argv     the command
+    env      its whole environment
+    cwd      its working folder
+    limit_s  seconds that it may take
+    """
 
     argv: Sequence[str]
     env: Dict[str, str]

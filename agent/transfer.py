@@ -206,7 +206,7 @@ def write_named(to: Path, data: bytes) -> None:
 
 
 def name_file(part: Path, to: Path) -> None:
-    """Give what was written under a temporary name its own, once it is on the disk."""
+    """Flush what was written under a temporary name to the disk, then give it its own name."""
     _flush(part)
     os.replace(part, to)
     _flush(to.parent)

@@ -75,7 +75,12 @@ class CutError(WebError):
 
 @record
 class Piece:
-    """`size` bytes of an open file, from `start`."""
+    """Part of an open file.
+
+    descriptor  the file's
+    start       offset of its first byte
+    size        number of its bytes
+    """
 
     descriptor: int
     start: int
@@ -124,7 +129,7 @@ class Wires:
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(
                         wire, socket.SHUT_RDWR
-                    )  # below TLS, which another thread is in the middle of
+                    )  # below TLS, which another thread is using
 
     @property
     def is_cut(self) -> bool:
@@ -254,7 +259,7 @@ class Wires:
             try:
                 connection.send(block)
             except (BrokenPipeError, ConnectionResetError):
-                # refused before it was all sent: the answer says why, if it still can be read
+                # Refused before all was sent: the answer says why, if it can still be read.
                 break
             except OSError as error:
                 raise WebError(f"{_named(method, url)}: {_why(error)}") from None

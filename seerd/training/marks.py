@@ -1,6 +1,6 @@
 """What the agent is shown of this rank while it works (`marks/LOCAL_RANK`, docs/training-side.md).
 
-The one rule: to bring a mark up to date takes a microsecond, and never waits for a disk.
+The one rule: bringing a mark up to date takes a microsecond, and never waits for a disk.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ STACK_SIGNAL = 7
 class Mark:
     """Whether this rank works or waits for the others, and how far it has come.
 
-    It lies in memory that the agent has mapped too, if there are other ranks and a `folder`.
+    If there are other ranks and a `folder`, it is shown in a file there, which is mapped into
+    memory and which the agent reads.
     """
 
     def __init__(self, ranks: Ranks, folder: Optional[Path]) -> None:
@@ -52,7 +53,7 @@ class Mark:
 
     @property
     def shown(self) -> bool:
-        """Whether anybody can see it."""
+        """Whether the agent can see it."""
         return self._map is not None
 
     def arrive(self) -> None:

@@ -74,10 +74,10 @@ class Trial:
     # ------------------------------------------------------------ what scripts call
 
     def track(self, **objects: Any) -> None:
-        """Save these with every checkpoint, and restore them from the last one.
+        """Save these objects with every checkpoint, and restore them from the last one.
 
-        They are anything with state_dict and load_state_dict. A DistributedDataParallel wrapper is
-        looked through, so a checkpoint fits with and without it.
+        Each has `state_dict` and `load_state_dict`. Of a DistributedDataParallel wrapper the model
+        inside is taken, so a checkpoint fits with and without it.
 
         Raises `RuntimeError` without torch, `ValueError` if the last checkpoint lacks one of them.
         """
@@ -143,7 +143,8 @@ class Trial:
         return not leave
 
     def report(self, **metrics: Any) -> None:
-        """Say how good the model is now. The numbers of rank 0 count; others may leave them out.
+        """Say how good the model is now. The numbers of rank 0 count; other ranks may leave them
+        out.
 
         Raises `ValueError` if the spec's metric is not among them.
         """
