@@ -1,4 +1,6 @@
-"""What runs beside the trials on every instance: starts and stops their processes, keeps their
-checkpoints and logs, and tells the daemon every fact exactly once. Standard library only (Python
-3.9 or newer), imports nothing of seerd or planner, ships as one zip.
+"""What runs beside the trials on every instance. It starts and stops their processes, keeps their
+checkpoints and logs, and tells the daemon every fact exactly once.
+
+It uses the standard library only (Python 3.9 or newer), imports nothing else of seerd or planner,
+and ships as one zip.
 """

@@ -1,8 +1,8 @@
-"""`python -I agent.pyz ...`, `python -m seerd.agent ...`, and what a remote task becomes
-(`remote_tasks`): one agent for one folder.
+"""The agent's program: one agent for one folder. It is started as `python -I agent.pyz ...`, as
+`python -m seerd.agent ...`, or by a remote task that becomes it (`remote_tasks`).
 
 The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else
-follows after that.
+comes after the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from seerd.agent.power import power_off
 from seerd.agent.serve import Agent
 
 NAME = "seerd-agent"
-"""The boot script of an instance looks for it (seerd/shell/aws/userdata.py)."""
+"""The name of the process, which the boot script of an instance looks for
+(seerd/shell/aws/userdata.py).
+"""
 LOCK_S = 2.0
 LOCK_POLL_S = 0.01
 PRIVATE = 0o700
@@ -34,8 +36,10 @@ log = logging.getLogger("agent")
 
 
 def main() -> int:
-    """Exit status 0 after an orderly end, 1 if there is an agent already, 2 for a wrong option;
-    otherwise with a traceback.
+    """Run the agent until its end.
+
+    Returns exit status 0 after an orderly end, and 1 if the folder has an agent already. A wrong
+    option exits with 2. Any other error ends the process with a traceback.
     """
     options = _options()
     program, folder = Path(sys.argv[0]).resolve(), Path(options.folder).resolve()
@@ -78,8 +82,10 @@ def _options() -> argparse.Namespace:
 
 
 def _lock() -> bool:
-    """Take the lock for as long as this process lives. Others hold it for an instant when they look
-    whether an agent lives.
+    """Take the lock for as long as this process lives; return whether it could be taken.
+
+    Others hold it for an instant when they look whether an agent lives, so this tries for `LOCK_S`
+    seconds.
     """
     descriptor = os.open("agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     end = time.monotonic() + LOCK_S
@@ -95,7 +101,7 @@ def _lock() -> bool:
 
 
 def _unpack_library(program: Path, library: Path) -> Path:
-    """Unpack the training side out of our own zip."""
+    """Unpack the training side from our own zip into the folder `library`; return that folder."""
     with zipfile.ZipFile(program) as bundle:
         bundle.extractall(
             library, [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)]
@@ -106,7 +112,11 @@ def _unpack_library(program: Path, library: Path) -> Path:
 async def _live(
     options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
 ) -> None:
-    """From the lock to the end. A machine whose agent has failed is of no use to anybody either."""
+    """Run the agent from the lock to its end. Then power the machine off, if that was asked for and
+    nobody else will see to it.
+
+    A machine whose agent has failed is powered off too: it is of no use to anybody.
+    """
     try:
         forsaken = await _serve(
             options, folder, library or _unpack_library(program, folder / "lib")

@@ -1,7 +1,7 @@
-"""The life of one attempt: files, processes, its output, its end.
+"""The life of one attempt: its files, its processes, its output and its end.
 
-The one rule: `Exited` is told when no process of the attempt is left, all that it wrote has been
-told before, and its last checkpoint is in the store or has failed to get there.
+The one rule: the agent tells `Exited` last. By then no process of the attempt is left, all of its
+output has been told, and its last checkpoint is in the store or has failed to get there.
 """
 
 from __future__ import annotations
@@ -24,29 +24,36 @@ from seerd.agent.trial_output import TrialOutput
 from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
-"""How long the last checkpoint waits for a place in the store, if no grace period says less."""
+"""Seconds that the last checkpoint may wait for a place in the store, if no grace period ends
+before.
+"""
 POLL_S = 0.1
 Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
-"""How long torchrun may take, after a rank has crashed, to end the others and say which it was."""
+"""Seconds that torchrun has, after a rank has crashed, to end the others and to log which it was.
+"""
 CLOSING_S = 1.0
-"""How long a rank may live on when another has failed: torchrun gives it 30 s, and stuck in a
-collective it needs them all.
+"""Seconds that the other ranks may live on when one has failed. torchrun would give them 30 s, and
+ranks that are stuck in a collective would need them all.
 """
 LAST_WORDS_S = 10.0
-"""How long torchrun may take to say which rank it was once all are gone: half a second, but on a
-machine that is overloaded.
+"""Seconds that torchrun has to log which rank failed, once all ranks are gone. It needs half a
+second, but more on an overloaded machine.
 """
 STACK_S = 1.0
-"""How long a rank that hangs may take to write its Python stack."""
+"""Seconds that a rank that hangs has to write its Python stack."""
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
-    """One attempt that has been ordered. `gpus` are held until `done`; `cause` says who asked it to
-    end, None if nobody.
+    """One attempt that has been ordered.
 
-    `why_held`: waits until the memory of GPUs is free; what holds it still, empty if nothing does.
+    start  the order
+    gpus   its GPUs, which it holds until `done` is set
+    done   set when the attempt is over
+    cause  who asked it to end, "asked" or "lease"; None if nobody has
+
+    `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
     """
 
     def __init__(
@@ -73,12 +80,13 @@ class LocalAttempt:
 
     @property
     def key(self) -> str:
-        """Trial and attempt."""
+        """Trial and attempt, as "trial/attempt"."""
         return f"{self.start.trial}/{self.start.attempt}"
 
     async def begin(self, plan: LaunchPlan) -> None:
-        """Start its processes, unless it has been stopped before. Raises `OSError` or `ValueError`
-        if they cannot be started.
+        """Start the processes, unless the attempt has been stopped before.
+
+        Raises `OSError` or `ValueError` if they cannot be started.
         """
         if self.cause is not None:
             return
@@ -86,7 +94,12 @@ class LocalAttempt:
         await self._spawn(plan)
 
     async def follow(self) -> None:
-        """Tell that it has started, what it writes, and at last that nothing of it is left."""
+        """Tell the facts of the attempt until its end: that it has started, what it writes, and at
+        last that nothing of it is left.
+
+        If it was stopped before its start, only the last is told. If something still holds memory
+        of its GPUs, `Noticed` comes before `Exited`.
+        """
         if self._process is None:
             self._tell([self._exited(time.time(), None)])
             return
@@ -96,11 +109,11 @@ class LocalAttempt:
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, grace_s: float) -> None:
-        """Ask it to save and exit, and kill it after the grace period; with none, at once. A later
-        word can only shorten it.
+        """Ask the attempt to save and exit, and kill it after `grace_s` seconds (0: at once).
 
-        The nodes of a crash all fail at the same time, and the first to tell has the others
-        stopped: one whose own rank has failed may still say so.
+        A later call can only shorten the time. When an attempt on several nodes crashes, all its
+        nodes fail at the same time, and the first to tell has the others stopped. So a node that
+        has lost a rank itself has `SUMMARY_S` seconds to find out which one it was.
         """
         if self.cause is None and grace_s == 0:
             self._is_crashing = self._has_lost_a_rank()
@@ -109,17 +122,16 @@ class LocalAttempt:
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if not self._marker:
-            self._output.checkpoint_store.cut()  # it need not be restored
+            # It has not started, so what is being fetched need not be restored.
+            self._output.checkpoint_store.cut()
         if grace_s > 0 and self._marker:
-            # A trial that has removed its own folder is not asked, and killed when its time is up.
+            # A trial that has removed its own folder cannot be asked; it is killed in the end.
             with contextlib.suppress(OSError):
                 (self._places.attempt / "stop").touch()
         self.look()
 
     def look(self) -> None:
-        """To be called often: see whether there is something to do. Costs next to nothing if there
-        is not.
-        """
+        """Do what is due. This is called often, and costs next to nothing if nothing is due."""
         if self._process is not None and self._killing is None:
             self._look_after(self._process)
         due = self._kill_at is not None and (
@@ -132,7 +144,7 @@ class LocalAttempt:
             and time.monotonic() >= self._kill_at
             and self.cause != "lease"
         ):
-            # where nobody waits any more, it may still get there
+            # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
         if self._output.has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
@@ -142,8 +154,9 @@ class LocalAttempt:
         self._killing.add_done_callback(lambda _: self._wake.set())
 
     def _look_after(self, process: asyncio.subprocess.Process) -> None:
-        """See whether a rank is gone, or hangs: then what is left of the attempt is ended as a
-        whole.
+        """End the whole attempt if one of its ranks is gone, or hangs.
+
+        On several nodes a hang is only told: the daemon, which hears all nodes, decides.
         """
         if self._by_torchrun and self._watchdog.is_closing():
             self._end_by(self._clear(process))
@@ -159,10 +172,11 @@ class LocalAttempt:
             self._end_by(self._kill_hung(process, stall))
 
     def _only_torchrun_is_left(self) -> bool:
-        """Its ranks have gone, or are not there yet: torchrun's own exit takes half a second, and
-        nobody needs it any more.
+        """Tell whether torchrun runs without ranks, before they start or after they have gone. Its
+        own exit takes half a second, for which nobody needs to wait.
 
-        Unless there are other nodes: these wait for it, and it keeps what their ranks talk through.
+        With several nodes it is left alone once it has started ranks: the other nodes wait for it,
+        and it keeps the store through which their ranks talk.
         """
         if self._process is None or not self._by_torchrun:
             return False
@@ -171,9 +185,7 @@ class LocalAttempt:
         return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
-        """Whether this is one node of several, and of its ranks that have been started one is
-        gone.
-        """
+        """Tell whether this is one node of several, and one of the ranks started here is gone."""
         if self._process is None or self.start.node is None:
             return False
         return len(host.values_of("LOCAL_RANK", self.members())) < len(
@@ -181,11 +193,11 @@ class LocalAttempt:
         )
 
     def members(self) -> Set[int]:
-        """Its processes."""
+        """Return the ids of its processes."""
         return set(self.each_member())
 
     def each_member(self) -> Iterator[int]:
-        """One by one (`host.each_member`)."""
+        """Yield the ids of its processes one by one, as `host.each_member` does."""
         return (
             iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
         )
@@ -197,13 +209,11 @@ class LocalAttempt:
         for left_over in (
             "stop",
             "out.jsonl",
-        ):  # an agent died between starting this attempt and telling so
+        ):  # of an agent that died before it could tell of this start
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
         if not speaks(self.start):
-            (self._places.attempt / "out.jsonl").symlink_to(
-                os.devnull
-            )  # whatever its ranks say, node 0 speaks
+            (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # only node 0 is heard
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
@@ -221,8 +231,10 @@ class LocalAttempt:
             )
 
     async def _until_gone(self, process: asyncio.subprocess.Process) -> Tuple[float, str]:
-        """Tell what it writes until it has ended. Returns when that was, the moment since which
-        nothing of it is left, and what still holds memory of its GPUs, if something does.
+        """Tell what the attempt writes until it has ended.
+
+        Returns since when nothing of it is left (seconds since 1970), and what still holds memory
+        of its GPUs (empty: nothing).
         """
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._wake.set())
@@ -247,19 +259,21 @@ class LocalAttempt:
         return time.time(), held
 
     def _store_beside(self) -> None:
-        """Have the newest checkpoint put into the store while the trial goes on."""
+        """Begin to put the newest checkpoint into the store, while the trial goes on."""
         if self._storing is None and self._output.can_store():
             self._storing = asyncio.ensure_future(self._store())
             self._storing.add_done_callback(lambda _: self._wake.set())
 
     async def _store(self) -> None:
-        """Until none waits that there is a place for."""
+        """Put checkpoints into the store until none is left, or no place for one."""
         while self._output.can_store():
             self._tell(await in_thread(self._output.store))
         self._storing = None
 
     async def _store_last(self) -> None:
-        """What still waits is put now, or never; within the grace period."""
+        """Put what still waits into the store. Give up when there has been no place for
+        `LAST_PLACE_S` seconds, or none by the end of the grace period.
+        """
         self._output.checkpoint_store.last_call()
         give_up_at = time.monotonic() + LAST_PLACE_S
         while self._output.waits() or self._storing is not None:
@@ -272,8 +286,8 @@ class LocalAttempt:
                 await asyncio.sleep(POLL_S)
 
     async def _clear(self, process: asyncio.subprocess.Process) -> None:
-        """A rank has failed: end the others soon, let torchrun say which it was, and end that
-        too.
+        """End an attempt of which a rank has failed: kill the other ranks after `CLOSING_S`
+        seconds, let torchrun log which rank it was, and kill torchrun.
         """
         await asyncio.sleep(CLOSING_S)
         await asyncio.to_thread(
@@ -286,8 +300,9 @@ class LocalAttempt:
         await self._kill(process)
 
     async def _kill_hung(self, process: asyncio.subprocess.Process, stall: Stall) -> None:
-        """Nothing can be saved: all ranks save together. What the one that hangs is stuck in goes
-        to its log first.
+        """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
+
+        Nothing can be saved, since all ranks save together.
         """
         await asyncio.to_thread(self._have_stack_written, stall)
         await self._kill(process)

@@ -1,8 +1,8 @@
-"""The bootstrap: the first thing that runs on a machine: sent over SSH as text, it sees to it that
-the agent's zip is there, and goes on with what is in it.
+"""The bootstrap: the first thing that runs on a machine, sent over SSH as text. It sees to it that
+the agent's zip is there, and goes on with the code in the zip.
 
 The one rule: it needs nothing on the machine but a Python, and says so itself if that one is too
-old; so it is written for any Python 3, and the zip is used only if its bytes have the expected
+old. So it is written for any Python 3. The zip is used only if its bytes have the expected
 checksum.
 """
 
@@ -14,11 +14,14 @@ from typing import Any, BinaryIO, Dict
 
 OLDEST = (3, 9)
 MARK = b"seerd "
-"""Every line of ours begins so: what a shell's start files print comes on the same stream."""
+"""Every line of ours begins with this: what a shell's start files print comes on the same stream.
+"""
 
 
 def bootstrap(stream: BinaryIO) -> None:
-    """Read a remote task, get the zip if it is not here, and carry the remote task out with it."""
+    """Read a remote task, get the zip if it is not here, and carry out the task with the code in
+    it.
+    """
     task = json.loads(stream.readline().decode())
     if sys.version_info < OLDEST:
         version = ".".join(map(str, sys.version_info[:3]))
@@ -43,13 +46,13 @@ def bootstrap(stream: BinaryIO) -> None:
 
 
 def say(answer: Dict[str, Any]) -> None:
-    """One line to whoever sent us."""
+    """Write an answer to standard output, as one line of JSON, for the machine that sent us."""
     sys.stdout.buffer.write(MARK + json.dumps(answer).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
 def checksum(path: str) -> str:
-    """SHA-256 of a file in hex; empty if there is none."""
+    """Compute the SHA-256 of a file, in hex; empty if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -58,8 +61,10 @@ def checksum(path: str) -> str:
 
 
 def fetch(stream: BinaryIO, size: int, expected: str, path: str) -> None:
-    """The next `size` bytes become the file at `path`, at once and only if they are the expected
-    ones.
+    """Write the next `size` bytes of the stream to the file `path`, which appears whole or not at
+    all.
+
+    Raises `ValueError` if their checksum is not the `expected` one.
     """
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     part = "%s.%d.part" % (path, os.getpid())

@@ -1,9 +1,9 @@
-"""Crash recovery, after the death of an agent: what the next one in its folder does before it takes
-orders.
+"""Crash recovery: what a new agent does before it takes orders, if the agent before it in its
+folder has died.
 
-The one rule: nothing that it left behind runs on, everything that its trials had written is told,
-and each of its attempts is over. What the agent had been granted died with it: a checkpoint that
-was on its way to a store without a directory is lost.
+The one rule: afterwards nothing that the dead agent left behind runs on, everything that its trials
+had written is told, and each of its attempts is over. The presigned URLs that it had been granted
+died with it, so a checkpoint that was on its way to a store without a directory is lost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Exited
 
 PULSE_S = 1.0
-"""How often an agent shows that it lives, by the time of its lock."""
+"""An agent shows at least every so many seconds that it lives, by the file time of its lock."""
 
 
 def recover(here: Here, journal: AgentJournal) -> None:
-    """Make it so. Raises `RuntimeError` if a process cannot be killed."""
+    """Kill what the dead agent left running, tell what its trials had written, and tell that each
+    of its attempts is "lost".
+
+    Raises `RuntimeError` if a process cannot be killed.
+    """
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
     ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
     left = host.kill(lambda: host.each_marked_with(f"{here.run}/"), set())
@@ -43,8 +47,8 @@ def recover(here: Here, journal: AgentJournal) -> None:
 
 
 def _last_sign(here: Here, trial: str, attempt: int) -> float:
-    """When an attempt ended of which nothing runs any more, at the latest: its agent's last pulse,
-    or what it has written itself after that.
+    """Return when an attempt of which nothing runs any more had ended at the latest (seconds since
+    1970): `PULSE_S` after its agent's last sign of life, or after the attempt last wrote to a file.
     """
     signs = [here.folder / "agent.lock", *_files(here.places(trial, attempt).attempt)]
     return min(time.time(), PULSE_S + max(map(_written_at, signs)))

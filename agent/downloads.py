@@ -1,7 +1,7 @@
-"""The job's data: objects that the daemon has granted, fetched once per instance before the setup
-commands.
+"""The job's data: objects that the daemon has granted. They are fetched once per instance, before
+the setup commands.
 
-The one rule: nothing is written outside the trials' working folder, and a file has its name only
+The one rule: nothing is written outside the trials' working folder, and a file gets its name only
 when it is whole.
 """
 
@@ -22,22 +22,24 @@ FILES_AT_ONCE = 8
 
 
 class DataError(ValueError):
-    """The data cannot be had; the text says what of it, and why."""
+    """Data cannot be fetched or written; the text says which, and why."""
 
 
 class JobData:
-    """What the next preparation fetches."""
+    """The data that the next preparation fetches."""
 
     def __init__(self) -> None:
         self._items: List[Download] = []
 
     def take(self, message: Downloads) -> None:
-        """More of it; the first message begins anew."""
+        """Add the items of this message; one that says `first` replaces what was there."""
         self._items = [*([] if message.first else self._items), *message.items]
 
     def fetch(self, root: Path) -> None:
-        """Have every file below this folder. One that is there with the right size is kept. Raises
-        `DataError`, and `OSError` if there is no room.
+        """Fetch every file that is not yet below the folder `root`; one with the right size is
+        kept.
+
+        Raises `DataError` if one is refused, cannot be fetched or cannot be written.
         """
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
@@ -45,12 +47,15 @@ class JobData:
         small = [item for item in missing if item.size <= RANGE]
         parallel(lambda item: _fetch(wires, item, root), small, FILES_AT_ONCE)
         for item in missing:
-            if item.size > RANGE:  # several ranges of one at once are as fast
+            if item.size > RANGE:  # one by one: each takes several threads
                 _fetch(wires, item, root)
 
 
 def place(root: Path, to: str) -> Path:
-    """Where this goes. Raises `DataError` if that is not below the folder, links followed."""
+    """Return the path below `root` at which this file goes.
+
+    Raises `DataError` if it is not below `root`, also because a link leads out of it.
+    """
     parts = to.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise DataError(

@@ -1,8 +1,8 @@
 """Whether the memory of GPUs is free again after an attempt, as `nvidia-smi` tells: a process that
-is gone may have left it behind.
+is gone may have left some in use.
 
 The one rule: GPUs are given to the next attempt only when nothing of the last one is on them any
-more, and that is looked up, not assumed. What living processes of others hold is their own affair.
+more, and that is looked up, not assumed. What living processes of others hold does not count.
 """
 
 from __future__ import annotations
@@ -31,19 +31,24 @@ APPS = (
     "--format=csv,noheader,nounits",
 )
 FREE_S = 10.0
-"""The driver takes a second or two to free what a killed process held; what is held after this long
-stays held.
+"""Seconds after which memory that is still held counts as lost. The driver takes a second or two to
+free what a killed process held.
 """
 POLL_S = 0.25
 SLACK_MIB = 512
-"""A GPU on which nobody computes may use so much more than before the first attempt: the driver
-keeps some for itself.
+"""MiB that a GPU without processes may have in use beyond what it had before the first attempt: the
+driver keeps some for itself.
 """
 
 
 @record
 class Card:
-    """A GPU; `used_mib` of its memory, None if it does not tell."""
+    """A GPU, as `nvidia-smi` lists it.
+
+    index     its number
+    uuid      its unique name
+    used_mib  memory in use, in MiB; None if the GPU does not tell
+    """
 
     index: str
     uuid: str
@@ -52,7 +57,12 @@ class Card:
 
 @record
 class App:
-    """A process that computes on the GPU with this uuid, with so much of its memory as text."""
+    """A process that computes on a GPU.
+
+    pid   its process id
+    uuid  the GPU's
+    used  memory that it uses there, in MiB, as text
+    """
 
     pid: int
     uuid: str
@@ -60,7 +70,10 @@ class App:
 
 
 class Gpus:
-    """The CUDA devices of this machine. `names`: of our GPU n, as CUDA_VISIBLE_DEVICES has it."""
+    """The CUDA devices of this machine.
+
+    `names` returns the names of our GPUs, by number, as CUDA_VISIBLE_DEVICES has them.
+    """
 
     def __init__(
         self, machine: CheckedMachine, names: Callable[[Iterable[int]], List[str]]
@@ -70,16 +83,20 @@ class Gpus:
         self._before: Dict[str, int] = {}
 
     def note(self, listing: str) -> None:
-        """Remember what is in use by this (lines of `CARDS`), when nothing of ours runs, on a
-        machine that is ours alone: on a desk, screens take what they want.
+        """Remember how much memory each GPU has in use while nothing of ours runs.
+
+        `listing` holds lines of `CARDS`, and is empty unless the machine is ours alone: on a desk,
+        screens take what they want.
         """
         for card in parsed_cards(listing):
             if card.used_mib is not None:
                 self._before.setdefault(card.uuid, card.used_mib)
 
     async def why_held(self, gpus: Iterable[int]) -> str:
-        """Wait until the memory of these is free. What still holds it after `FREE_S`, or why that
-        is not known; empty if it is free.
+        """Wait until the memory of these GPUs is free, for at most `FREE_S` seconds.
+
+        Returns what still holds it, or why that is not known. Empty if it is free, or if
+        `nvidia-smi` is not there because the GPUs are of another maker.
         """
         if not self._machine.cuda:
             return ""
@@ -90,7 +107,7 @@ class Gpus:
             except UnhealthyError as error:
                 why = str(error)
             except OSError:
-                return ""  # GPUs of another maker, which nvidia-smi knows nothing of
+                return ""  # no nvidia-smi: GPUs of another maker
             if not why or time.monotonic() >= give_up_at:
                 return why
             await asyncio.sleep(POLL_S)
@@ -113,7 +130,12 @@ class Gpus:
 def held(
     cards: Sequence[Card], apps: Sequence[App], before: Dict[str, int], lives: Callable[[int], bool]
 ) -> str:
-    """What of these GPUs is held by nobody who lives, for people; empty if nothing is."""
+    """Describe, for people, what memory of these GPUs is held by no living process; empty if none
+    is.
+
+    `before` is what was in use before the first attempt (MiB by uuid), `lives` tells whether a
+    process lives.
+    """
     for card in cards:
         here = [app for app in apps if app.uuid == card.uuid]
         dead = [app for app in here if not lives(app.pid)]
@@ -137,7 +159,7 @@ def held(
 
 
 def parsed_cards(listing: str) -> List[Card]:
-    """Lines of `CARDS`; what is no such line is left out."""
+    """Parse lines of `CARDS`, and leave out any others."""
     rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
     return [
         Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None)
@@ -147,7 +169,7 @@ def parsed_cards(listing: str) -> List[Card]:
 
 
 def parsed_apps(listing: str) -> List[App]:
-    """Lines of `APPS`; what is no such line is left out."""
+    """Parse lines of `APPS`, and leave out any others."""
     rows = [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
     return [
         App(int(row[0]), row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdecimal()

@@ -1,9 +1,9 @@
-"""Hang detection: neighbours wait for a rank that does nothing.
+"""Hang detection: finds ranks that do nothing while the others wait.
 
-The one rule: a rank is taken for hung only if others have gone as far as they can without it, it
-has neither computed nor read nor written for much longer than any of its spells of work before, and
-nothing else explains that. Slow work is no hang, and of ranks that are late together none is: the
-end of their stage ends these.
+The one rule: a rank counts as hung only if three things hold. Others have gone as far as they can
+without it. It has neither computed nor read nor written for much longer than any spell of work
+before. And nothing else explains that. Slow work is no hang. If all ranks are late together, none
+of them counts as hung; the end of their stage ends them.
 """
 
 from __future__ import annotations
@@ -18,31 +18,37 @@ from seerd.agent.record import record
 
 LOOK_S = 0.5
 GAP_S = 5.0
-"""If so much time passes between two looks, this machine was suspended or is overloaded: what was
-seen before says nothing.
+"""If more seconds than this pass between two looks, this machine was suspended or is overloaded:
+what was seen before says nothing.
 """
 QUIET_S = 10.0
-"""Nobody is judged who has been quiet for less."""
+"""A rank that has been quiet for fewer seconds is not hung."""
 PATIENCE = 5
-"""Nor for less than so many times the longest spell of work of any rank of the attempt here."""
+"""Nor is one that has been quiet for less than so many times the longest spell of work of any rank
+of the attempt here.
+"""
 SPELLS, UNITS = 30, 3
-"""What is usual is known after so many spells of work, or calls of `running()`: the first of them
-compile, load and tune.
+"""A rank can be late only after so many spells of work, or calls of `running()`. The first of them
+compile, load and tune, so they do not show what is usual.
 """
 BUSY_SHARE = 0.05
 BUSY_BYTES_S = 64 << 10
-"""More than this of a CPU's time, or this much read or written, is work."""
+"""More than this share of a CPU's time, or more bytes than this read or written per second, is
+work.
+"""
 
 TICKS_OF_A_STEP = 2
-"""Its backward pass, and itself."""
+"""A step counts as two ticks: its backward pass, and the step itself."""
 
 Picture = Dict[int, Tuple[int, int, int]]
 
 
 @record
 class Stand:
-    """Who waits for whom, of the local ranks: `late` are those that have not come as far as the
-    others, who wait. Without `late` all wait, for ranks elsewhere; without `waiting` none does.
+    """Who waits for whom, among the local ranks.
+
+    late     ranks that have not come as far as the others; empty: all wait, for ranks elsewhere
+    waiting  ranks that wait for others; empty: none does
     """
 
     late: Tuple[int, ...]
@@ -51,12 +57,15 @@ class Stand:
 
 @record
 class Stall:
-    """An attempt stands still here.
+    """An attempt that stands still on this instance.
 
-    position  of the ranks that have not come as far as the others; `hung`: these, the first of
-              them; None: all wait for ranks elsewhere
-    among     of how many ranks here
-    since     wall clock; `quiet_s` seconds before now
+    position  how far the hindmost rank has come (units, ticks)
+    hung      mark of the hindmost late rank; None: all ranks wait for ranks elsewhere
+    local     number of the hindmost rank on this instance
+    among     how many ranks are here
+    alone     whether only one rank is late
+    since     since when nothing moves, seconds since 1970
+    quiet_s   seconds from then until it was found
     """
 
     position: Tuple[int, int]
@@ -69,8 +78,13 @@ class Stall:
 
 
 class HangDetector:
-    """Looks at the marks of one attempt. `members`: its processes; `spans`: other instances have
-    ranks of it too.
+    """Looks at the progress marks of one attempt.
+
+    marks  the newest marks, by local rank
+    stall  what was found; None if nothing was
+
+    `folder` holds the marks, `members` returns the ids of the attempt's processes, and `spans` says
+    that other instances have ranks of it too.
     """
 
     def __init__(self, folder: Path, members: Callable[[], Set[int]], *, spans: bool) -> None:
@@ -85,8 +99,10 @@ class HangDetector:
         self.stall: Optional[Stall] = None
 
     def look(self, now: float) -> bool:
-        """To be called often, with the monotonic clock: brings `marks` and `stall` up to date,
-        unless it has just done so.
+        """Bring `marks` and `stall` up to date; return whether that was due.
+
+        This is called often, with the monotonic clock in seconds. It does nothing within `LOOK_S`
+        seconds of the last time.
         """
         since_last = now - self._looked_at
         if since_last < LOOK_S:
@@ -139,7 +155,7 @@ class HangDetector:
         )
 
     def _has_moved(self, stall: Stall) -> bool:
-        """Whether those that were found hung have shown that they live."""
+        """Tell whether ranks that were found hung have shown that they live."""
         if stall.hung is None:
             return False
         there = self._standing()
@@ -155,7 +171,7 @@ class HangDetector:
         return found
 
     def _works(self, there: Stand, seconds: float) -> bool:
-        """Whether any of the late ranks has done something since, or cannot be looked at."""
+        """Tell whether any of the late ranks has done something since, or cannot be looked at."""
         after = self._lives(there)
         return any(
             local not in self._life
@@ -166,8 +182,9 @@ class HangDetector:
 
 
 def standing(found: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
-    """What the marks of all local ranks say, if they say anything; of the `stopped` a signal has
-    stopped the process, whatever it was doing.
+    """Conclude from the marks of all local ranks who waits for whom; None if they do not say.
+
+    `stopped` are the ranks whose process was stopped by a signal, whatever it was doing.
     """
     every = list(found.values())
     if not every or any(mark.peers != len(every) or mark.units == 0 for mark in every):
@@ -191,12 +208,12 @@ def standing(found: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) 
 
 
 def limit_s(found: Dict[int, ProgressMark]) -> float:
-    """How long a rank must have been quiet to be taken for hung."""
+    """Return how many seconds a rank must have been quiet to count as hung."""
     return max([QUIET_S, *(PATIENCE * mark.longest_s for mark in found.values())])
 
 
 def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
-    """Whether these processes have done nothing that counts in so many seconds."""
+    """Tell whether a process and its children have done nothing that counts in so many seconds."""
     same = before.born == after.born
     cpu_s, moved = after.cpu_s - before.cpu_s, after.moved_bytes - before.moved_bytes
     return (
@@ -208,16 +225,18 @@ def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
 
 
 def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
-    """Whether it has begun a step that cannot end before another has begun it too: on a GPU it
-    learns that only later.
+    """Tell whether a rank has begun a step that cannot end before another rank has begun it too.
+
+    On a GPU, passes and steps are counted when they are begun, so such a rank does not know yet
+    that it waits.
     """
     least = min(other.position for other in working)
     return bool(mark.on_gpu) and mark.units == least[0] and mark.ticks >= least[1] + TICKS_OF_A_STEP
 
 
 def _is_behind(late: Sequence[int], waiting: Sequence[int], found: Dict[int, ProgressMark]) -> bool:
-    """Whether those that wait have come further than the late ones, or as far as one that was
-    stopped while it waited too.
+    """Tell whether every late rank has come less far than all that wait, or was stopped while it
+    waited as far along as the hindmost of them.
     """
     least = min(found[local].position for local in waiting)
     return all(

@@ -1,7 +1,7 @@
 """Whether this machine has what its kind promises: room on the disk, GPUs that `nvidia-smi` lists
-without complaint, a torch that can use them.
+without complaint, and a torch that can use them.
 
-The one rule: it only looks, and what is wrong is told in plain words with what was found. What
+The one rule: it only looks, and it says in plain words what is wrong and what was found. What
 another machine of the same kind could not do better (no torch, a torch without CUDA) is the job's
 fault, not the machine's.
 """
@@ -25,8 +25,8 @@ CARDS = (
     "--format=csv,noheader,nounits",
 )
 SMI_S = 60.0
-"""Without its persistence daemon the driver starts anew for each look, which takes tens of seconds
-with 8 GPUs.
+"""Seconds that `nvidia-smi` may take. Without its persistence daemon the driver starts anew for
+each call, which takes tens of seconds with 8 GPUs.
 """
 BROKEN = re.compile(
     r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE
@@ -49,8 +49,11 @@ class UnhealthyError(Exception):
 
 @record
 class CheckedMachine:
-    """The agent's `folder`; `cuda`: its GPUs are CUDA devices; `marker` is what processes of a look
-    carry, so that none outlives the agent.
+    """The machine that is looked at.
+
+    folder  the agent's own
+    cuda    whether its GPUs are CUDA devices
+    marker  SEERD_ATTEMPT of the processes that look, so that none of them outlives the agent
     """
 
     folder: Path
@@ -59,8 +62,10 @@ class CheckedMachine:
 
 
 async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
-    """Before anything is done on it. What `nvidia-smi` lists, empty if it was not asked. Raises
-    `UnhealthyError`.
+    """Check the disk and the GPUs, before anything is done on the machine.
+
+    Returns what `nvidia-smi` lists; empty if it was not asked. Raises `UnhealthyError` if something
+    is not as expected.
     """
     if expected is None:
         return ""
@@ -80,8 +85,10 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
 
 
 async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job: Job) -> None:
-    """Once the job's setup is done. Raises `UnhealthyError`, or `ValueError` or `OSError` if no
-    machine with this setup could do it.
+    """Check that torch can use the GPUs, once the job's setup is done.
+
+    Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
+    with this setup could.
     """
     if expected is None or not expected.torch or not machine.cuda:
         return
@@ -115,7 +122,10 @@ async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job
 
 
 def gpu_problem(listing: str, expected: int) -> str:
-    """What is wrong with the GPUs that `nvidia-smi` lists (`CARDS`, one line each), or nothing."""
+    """Describe what is wrong with the GPUs that `nvidia-smi` lists; empty if nothing is.
+
+    `listing` holds lines of `CARDS`, one for each GPU; `expected` is how many there should be.
+    """
     lines = [line.strip() for line in listing.splitlines() if line.strip()]
     broken = [line for line in lines if BROKEN.search(line)]
     if broken:
@@ -128,7 +138,10 @@ def gpu_problem(listing: str, expected: int) -> str:
 
 
 async def _listed(machine: CheckedMachine) -> str:
-    """The GPUs that `nvidia-smi` lists."""
+    """List the GPUs with `nvidia-smi` (`CARDS`).
+
+    Raises `UnhealthyError` if that fails.
+    """
     look = Look(CARDS, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
     try:
         status, output, errors = await look.take("nvidia-smi")
@@ -145,7 +158,13 @@ async def _listed(machine: CheckedMachine) -> str:
 
 @record
 class Look:
-    """A program that is run to look at something, for at most `limit_s` seconds."""
+    """A program that is run to look at something.
+
+    argv     the command
+    env      its whole environment
+    cwd      its working folder
+    limit_s  seconds that it may take
+    """
 
     argv: Sequence[str]
     env: Dict[str, str]
@@ -153,8 +172,9 @@ class Look:
     limit_s: float
 
     async def take(self, name: str) -> Tuple[int, str, str]:
-        """Exit status, output, errors. Raises `OSError` if it cannot be started, `UnhealthyError`
-        if it does not end in time.
+        """Run the program, and return its exit status, output and errors.
+
+        Raises `OSError` if it cannot be started, `UnhealthyError` if it does not end in time.
         """
         process = await asyncio.create_subprocess_exec(
             *self.argv,
@@ -179,6 +199,6 @@ class Look:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """Return the last line that is not blank, cut to `SHOWN` characters; empty if there is none."""
     lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:SHOWN] if lines else ""

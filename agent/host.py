@@ -2,10 +2,10 @@
 them all.
 
 The one rule: an attempt has ended when no process of it is left, and that is looked up, not
-assumed. On Linux every process that carries the attempt's SEERD_ATTEMPT in its environment belongs
-to it, wherever it was moved by sessions, groups or dead parents (torchrun's workers have sessions
-of their own and outlive it when it is killed); everywhere, so do the launcher's descendants and its
-process group.
+assumed. On Linux every process with the attempt's SEERD_ATTEMPT in its environment belongs to it,
+whatever its session, group or parent (torchrun's workers have sessions of their own and outlive it
+when it is killed). On every system the launcher's descendants and its process group belong to it
+too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ PROC = Path("/proc")
 POLL_S = 0.01
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
-"""A process in the middle of exec(2) has no environment for a moment, so one look that finds
-nothing proves nothing.
+"""So many looks in a row must find nothing. A process in the middle of exec(2) has no environment
+for a moment, so one such look proves nothing.
 """
 
 
 class Life(NamedTuple):
-    """What a process and its children have done so far. `born`: tells it from a later one with its
-    number; `runs`: it computes, or would if it were let.
+    """What a process and its children have done so far.
+
+    born         when it started, in ticks since boot; tells it from a later process with the same
+                 id
+    runs         whether it computes, or would if it were let
+    cpu_s        CPU time, in seconds
+    moved_bytes  bytes read and written
     """
 
     born: int
@@ -43,23 +48,25 @@ class Life(NamedTuple):
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents die become ours (Linux, prctl(2)), so that they can be waited
-    for.
+    """Become the parent of our processes whose parents die (Linux, prctl(2)), so that we can wait
+    for them.
     """
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def show_as(name: str) -> None:
-    """What `ps` and `pkill` call this process (Linux, prctl(2); 15 characters at most). For the
-    first thread of a process.
+    """Set the name that `ps` and `pkill` have for this process (Linux, prctl(2); 15 characters at
+    most).
+
+    Call it in the first thread of the process.
     """
     if sys.platform == "linux":
         _prctl(PR_SET_NAME, name.encode())
 
 
 def boot_id() -> str:
-    """Names this boot of the machine; empty where the system does not tell (random(4))."""
+    """Return the id of this boot of the machine (random(4)); empty if the system does not tell."""
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -67,7 +74,7 @@ def boot_id() -> str:
 
 
 def members(attempt: str, launcher: int) -> Set[int]:
-    """Process ids of everything that belongs to this attempt now, zombies excepted.
+    """Return the ids of all processes that belong to this attempt now, zombies excepted.
 
     The launcher may have ended: its process group keeps its number for as long as anyone is in it.
     """
@@ -75,11 +82,11 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
-    """The same one by one, the newest first, perhaps twice: what starts another and ends is met
-    only by who acts at once.
+    """Yield the ids of an attempt's processes, the newest first; an id may come twice.
 
-    Whose descendants they are is looked up in this call, before anybody can be killed: those of the
-    dead are nobody's.
+    A process that starts another one and ends is caught only by a caller that acts on each id at
+    once. Descendants are looked up before the first id is yielded: once a parent is killed, its
+    children cannot be found by it any more.
     """
     family = sorted(_descendants(launcher), reverse=True)
     marked = (
@@ -89,27 +96,28 @@ def each_member(attempt: str, launcher: int) -> Iterator[int]:
 
 
 def marked_with(prefix: str) -> Set[int]:
-    """Process ids of everything whose SEERD_ATTEMPT begins so (Linux; elsewhere nothing is known of
-    a dead agent's processes).
+    """Return the ids of all processes whose SEERD_ATTEMPT begins with `prefix` (Linux; elsewhere a
+    dead agent's processes cannot be found).
     """
     return set(each_marked_with(prefix))
 
 
 def each_marked_with(prefix: str) -> Iterator[int]:
-    """The same one by one, the newest first."""
+    """Yield the ids of `marked_with` one by one, the newest first."""
     return _others(_marked(f"{MARKER}={prefix}".encode()) if sys.platform == "linux" else ())
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
-    """What this environment variable is in those of these processes that have it (Linux; elsewhere
-    nothing is known).
+    """Return the values that an environment variable has in these processes (Linux; elsewhere none
+    is known).
     """
     return {value for pid in pids for value in _values(name.encode() + b"=", pid)}
 
 
 def life(pid: int, among: Set[int]) -> Optional[Life]:
-    """Of this process and those that it has started, as far as they are among these; None if it is
-    none of them, or gone (Linux; elsewhere nothing is known).
+    """Measure what a process has done, together with those of its descendants that are in `among`.
+
+    Returns None if it is not in `among`, or gone (Linux; elsewhere always).
     """
     if sys.platform != "linux" or pid not in among:
         return None
@@ -128,7 +136,7 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
 
 
 def is_there(pid: int) -> bool:
-    """Whether there is such a process, zombies excepted (Linux; elsewhere as far as we may ask)."""
+    """Tell whether a process with this id lives. On Linux a zombie does not; elsewhere it does."""
     if sys.platform == "linux":
         told = _stat(pid)
         return told is not None and told[0] not in "ZX"
@@ -142,7 +150,7 @@ def is_there(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it was stopped by a signal, or by a debugger (Linux)."""
+    """Tell whether a signal or a debugger has stopped this process (Linux)."""
     told = _stat(pid)
     return told is not None and told[0] in "Tt"
 
@@ -150,11 +158,11 @@ def is_stopped(pid: int) -> bool:
 def kill(
     find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0
 ) -> Set[int]:
-    """SIGKILL what `find` finds, each as soon as it is found, until it finds nothing; what is still
-    there after `spare_s` (processes that the kernel holds).
+    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing.
 
-    The exit status of those in `waited_for` is left to whoever waits for it; the others are reaped
-    where they are ours.
+    Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
+    status of those in `waited_for` is left to whoever waits for it; of the others, our own children
+    are reaped.
     """
     end = time.monotonic() + spare_s
     killed: Set[int] = set()
@@ -187,8 +195,8 @@ def _others(pids: Iterable[int]) -> Iterator[int]:
 
 
 def _marked(entry: bytes) -> Iterator[int]:
-    """The newest first: of those that end soon, it is them that are still there when their turn
-    comes.
+    """Yield the processes with this entry in their environment, the newest first, so that those
+    that end soon are still there when their turn comes.
     """
     for pid in sorted((int(name) for name in os.listdir(PROC) if name.isdecimal()), reverse=True):
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/environ", "rb") as environment:
@@ -204,14 +212,18 @@ def _values(entry: bytes, pid: int) -> Iterator[str]:
 
 
 def _stat(pid: int) -> Optional[List[str]]:
-    """Of proc_pid_stat(5), what comes behind the name: state first."""
+    """Read what comes behind the name in proc_pid_stat(5), the state first; None if there is no
+    such process.
+    """
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     return None
 
 
 def _moved(pid: int) -> int:
-    """Bytes that it has read or written, from wherever to wherever (proc_pid_io(5))."""
+    """Count the bytes that a process has read or written, from wherever to wherever
+    (proc_pid_io(5)).
+    """
     with contextlib.suppress(OSError, ValueError):
         lines = (PROC / str(pid) / "io").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in MOVES)
@@ -219,7 +231,7 @@ def _moved(pid: int) -> int:
 
 
 def _descendants(root: int) -> Set[int]:
-    """The process, its group, and all children of these and theirs, without zombies."""
+    """Find the process, its group, and all descendants of these, without zombies."""
     if root <= 0:  # the kernel's own threads are in group 0
         return set()
     table = _processes()
@@ -233,7 +245,7 @@ def _descendants(root: int) -> Set[int]:
 
 
 def _processes() -> Dict[int, Tuple[int, int, bool]]:
-    """Every process: its parent, its group, whether it is a zombie."""
+    """List every process by its id: its parent, its group, and whether it is a zombie."""
     return dict(_from_proc() if sys.platform == "linux" else _from_ps())
 
 

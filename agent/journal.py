@@ -1,8 +1,8 @@
-"""What the agent must not forget: orders it has taken, facts it has told, and how far the daemon
-has them.
+"""The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
+has told, and which of these the daemon has.
 
 The one rule: a line is on the disk before anything follows from it. The file holds nothing but
-lines of the protocol; a last line that a crash tore apart was never told and is dropped, a damaged
+lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged
 line before that is an error.
 """
 
@@ -43,12 +43,12 @@ class AgentJournalError(Exception):
 
 
 class AgentJournal:
-    """The file at `path`, opened for one agent.
+    """The file at `path`, opened for one agent. Raises `AgentJournalError` if it is damaged.
 
-    last   number of the newest fact, 0 for none
-    job    of the last `Prepare` that succeeded
-    noticed  what the cloud has announced, by any agent of this folder: "interruption", "rebalance"
-    open   facts of attempts that an agent before us had started and not ended, by trial and attempt
+    last     number of the newest fact; 0: none
+    job      that of the last `Prepare` that succeeded
+    noticed  every `what` of a `Noticed` that any agent of this folder has told
+    open     facts of attempts that an earlier agent had started and not ended, by trial and attempt
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,10 +70,10 @@ class AgentJournal:
         _flush_folder(path.parent)
 
     def take(self, order: Order) -> bool:
-        """Keep this order; whether it is new.
+        """Keep this order; return whether it is new.
 
-        An order whose outcome an agent before us did not live to tell is new again when it is said
-        again.
+        An order whose outcome an earlier agent did not live to tell is new again when it is
+        repeated. Raises `AgentJournalError` if it cannot be written.
         """
         if order.id in self._orders:
             return False
@@ -82,14 +82,16 @@ class AgentJournal:
         return True
 
     def add(self, facts: Iterable[Maker]) -> None:
-        """Number these facts and keep them."""
+        """Give these facts their numbers, and keep them. Raises `AgentJournalError` if they cannot
+        be written.
+        """
         made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
         self._write(b"".join(map(encode, made)))
         for fact in made:
             self._remember(fact)
 
     def after(self, seen: int) -> List[Fact]:
-        """Facts behind this number."""
+        """Return the facts with numbers above `seen`."""
         if seen >= self._acked:
             return self._waiting[seen - self._acked :]
         messages, _ = _read(self._path)
@@ -98,8 +100,8 @@ class AgentJournal:
         ]
 
     def acknowledge(self, seen: int) -> None:
-        """The daemon has committed the facts up to this number: they need not be held in memory any
-        more.
+        """Note that the daemon has committed the facts up to the number `seen`, and drop them from
+        memory.
         """
         if self._acked < seen <= self.last:
             self._write(encode(Ack(seen)), sync=False)
@@ -110,7 +112,7 @@ class AgentJournal:
         self._file.close()
 
     def _load(self) -> int:
-        """Read what is there; how many bytes of it are good."""
+        """Read what is there; return how many bytes of it are good."""
         messages, good = _read(self._path)
         for message in messages:
             if isinstance(message, FACTS):
@@ -127,7 +129,7 @@ class AgentJournal:
         return good
 
     def _take_back(self, order: Order) -> None:
-        """An order that an agent before us took; a stop has its outcome with the attempt, which is
+        """Remember an order that an earlier agent took. A stop counts as settled: its attempt is
         over now in any case.
         """
         self._orders[order.id] = order
@@ -135,7 +137,7 @@ class AgentJournal:
             self._settled.add(order.id)
 
     def _sort(self, fact: Fact) -> None:
-        """Which orders have their outcome, and which attempts are open."""
+        """Note, for this fact, which orders have their outcome and which attempts are open."""
         if isinstance(fact, (Prepared, Refused, Started)):
             self._settled.add(fact.id)
         if isinstance(fact, Started):
@@ -180,7 +182,11 @@ def _starts(order: Order, exited: Exited) -> bool:
 
 
 def _read(path: Path) -> Tuple[List[Message], int]:
-    """The messages in the file, and the length of the part that holds them."""
+    """Read the messages in the file; return them, and the length in bytes of the part that holds
+    them.
+
+    Raises `AgentJournalError` if a line is damaged that is not the last.
+    """
     lines = path.read_bytes().split(b"\n")[:-1]
     messages: List[Message] = []
     good = 0
@@ -196,7 +202,7 @@ def _read(path: Path) -> Tuple[List[Message], int]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """So that a new file's name survives a crash of the machine."""
+    """Flush a folder to the disk, so that a new file's name survives a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

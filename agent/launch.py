@@ -1,8 +1,8 @@
 """From an order to start to the exact command, environment and files of an attempt. Pure.
 
 The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`;
-`attempts.py` only carries it out. A start from a process that has torch loaded already would be
-another way to carry out the same plan.
+`attempts.py` only carries it out. So the same plan could be carried out in another way, say by a
+start from a process that has torch loaded already.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from seerd.agent.protocol import Job, Node, Start
 from seerd.agent.record import record
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
-"""What would reach into an attempt from outside: our own names, and those that torchrun reads
-options from.
+"""How environment variables begin that must not reach an attempt from outside: our own, and those
+from which torchrun reads options.
 """
 DROPPED = {
     *("PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
@@ -33,18 +33,22 @@ DROPPED = {
 }
 
 TRAINING_SIDE = ("seerd/__init__.py", "seerd/training/")
-"""What trials import, by how its names in the agent's zip begin."""
+"""What trials import: how the names of these files in the agent's zip begin."""
 
 JOIN_S = 120
-"""How long nodes wait for each other; they are told to start at the same time, and a cold disk
+"""Seconds that nodes wait for each other. They are told to start at the same time, but a cold disk
 takes a minute to import torch.
 """
 
 
 @record
 class Places:
-    """Where things of one trial's attempt are. `library` holds the training side; `lock` is held
-    for as long as the agent lives.
+    """Where the things of one attempt are.
+
+    attempt      its own folder
+    checkpoints  the folder of the trial's checkpoints
+    library      folder that holds the training side
+    lock         the agent's lock, which is held for as long as the agent lives
     """
 
     attempt: Path
@@ -54,23 +58,30 @@ class Places:
 
     @property
     def logs(self) -> Path:
-        """One file per rank, and the launcher's own."""
+        """Folder of the logs, one for each rank and the launcher's own."""
         return self.attempt / "logs"
 
     @property
     def launcher_log(self) -> Path:
-        """What the launcher itself writes."""
+        """File with what the launcher itself writes."""
         return self.logs / "launcher.log"
 
     @property
     def marks(self) -> Path:
-        """One file per rank that shows how far it is."""
+        """Folder of the progress marks, one file for each rank."""
         return self.attempt / "marks"
 
 
 @record
 class LaunchPlan:
-    """`about` becomes trial.json; the launcher's own output goes to `log`."""
+    """How to start one attempt.
+
+    argv   the command
+    env    its whole environment
+    cwd    its working folder
+    log    file for the launcher's own output
+    about  what trial.json is to say
+    """
 
     argv: List[str]
     env: Dict[str, str]
@@ -82,7 +93,11 @@ class LaunchPlan:
 def launch_plan(
     job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]
 ) -> LaunchPlan:
-    """How to start this attempt. `outside` is the environment that the agent itself has."""
+    """Plan how to start this attempt.
+
+    `cuda` says that GPUs are CUDA devices, not CPU slots; `outside` is the environment that the
+    agent itself has.
+    """
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=_env(job, start, run, places, cuda, outside),
@@ -106,7 +121,7 @@ def launch_plan(
 
 
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
-    """Why this job cannot have such a part in an attempt on several instances, or nothing."""
+    """Say why this job cannot have this part of an attempt on several nodes; empty if it can."""
     if node is None:
         return ""
     if job.launcher != "torchrun":
@@ -127,7 +142,7 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
 
 
 def speaks(start: Start) -> bool:
-    """Whether the rank that reports, saves and restores is on this instance."""
+    """Tell whether the rank that reports, saves and restores is on this instance."""
     return start.node is None or start.node.rank == 0
 
 
@@ -164,18 +179,21 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
 
 
 def _alone() -> List[str]:
-    """Port 0: both of torchrun's stores take ports from the kernel and keep them open, so attempts
+    """Return torchrun's options for an attempt on one instance.
+
+    With port 0 both of torchrun's stores take ports from the kernel and keep them open, so attempts
     that start together cannot clash.
     """
     return ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
 
 
 def _among_nodes(node: Node) -> List[str]:
-    """The same store of c10d on node 0, but with ranks that are ours to give.
+    """Return torchrun's options for one of several nodes: a store on node 0, and ranks that we
+    give.
 
     torchrun's own c10d rendezvous ranks nodes by their addresses as text, 10.0.0.10 before
-    10.0.0.9, so rank 0 would be anywhere; nodes that come and go, which it is for, are other
-    attempts here.
+    10.0.0.9, so rank 0 could be anywhere. It is meant for nodes that come and go, which here makes
+    a new attempt.
     """
     return [
         *(
@@ -218,6 +236,9 @@ def _is_neutral(name: str) -> bool:
 
 
 def devices(gpus: Iterable[int], visible: str) -> List[str]:
-    """What CUDA calls these: our GPU n is the n-th of those that the agent itself may see."""
+    """Return CUDA's names for these GPUs: our GPU n is the n-th that the agent itself may see.
+
+    `visible` is the agent's own CUDA_VISIBLE_DEVICES.
+    """
     names = [name.strip() for name in visible.split(",") if name.strip()]
     return [names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus]

@@ -1,8 +1,8 @@
-"""What `NAME.json` says of the checkpoint `NAME.pt`: the one form of it, for agents and stores
-alike.
+"""The manifest: what `NAME.json` says of the checkpoint `NAME.pt`. Agents and stores share this one
+form.
 
-The one rule: trials write manifests and are not trusted. What `Manifest.parse` returns is possible,
-or it is no manifest.
+The one rule: trials write manifests and are not trusted. `Manifest.parse` returns one whose values
+are possible, or raises.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from seerd.agent.protocol import MOST_REPORTS, NAME
 from seerd.agent.record import record
 
 KEPT = 2
-"""So many of a trial's newest checkpoints stay: a damaged newest one falls back to the one
-before.
+"""How many of a trial's newest checkpoints stay. If the newest is damaged, the one before is used.
 """
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
-"""S3 has no larger objects (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
+"""Bytes; S3 has no larger objects
+(docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
+"""
 MOST_METRICS = 64
 SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -36,11 +37,11 @@ class CheckpointError(Exception):
 class Manifest:
     """A whole checkpoint.
 
-    name     what the training side calls it, which orders a trial's checkpoints
+    name     what the training side calls it; these names order a trial's checkpoints
     epoch    how many reports had been made
     metrics  those of the last report; None: not a finite number
-    sha256   of its bytes, in hex
-    size     bytes
+    sha256   checksum of its bytes, in hex
+    size     number of its bytes
     """
 
     name: str
@@ -51,12 +52,12 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> "Manifest":
-        """The manifest in this file, which must have its name. Raises `CheckpointError`."""
+        """Read the manifest in this file, whose name it must have. Raises `CheckpointError`."""
         return cls.parse(small_file(path), path.stem)
 
     @classmethod
     def parse(cls, raw: bytes, name: Optional[str] = None) -> "Manifest":
-        """The manifest in these bytes, of this name if one is given.
+        """Parse the manifest in these bytes; it must have this name, if one is given.
 
         Raises `CheckpointError` for anything that is not exactly a manifest.
         """
@@ -78,31 +79,39 @@ class Manifest:
 
 
 def is_safe(name: Any) -> bool:
-    """Whether a name from outside may become part of a path."""
+    """Tell whether a name from outside may become part of a path."""
     return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
 def count_of(value: Any) -> int:
-    """A number of reports. Raises `ValueError`."""
+    """Return this value if it is a possible number of reports. Raises `ValueError` if not."""
     if type(value) is not int or not 0 <= value <= MOST_REPORTS:
         raise ValueError(f"{value!r:.40} is no number of reports")
     return value
 
 
 def metrics_of(value: Any) -> Dict[str, Optional[float]]:
-    """Metrics by name, None for those that are no finite number. Raises `ValueError`."""
+    """Return metrics by name, with None for those that are no finite number.
+
+    Raises `ValueError` if the value is no table of numbers, or has too many.
+    """
     if not isinstance(value, dict) or len(value) > MOST_METRICS:
         raise ValueError("metrics are no table, or too many")
     return {_text(name): _finite(number) for name, number in value.items()}
 
 
 def _text(name: str) -> str:
-    """The beginning of a name, with `?` for halves of characters, which no file can hold."""
+    """Return the first 64 characters of a name, with `?` for halves of characters (surrogates),
+    which no file can hold.
+    """
     return name[:64].encode("utf-8", "replace").decode()
 
 
 def _finite(number: Any) -> Optional[float]:
-    """None for NaN, infinity, and numbers too large to be one."""
+    """Return a number as a float; None for NaN, infinity, and numbers too large for a float.
+
+    Raises `ValueError` for anything else.
+    """
     if number is None:
         return None
     if type(number) not in (int, float):
@@ -115,9 +124,9 @@ def _finite(number: Any) -> Optional[float]:
 
 
 def small_file(path: Path) -> bytes:
-    """The content of a file, as much of it as `parse` needs to know that it is no manifest.
+    """Read a file, or as much of it as `parse` needs to see that it is no manifest.
 
-    Raises `CheckpointError`.
+    Raises `CheckpointError` if it cannot be read.
     """
     try:
         return plainfile.read(path, 0, LARGEST_MANIFEST + 1)

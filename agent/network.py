@@ -1,8 +1,8 @@
-"""Which of this machine's network interfaces has an address, so that ranks of several nodes find
-each other (Linux, netdevice(7)).
+"""Finds which of this machine's network interfaces has an address, so that ranks of several nodes
+find each other (Linux, netdevice(7)).
 
-The one rule: nothing is guessed. An address that no interface has as its first leaves the choice to
-torch's libraries.
+The one rule: nothing is guessed. If no interface has the address as its first, torch's libraries
+choose.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ ADDRESS = slice(20, 24)
 
 
 def environment(address: str) -> Dict[str, str]:
-    """What gloo and NCCL have to be told to listen at this address, and not at that of the
-    machine's name, which is often its loopback.
+    """Return the environment variables that have gloo and NCCL listen at this address; empty if no
+    interface has it.
+
+    By themselves they take the address of the machine's name, which is often its loopback.
     """
     name = interface_of(address)
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
 
 
 def interface_of(address: str) -> Optional[str]:
-    """The interface whose IPv4 address this is; None if there is none."""
+    """Find the interface that has this IPv4 address; None if there is none."""
     with contextlib.suppress(OSError):
         wanted = socket.inet_aton(address)
         return next(

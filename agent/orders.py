@@ -1,7 +1,7 @@
 """Carries out orders: prepares the instance, starts attempts, stops them, ends them all.
 
-The one rule: whatever an order asks for is reserved in the same moment as it is looked at, so that
-a later order finds what an earlier one is still about to do: GPUs are not given twice, and a stop
+The one rule: what an order asks for is reserved in the same moment in which it is checked. So a
+later order finds what an earlier one is still about to do: GPUs are not given twice, and a stop
 ends an attempt that has not been started yet.
 """
 
@@ -52,8 +52,13 @@ Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 @record
 class Here:
-    """This instance: `gpus` CUDA devices (`cuda`) or CPU slots; the agent's own `folder`; `library`
-    holds the training side.
+    """This instance, as its agent was told.
+
+    run      the run's name
+    gpus     how many GPUs there are
+    cuda     whether they are CUDA devices; otherwise CPU slots
+    folder   the agent's own
+    library  folder that holds the training side
     """
 
     run: str
@@ -63,27 +68,28 @@ class Here:
     library: Path
 
     def resolved(self, job: Job) -> Job:
-        """The job as it is here: its source as an absolute path, so many threads as this machine
-        has for each rank.
+        """Complete the job for this instance: its source becomes an absolute path, and each rank
+        gets its share of this machine's cores if the job sets no `threads`.
         """
         threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
         return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
     def machine(self) -> CheckedMachine:
-        """What is looked at to see whether it is healthy."""
+        """What is looked at to see whether the machine is healthy."""
         return CheckedMachine(self.folder, self.cuda, f"{self.run}//health")
 
     def places(self, trial: str, attempt: int) -> Places:
-        """Where an attempt's things are."""
+        """Return where an attempt's things are."""
         own = self.folder / "trials" / trial
         return Places(
             own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
         )
 
     def output(self, store: str, urls: PresignedUrls) -> TrialOutput:
-        """What an attempt writes for us; its checkpoints go to the directory `store`, or, if there
-        is none, where it is granted.
+        """Return the output of an attempt, to be read.
+
+        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows.
         """
         trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
@@ -96,8 +102,10 @@ class Here:
 
 
 class Orders:
-    """What has been ordered on this instance. Facts go through `tell`, questions through `ask`;
-    `beside` does work beside everything else.
+    """The orders of this instance, and the attempts that they have started.
+
+    Facts go through `tell`, questions to the daemon through `ask`; `beside` runs work in the
+    background.
     """
 
     def __init__(
@@ -116,11 +124,11 @@ class Orders:
 
     @property
     def attempts(self) -> List[str]:
-        """What runs or is about to, as "trial/attempt"."""
+        """Attempts that run or are about to, as "trial/attempt"."""
         return sorted(self._attempts)
 
     def carry_out(self, order: Order) -> None:
-        """Begin to."""
+        """Begin to carry out this order. Its outcome is told as a fact."""
         if isinstance(order, Prepare):
             self._beside(self._prepare(order))
         elif isinstance(order, Start):
@@ -130,23 +138,23 @@ class Orders:
 
     @property
     def asks(self) -> List[Ask]:
-        """Questions that wait for an answer."""
+        """Questions to the daemon that wait for an answer."""
         return self._urls.asks
 
     def hand(self, message: Union[Grant, Parts, Downloads]) -> None:
-        """What orders need and no disk may have."""
+        """Take in presigned URLs, which orders need and which must not be written to any disk."""
         if isinstance(message, Downloads):
             self._data.take(message)
         else:
             self._urls.take(message)
 
     def look(self) -> None:
-        """To be called often: has every attempt do what is due."""
+        """Have every attempt do what is due. This is called often."""
         for attempt in self._attempts.values():
             attempt.look()
 
     async def end_all(self, cause: str, grace_s: float) -> None:
-        """Every attempt may save and exit within the grace period; returns when none is left."""
+        """Have every attempt save and exit within `grace_s` seconds; return when none is left."""
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(cause, grace_s)
@@ -154,8 +162,9 @@ class Orders:
             await attempt.done.wait()
 
     def kill_all(self) -> None:
-        """Kill everything of ours at once, telling nothing. Raises `RuntimeError` if something
-        cannot be killed.
+        """Kill everything of ours at once, without telling any fact.
+
+        Raises `RuntimeError` if a process cannot be killed.
         """
         left = host.kill(self._each_process, set())
         if left:
@@ -166,7 +175,9 @@ class Orders:
         return chain(host.each_marked_with(f"{self._here.run}/"), *members)
 
     async def _prepare(self, order: Prepare) -> None:
-        """See whether the machine is healthy, and run the setup commands, once for each content."""
+        """Make the instance ready for the job, and tell the outcome. Several such orders go one by
+        one.
+        """
         unhealthy = False
         async with self._preparing:
             try:
@@ -185,7 +196,11 @@ class Orders:
         )
 
     async def _made_ready(self, order: Prepare) -> str:
-        """What went wrong, or nothing. Raises `UnhealthyError`, `OSError`, `ValueError`."""
+        """Check the machine, set up the job and check its torch; return what went wrong, or
+        nothing.
+
+        Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
+        """
         job = self._here.resolved(order.job)
         listing = await check_machine(order.expected, self._here.machine)
         if not self._attempts:
@@ -217,7 +232,7 @@ class Orders:
         places: Places,
         checkpoint_store: CheckpointStore,
     ) -> None:
-        """From the start of an attempt to its end."""
+        """Bring an attempt from its start to its end."""
         order = attempt.start
         try:
             if speaks(order):
@@ -232,7 +247,7 @@ class Orders:
         attempt.done.set()
 
     def _stop(self, order: Stop) -> None:
-        """End an attempt; one that is over has told so already."""
+        """End an attempt, if it is not over: one that is over has told so already."""
         attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
         if attempt is not None:
             attempt.stop("asked", order.grace_s if order.checkpoint else 0.0)
@@ -250,7 +265,11 @@ class Orders:
         return ""
 
     async def _set_up(self, job: Job) -> str:
-        """What went wrong, or nothing."""
+        """Fetch the data, and run the setup commands unless the same ones have succeeded here
+        before.
+
+        Returns what went wrong; empty if nothing did.
+        """
         await in_thread(self._data.fetch, Path(job.source))
         done = (
             self._here.folder

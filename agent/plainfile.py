@@ -1,5 +1,5 @@
-"""Reads what a trial has put somewhere: it may be a pipe, a device, a loop of links, larger than
-any memory, or gone a moment later.
+"""Reads files from paths that a trial can write to. There may be a pipe, a device, a loop of links,
+a file larger than any memory, or nothing a moment later.
 
 The one rule: only a regular file is read, no more of it than was asked for, and nothing here ever
 waits.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def size(path: Path) -> int:
-    """Of a regular file, links followed; -1 for anything else."""
+    """Return the size of a regular file in bytes, links followed; -1 for anything else."""
     try:
         there = os.stat(path)
     except (OSError, ValueError):
@@ -22,8 +22,9 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, start: int, most: int) -> bytes:
-    """At most so many bytes from there on; from the end, if `start` is negative. Raises `OSError`,
-    also for what is no regular file.
+    """Read at most `most` bytes, from the offset `start`; a negative one counts from the end.
+
+    Raises `OSError`, also for what is no regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:

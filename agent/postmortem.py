@@ -1,7 +1,7 @@
-"""Why an attempt crashed, as far as its logs tell: which rank failed first, and the last lines that
-it wrote.
+"""Finds out why an attempt crashed, as far as its logs tell: which rank failed first, and the last
+lines that it wrote.
 
-The one rule: it only reads, and whatever it finds there is shown, never acted upon.
+The one rule: it only reads, and what it finds is shown to people, never acted upon.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
 TOLD_TO_END = b"death signal"
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
-"""Signals that a rank dies by because another has: torchrun ends it, or it gives up on a
+"""Signals by which a rank dies because another one has: torchrun ends it, or it gives up on a
 connection.
 """
 
 
 @record
 class Findings:
-    """`rank` (among all ranks of the attempt, on whatever node) is the guilty one, None if unknown;
-    `tail`: the last lines of its log, or else of the launcher's; `silent`: since when it has
-    written nothing, wall clock, None if unknown; `signal`: what killed it, None if none did;
-    `waited_s`: for so many seconds the others had waited for it when it was ended for that, None if
-    it was not.
+    """What the logs of one node tell.
+
+    rank      the guilty rank, among all ranks of the attempt on any node; None if unknown
+    tail      the last lines of its log, or else of the launcher's
+    silent    since when it has written nothing, seconds since 1970; None if unknown
+    signal    the signal that killed it; None if none did
+    waited_s  seconds that others had waited for it, if it was ended because it hung; else None
     """
 
     rank: Optional[int] = None
@@ -50,8 +52,12 @@ class Findings:
 
 @record
 class FailedRank:
-    """A rank that torchrun lists: `local`, its number on this node; `code`, its exit status,
-    negative for a signal.
+    """A rank that torchrun lists as failed.
+
+    rank   its number among all
+    local  its number on this node
+    code   its exit status, negative for a signal
+    pid    its process id
     """
 
     rank: int
@@ -61,12 +67,12 @@ class FailedRank:
 
 
 def examine(logs: Path) -> Findings:
-    """What the logs of this node tell.
+    """Find the guilty rank in the logs of this node.
 
-    torchrun lists the ranks that failed between two of its looks, but orders them by whole seconds,
-    and lists those too that it ended itself because of them. When one rank dies, the others follow
-    within milliseconds with a lost connection: one that was killed is guilty before those, and else
-    the one that fell silent first.
+    torchrun lists the ranks that failed between two of its looks. But it orders them by whole
+    seconds, and it lists those too that it ended itself because of them. When one rank dies, the
+    others follow within milliseconds with a lost connection. So a rank that was killed is guilty;
+    if none was, the one that fell silent first.
     """
     launcher = logs / "launcher.log"
     text = _end(launcher, SUMMARY_BYTES)
@@ -86,30 +92,33 @@ def examine(logs: Path) -> Findings:
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
-    """What the logs tell of a rank that hung since then (wall clock)."""
+    """Return what the logs tell of a rank that hung.
+
+    `since` is when that began (seconds since 1970), `waited_s` how long the others had waited.
+    """
     return Findings(rank, _inwards(_last_words(logs, local)), since, None, waited_s)
 
 
 def is_closing(launcher_log: bytes) -> bool:
-    """Whether torchrun is ending its ranks because one has failed; not if it was told to end
-    itself.
+    """Tell whether torchrun is ending its ranks because one has failed, and not because it was told
+    to end itself.
     """
     return CLOSED.search(launcher_log) is not None and TOLD_TO_END not in launcher_log
 
 
 def error_bytes(logs: Path, local: int) -> int:
-    """How much this rank has written to its standard error."""
+    """Return how many bytes this local rank has written to its standard error."""
     return sum(path.stat().st_size for path in _logs(logs, local) if path.name == "stderr.log")
 
 
 def ranks(logs: Path) -> Set[int]:
-    """Local ranks that have been started on this node."""
+    """Return the local ranks that have been started on this node."""
     return {int(path.name) for path in logs.glob("*/attempt_*/*") if path.name.isdecimal()}
 
 
 def _inwards(tail: List[str]) -> List[str]:
-    """With the stack that faulthandler has written at its end, if there is one, as tracebacks have
-    it: where the rank is comes last.
+    """Turn a stack that faulthandler has written at the end, if there is one, into the order of
+    tracebacks: the innermost call comes last.
     """
     if STACK not in tail:
         return tail
@@ -122,13 +131,13 @@ def _was_killed(one: FailedRank) -> bool:
 
 
 def _last_words(logs: Path, local: int) -> List[str]:
-    """Of this rank, or else of the launcher."""
+    """Return the last lines of this local rank, or else of the launcher."""
     return next(filter(None, map(_tail, _logs(logs, local))), _tail(logs / "launcher.log"))
 
 
 def _logs(logs: Path, local: int) -> List[Path]:
-    """What the rank with this number on its node wrote, errors first (torchrun's `--log-dir`: run,
-    attempt, local rank).
+    """Find the logs of this local rank, errors first (in torchrun's `--log-dir`: run, attempt,
+    local rank).
     """
     return [
         path
@@ -138,8 +147,8 @@ def _logs(logs: Path, local: int) -> List[Path]:
 
 
 def _changed(path: Path) -> int:
-    """When it was last written; what the trial has removed meanwhile, or linked to nothing, never
-    was.
+    """Return when a file was last written, in nanoseconds since 1970. It is 0 if the trial has
+    removed the file meanwhile, or linked it to nothing.
     """
     try:
         return path.stat().st_mtime_ns
@@ -152,7 +161,7 @@ def _tail(path: Path) -> List[str]:
 
 
 def _end(path: Path, most: int) -> str:
-    """The last bytes of a file, as text."""
+    """Read the last bytes of a file, at most `most`, as text."""
     try:
         return plainfile.read(path, -most, most).decode(errors="replace")
     except FileNotFoundError:

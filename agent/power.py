@@ -1,7 +1,7 @@
 """Powers the machine off, so that nobody pays for one that is of no use any more.
 
-The one rule: it is the last thing that an agent does, it is tried in every way that there is, and
-again for a while.
+The one rule: it is the last thing that an agent does. Every way to do it is tried, and tried again
+for a while.
 
 An instance launched with InstanceInitiatedShutdownBehavior=terminate is then terminated, not
 stopped:
@@ -19,7 +19,7 @@ from typing import List, Sequence
 
 WAYS = (("shutdown", "-h", "now"), ("poweroff",), ("systemctl", "poweroff"))
 ADMIN_PATH = "/usr/sbin:/sbin"
-"""Often not on the PATH of a session that is not root's."""
+"""Where these commands are, which is often not on the PATH of a session that is not root's."""
 ONE_S = 20.0
 AGAIN_S = 5.0
 GIVE_UP_S = 600.0
@@ -27,8 +27,10 @@ log = logging.getLogger("agent")
 
 
 def power_off() -> bool:
-    """Whether the machine has agreed to. Blocks: tries again for `GIVE_UP_S` before it says no; the
-    machine's own timer is what is left then.
+    """Power the machine off; return whether it has agreed to.
+
+    Blocks, and tries again for `GIVE_UP_S` seconds before it gives up. What is left then is the
+    machine's own timer.
     """
     end = time.monotonic() + GIVE_UP_S
     while True:
@@ -41,8 +43,8 @@ def power_off() -> bool:
 
 
 def commands(root: bool) -> List[List[str]]:
-    """Every way to power off, the best first; who is not root asks `sudo`, which must not ask for a
-    password.
+    """Return every way to power off, the best first. All but root use `sudo`, which must not ask
+    for a password.
     """
     return [[*(() if root else ("sudo", "-n")), *way] for way in WAYS]
 

@@ -1,7 +1,8 @@
-"""What the daemon allows attempts to put into the store and to get from it: presigned URLs.
+"""Presigned URLs: what the daemon allows attempts to put into the store and to get from it.
 
-The one rule: they are in this memory and nowhere else, and a place in the store is not used for a
-second checkpoint while there is another one: what was thought lost may still arrive.
+The one rule: they are in this memory and nowhere else. And a place in the store that has been tried
+is not used for another checkpoint while there is a fresh one: what was thought lost may still
+arrive.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Callable, Dict, List, Optional, Set, Tuple, Union
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 
 ASK_S = 10.0
-"""How long an answer to `Ask` is waited for."""
+"""Seconds to wait for an answer to `Ask`."""
 Say = Callable[[Ask], bool]
-"""Says it to the daemon, from any thread; whether there is one."""
+"""Sends a question to the daemon, from any thread; returns whether a daemon is connected."""
 
 
 class PresignedUrls:
-    """What one attempt may do. Taken in by the agent's own thread, used by those that transfer."""
+    """What one attempt may put and get. The agent's own thread brings it (`take`); the threads that
+    transfer use it.
+    """
 
     def __init__(self, trial: str, attempt: int, say: Say) -> None:
         self.trial = trial
@@ -38,11 +41,11 @@ class PresignedUrls:
 
     @property
     def asked(self) -> Optional[Ask]:
-        """What waits for an answer."""
+        """The question that waits for an answer."""
         return self._asked
 
     def take(self, message: Union[Grant, Parts]) -> None:
-        """The daemon's newest word."""
+        """Take in a grant, or the answer to a question."""
         with self._changed:
             if isinstance(message, Grant):
                 self._grant = message
@@ -52,18 +55,19 @@ class PresignedUrls:
             self._changed.notify_all()
 
     def last_call(self) -> None:
-        """What is put from now on is the last: no place need be kept back for it."""
+        """Stop keeping a place back: what is put from now on is the last."""
         self._last = True
 
     def close(self) -> None:
-        """Nobody need wait any more."""
+        """End all waiting, now and later, and offer no more places."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def place(self) -> Optional[Slot]:
-        """Where the next checkpoint goes, None while there is no place. One is kept back until the
-        last call, in case that no daemon comes back to grant more.
+        """Return where the next checkpoint goes; None while there is no place.
+
+        One place is kept back until the last call, in case no daemon comes back to grant more.
         """
         with self._changed:
             if self._grant is None or self._grant is self._refused or self._closed:
@@ -80,18 +84,18 @@ class PresignedUrls:
             return tried[0] if tried else None
 
     def try_it(self, slot: Slot) -> None:
-        """Something is put there now."""
+        """Note that something is put at this place now."""
         with self._changed:
             self._tried[slot.name] = max(self._tried.values(), default=0) + 1
 
     def is_full(self, slot: Slot) -> None:
-        """A whole checkpoint is there: nothing else may be put there."""
+        """Note that a whole checkpoint is at this place: nothing else may be put there."""
         with self._changed:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """The store does not take this URL any more: its grant is not used again. Nothing has
-        arrived there, and nothing will.
+        """Note that the store does not take this URL any more, so its grant is not used again.
+        Nothing has arrived there, and nothing will.
         """
         with self._changed:
             self._tried.pop(slot.name, None)
@@ -101,16 +105,19 @@ class PresignedUrls:
                 del self._sources[slot.name]
 
     def source(self, name: str, until: float) -> Optional[Slot]:
-        """Where this checkpoint can be got, by any grant that named it; waits for one until this
-        moment (monotonic), then None.
+        """Return where this checkpoint can be got, by any grant that named it.
+
+        Waits for such a grant until the moment `until` (monotonic clock), then returns None.
         """
         with self._changed:
             self._wait(until, lambda: name in self._sources)
             return self._sources.get(name)
 
     def parts(self, slot: Slot, size: int) -> Optional[Parts]:
-        """Where the parts of so many bytes go; None if nobody answers, or answers that it cannot be
-        had.
+        """Ask the daemon where the parts of `size` bytes go.
+
+        Returns None if it does not answer within `ASK_S` seconds, or answers that there are no
+        parts.
         """
         ask = Ask(self.trial, self.attempt, slot.name, size)
         with self._changed:
@@ -134,29 +141,29 @@ class PresignedUrls:
 
 
 class PresignedUrlsByAttempt:
-    """Those of all attempts, by trial and attempt."""
+    """The presigned URLs of all attempts, by trial and attempt."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._urls: Dict[Tuple[str, int], PresignedUrls] = {}
 
     def of(self, trial: str, attempt: int) -> PresignedUrls:
-        """What this attempt may do, now and later."""
+        """Return what this attempt may put and get, now and later."""
         key = trial, attempt
         if key not in self._urls:
             self._urls[key] = PresignedUrls(trial, attempt, self._say)
         return self._urls[key]
 
     def take(self, message: Union[Grant, Parts]) -> None:
-        """The daemon's newest word to one of them."""
+        """Pass a grant or an answer on to the attempt that it is for."""
         self.of(message.trial, message.attempt).take(message)
 
     def forget(self, trial: str, attempt: int) -> None:
-        """This attempt of the trial is over, and so are those before it."""
+        """Forget what this attempt of the trial, which is over, and earlier ones were granted."""
         for key in [key for key in self._urls if key[0] == trial and key[1] <= attempt]:
             self._urls.pop(key).close()
 
     @property
     def asks(self) -> List[Ask]:
-        """What a new connection has to answer."""
+        """Questions that still wait for an answer; they are asked again on a new connection."""
         return [urls.asked for urls in self._urls.values() if urls.asked is not None]

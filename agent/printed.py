@@ -1,7 +1,8 @@
-"""What trials have printed on this machine, for whoever shows it elsewhere.
+"""What trials have printed on this machine, for a machine that shows it elsewhere.
 
-The one rule: only logs that have changed since the last time are told, and of a long one its end;
-nothing that is no plain file in its place is opened, and no answer is larger than `MOST`.
+The one rule: only logs that have changed since the last time are told, and of a long one only its
+end. Nothing that is no plain file in its place is opened, and no answer holds more than `MOST`
+bytes of logs.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from seerd.agent import plainfile
 MOST_OF_ONE = 1 << 18
 MOST = 8 << 20
 SETTLED_S = 1.0
-"""A log that was written so shortly before it was read is read again the next time: times of files
-are coarse.
+"""A log that was written fewer seconds than this before it was read is read again the next time,
+since file times are coarse.
 """
 
 
 def printed(folder: Path, after: float) -> Dict[str, Any]:
-    """`logs`: by name below `folder`, the ends of those written to later than `after`, oldest
-    first, zlib in base64; `more`: there are others, for which no room was left; `until`: what to
-    say as `after` the next time. Moments are file times, seconds since 1970.
+    """Return the ends of the logs below `folder` that were written to later than `after`.
+
+    logs   by path below `folder`, oldest first: the end of the log, zlib in base64
+    more   whether there are others, for which no room was left
+    until  what to give as `after` the next time
+
+    All times are file times, in seconds since 1970.
     """
     found = sorted((at, path) for path, at in _logs(folder) if at > after)
     logs: Dict[str, str] = {}

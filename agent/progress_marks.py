@@ -1,8 +1,8 @@
 """Progress marks, which the ranks of an attempt show: one small file each, in memory that they have
 mapped (docs/training-side.md).
 
-The one rule: a mark is the trial's output and is not trusted. What is not one is not there, and
-nothing in it can name a path or a process of others.
+The one rule: a mark is the trial's output and is not trusted. A file that holds no valid mark
+counts as none, and nothing in a mark can name a path or a process of others.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 class ProgressMark:
     """One rank, as it showed itself.
 
-    pid, rank   rank: among all of the attempt
-    peers       ranks on this instance
-    signal      has it write its Python stack to its log; 0: there is none
-    on_gpu      not 0: its passes and steps are only begun when they are counted, and what they wait
-                for is seen later
-    doing       WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done
-                and its step is not; SAVING; ENDED: it leaves
-    units       calls of `running()` begun; `ticks`: backward passes and steps since
-    spells      times that it has worked from one of these to the next; `longest_s`: the longest of
-                them but the first
-    waited_s    spent WAITING; `reduced_s`: spent REDUCING
+    pid        its process id
+    rank       its number among all ranks of the attempt
+    peers      how many ranks are on this instance
+    signal     has it write its Python stack to its log; 0: there is none
+    on_gpu     not 0: its passes and steps are counted when they are begun, and what they wait for
+               is seen later
+    doing      WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done
+               and its step is not; SAVING; ENDED: it leaves
+    units      calls of `running()` begun
+    ticks      backward passes and steps since the last of these calls
+    spells     how many times it has worked from one of these moments to the next
+    longest_s  seconds of the longest such spell, the first left out
+    waited_s   seconds spent WAITING
+    reduced_s  seconds spent REDUCING
     """
 
     pid: int
@@ -60,12 +63,12 @@ class ProgressMark:
 
     @property
     def stands_by(self) -> bool:
-        """Whether it may be waiting for others, and has nothing else to do."""
+        """Whether it may be waiting for others, with nothing else to do."""
         return self.doing in (WAITING, REDUCING)
 
 
 def read(folder: Path) -> Dict[int, ProgressMark]:
-    """Of each local rank that shows one."""
+    """Read the marks in this folder, by local rank, up to the first that is missing."""
     found: Dict[int, ProgressMark] = {}
     for local in range(MOST_RANKS):
         mark = _read(folder / str(local))

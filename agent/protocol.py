@@ -1,15 +1,15 @@
 """The messages between daemon and agent. Sans-I/O: no socket, no file, no clock.
 
-The one rule: what travels is one JSON object per line, `{"kind": ..., fields...}` (`wire`), and
-nothing that is not exactly one of the messages below; a field with a default may be missing.
+The one rule: one JSON object per line travels, `{"kind": ..., fields...}` (`wire`), and it is
+exactly one of the messages below. A field with a default may be missing.
 
-Some messages are never written to any disk, since they carry presigned URLs: `Grant`, `Parts`,
-`Downloads`; the daemon says them again on a new connection, before the orders that need them.
+`Grant`, `Parts` and `Downloads` carry presigned URLs, so they are never written to any disk. The
+daemon says them again on a new connection, before the orders that need them.
 
 The conversation. The daemon connects and says `Hello` with the number of the last fact that it has
-committed; the agent answers `Welcome`, and from then on sends every later fact in order, again on
+committed. The agent answers `Welcome`, and from then on sends every later fact in order, again on
 every new connection until it is acknowledged (`Ack`). Facts are numbered from 1 by the agent and
-kept on its disk; orders carry the id of the daemon's command, and an agent that has seen an id
+kept on its disk. Orders carry the id of the daemon's command, and an agent that has seen an id
 before does nothing a second time. A newer connection replaces an older one.
 """
 
@@ -24,12 +24,12 @@ from seerd.agent.record import record
 VERSION = 2
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
-"""Larger integers are not themselves in every reader of JSON (RFC 8259, section 6), and those
-beyond 64 bits fit into no journal.
+"""Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
+fit into no journal.
 """
 MOST_REPORTS = 10**6
-"""Of one trial. Reports are epochs, not steps: each is a line in two journals and a value in memory
-for as long as the run lasts.
+"""The most reports of one trial. Reports are epochs, not steps: each is a line in two journals and
+a value in memory for as long as the run lasts.
 """
 MOMENT = (-1e12, 1e12)
 DURATION = (0.0, 1e9)
@@ -39,11 +39,11 @@ BOUNDS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(("seq", "size", "units", "ticks"), (0, LARGEST)),
     "epoch": (0, MOST_REPORTS),
 }
-"""What fields of these names can be, in any message. All arithmetic with times that are so bounded
-stays finite.
+"""The smallest and the largest value of fields with these names, in any message. Arithmetic with
+times within these bounds stays finite.
 """
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-"""What may become part of a path."""
+"""Names that may become part of a path."""
 
 
 class ProtocolError(Exception):
@@ -55,7 +55,12 @@ class ProtocolError(Exception):
 
 @record
 class Hello:
-    """First line of a connection. `seen`: number of the last committed fact, 0 for none."""
+    """First line of a connection.
+
+    version  the protocol's, as the daemon speaks it
+    run      the name of its run
+    seen     number of the last committed fact; 0: none
+    """
 
     kind: ClassVar[str] = "hello"
     version: int
@@ -67,15 +72,20 @@ class Hello:
 class Job:
     """What all trials of the run have in common on this instance.
 
-    source       folder with the user's source on this instance, relative to the agent's own if it
-                 is not absolute; trials run there
-    script, args, launcher, python, env, setup as in the spec's `[train]`; `python` is a path or a
-                 name on PATH (the training side, `import seerd`, is put first on PYTHONPATH by the
-                 agent, out of its own zip)
-    store        where checkpoints go: a directory that this instance can write, one folder per
-                 trial inside; empty: where `Grant`s say
-    allocations  every number of GPUs that a trial of this run may get
-    threads      CPU threads that each rank may use; 0: this machine's cores shared among its GPUs
+    source              folder with the user's source on this instance, in which trials run;
+                        relative to the agent's own folder if it is not absolute
+    script, args        as in the spec's `[train]`
+    launcher            as in `[train]`
+    python              as in `[train]`: a path, or a name on PATH. The agent puts the training side
+                        (`import seerd`), out of its own zip, first on PYTHONPATH
+    env, setup          as in `[train]`
+    store               directory for checkpoints that this instance can write, with one folder per
+                        trial; empty: they go where `Grant`s say
+    metric, mode        what trials report, and whether more ("max") or less ("min") of it is better
+    allocations         every number of GPUs that a trial of this run may get
+    threads             CPU threads that each rank may use; 0: this machine's cores shared among its
+                        GPUs
+    checkpoint_every_s  seconds from one checkpoint to the next
     """
 
     source: str
@@ -95,8 +105,11 @@ class Job:
 
 @record
 class Expected:
-    """What a healthy instance of its kind has: GPUs that `nvidia-smi` lists, free bytes where the
-    agent's folder is, and, if `torch`, a torch that can use the GPUs.
+    """What a healthy instance of its kind has.
+
+    gpus        how many GPUs `nvidia-smi` lists
+    free_bytes  free bytes where the agent's folder is
+    torch       whether torch can use the GPUs
     """
 
     gpus: int
@@ -106,9 +119,10 @@ class Expected:
 
 @record
 class Prepare:
-    """Make this instance ready for the job: look whether it is healthy (if `expected` says what
-    that is), fetch the data that was granted, run the setup commands, once. Outcome: `Prepared` or
-    `Refused`.
+    """Make this instance ready for the job: check its health (if `expected` says what to expect),
+    fetch the data that was granted, and run the setup commands, once.
+
+    Outcome: `Prepared` or `Refused`.
     """
 
     kind: ClassVar[str] = "prepare"
@@ -121,10 +135,11 @@ class Prepare:
 class Node:
     """One node's part in an attempt on several whole instances.
 
-    rank, count  of this node; rank 0 is the one that reports and saves
-    address      this node's private address; `endpoint`: "address:port" of node 0, where the nodes
-                 meet (torchrun's c10d rendezvous)
-    gpus         how many GPUs the attempt has on all nodes together
+    rank      this node's number; node 0 has the rank that reports and saves
+    count     how many nodes there are
+    address   this node's private address
+    endpoint  "address:port" of node 0, where the nodes meet (torchrun's rendezvous)
+    gpus      how many GPUs the attempt has on all nodes together
     """
 
     rank: int
@@ -136,11 +151,13 @@ class Node:
 
 @record
 class Start:
-    """Start an attempt of a trial on these GPUs (CUDA device indices, or CPU slots).
+    """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`.
 
+    gpus         CUDA device indices, or CPU slots, that it gets
+    config       the trial's hyperparameters
+    seed         the trial's own
     checkpoints  names in the store that it may restore, newest first; empty: from scratch
     node         this instance's part, if the attempt spans several; each node is told its own
-    Outcome: `Started`, later `Exited`; or `Refused`.
     """
 
     kind: ClassVar[str] = "start"
@@ -156,8 +173,10 @@ class Start:
 
 @record
 class Stop:
-    """End an attempt. With `checkpoint`: asked to save and exit, killed after `grace_s` seconds;
-    without: killed at once. Outcome: `Exited`.
+    """End an attempt. Outcome: `Exited`.
+
+    checkpoint  whether the trial is asked to save and exit first; if not, it is killed at once
+    grace_s     seconds after which a trial that was asked is killed
     """
 
     kind: ClassVar[str] = "stop"
@@ -170,9 +189,14 @@ class Stop:
 
 @record
 class Renew:
-    """The lease now ends `for_s` seconds after this line arrives. When it ends, the agent lets
-    every trial save and exit (at most `grace_s`), stores what they have saved (at most `last_s`
-    more), and then ends itself.
+    """Renew the lease.
+
+    When it ends, the agent lets every trial save and exit, stores what they have saved, and then
+    ends itself.
+
+    for_s    the lease ends so many seconds after this line arrives
+    grace_s  seconds that trials then have to save and exit
+    last_s   further seconds that storing may take
     """
 
     kind: ClassVar[str] = "renew"
@@ -183,8 +207,11 @@ class Renew:
 
 @record
 class Slot:
-    """Presigned URLs of one checkpoint in the store, of its bytes and of its manifest: to PUT them,
-    or to GET them.
+    """Presigned URLs of one checkpoint in the store, to PUT or to GET it.
+
+    name          the checkpoint's name in the store
+    data_url      for its bytes
+    manifest_url  for its manifest
     """
 
     name: str
@@ -194,9 +221,10 @@ class Slot:
 
 @record
 class Grant:
-    """Where this attempt may put its next checkpoints (`puts`, in this order, each once), and where
-    to get those that it may restore (`gets`). The newest grant of an attempt replaces the one
-    before.
+    """What an attempt may put and get. The newest grant of an attempt replaces the one before.
+
+    puts  where its next checkpoints go, in this order, each place once
+    gets  where it gets the checkpoints that it may restore
     """
 
     kind: ClassVar[str] = "grant"
@@ -208,9 +236,13 @@ class Grant:
 
 @record
 class Parts:
-    """Answer to `Ask`: where the parts of the bytes of the checkpoint `name` go, each `part_size`
-    bytes but the last (PUT), and where that is completed (POST, with the list of parts) or given up
-    (DELETE). Empty `urls`: it cannot be had; put it in one piece.
+    """Answer to `Ask`: where the parts of a checkpoint's bytes go.
+
+    name          the checkpoint's name in the store
+    part_size     bytes of each part; the last one may have fewer
+    urls          where to PUT each part; empty: there are no parts, put it in one piece
+    complete_url  where to POST the list of parts once all are there
+    abort_url     where to DELETE the parts if that is given up
     """
 
     kind: ClassVar[str] = "parts"
@@ -225,8 +257,11 @@ class Parts:
 
 @record
 class Download:
-    """One object of the job's data: its presigned URL, its size, and the path below the trials'
-    working folder where it goes.
+    """One object of the job's data.
+
+    url   its presigned URL
+    to    the path where it goes, below the trials' working folder
+    size  number of its bytes
     """
 
     url: str
@@ -236,8 +271,10 @@ class Download:
 
 @record
 class Downloads:
-    """Data that the next `Prepare` fetches, added to what was said before on this connection;
-    `first` begins anew.
+    """Data that the next `Prepare` fetches.
+
+    first  whether a new list begins; if not, items are added to what was said before
+    items  the objects
     """
 
     kind: ClassVar[str] = "downloads"
@@ -255,7 +292,7 @@ class Ack:
 
 @record
 class Shutdown:
-    """Kill what still runs, end the agent. The connection closes when that is done."""
+    """Kill what still runs, and end the agent. The connection closes when that is done."""
 
     kind: ClassVar[str] = "shutdown"
     id: str
@@ -266,9 +303,15 @@ class Shutdown:
 
 @record
 class Welcome:
-    """Answer to `Hello`. `last`: number of the newest fact; `now`: the agent's wall clock, seconds
-    since 1970; `attempts`: what runs, as "trial/attempt"; `boot`: changes when the machine boots
-    (Linux: its boot id; empty if it has none).
+    """Answer to `Hello`.
+
+    version   the protocol's, as the agent speaks it
+    agent     the agent's own version
+    gpus      how many GPUs, or CPU slots, it has
+    last      number of the newest fact; 0: none
+    now       the agent's wall clock, seconds since 1970
+    attempts  what runs, as "trial/attempt"
+    boot      changes when the machine boots (Linux: its boot id; empty if it has none)
     """
 
     kind: ClassVar[str] = "welcome"
@@ -283,8 +326,10 @@ class Welcome:
 
 @record
 class Ask:
-    """A checkpoint of `size` bytes is to be put in parts under `name`, one of the granted. No fact:
-    it is asked again on a new connection.
+    """Ask where to put a checkpoint in parts. It is no fact: it is asked again on a new connection.
+
+    name  the place for it, one of those granted
+    size  number of its bytes
     """
 
     kind: ClassVar[str] = "ask"
@@ -306,11 +351,13 @@ class Prepared:
 
 @record
 class Refused:
-    """The order `id` cannot be carried out; `why` is for people. `unhealthy`: this machine's fault,
-    another one might do.
+    """The order `id` cannot be carried out.
 
-    With `seq` 0 and no `id` it answers a `Hello` that is not for this agent, is no fact, and the
-    connection closes.
+    why        the reason, for people
+    unhealthy  whether this machine is at fault, so that another one might do
+
+    With `seq` 0 and no `id` it is no fact but the answer to a `Hello` that is not for this agent.
+    The connection then closes.
     """
 
     kind: ClassVar[str] = "refused"
@@ -323,7 +370,7 @@ class Refused:
 
 @record
 class Started:
-    """The processes of an attempt exist. `pid`: the launcher's."""
+    """The processes of an attempt exist. `pid` is the launcher's process id."""
 
     kind: ClassVar[str] = "started"
     seq: int
@@ -336,7 +383,10 @@ class Started:
 
 @record
 class Training:
-    """The trial's first `running()`: restored at `epoch` reports (0: from scratch)."""
+    """The trial has called `running()` for the first time.
+
+    epoch  how many reports its restored checkpoint has; 0: it begins from scratch
+    """
 
     kind: ClassVar[str] = "training"
     seq: int
@@ -348,8 +398,12 @@ class Training:
 
 @record
 class Reported:
-    """One `report()`. A metric that was NaN or infinite is None. `unit_s`: seconds of the longest
-    recent unit of work between two `running()` calls: how long a stop may take to be noticed.
+    """The trial has called `report()`.
+
+    epoch    how many reports it has made so far
+    metrics  what it reported; None: not a finite number
+    unit_s   seconds of the longest recent unit of work between two calls of `running()`, which is
+             how long a stop may take to be noticed
     """
 
     kind: ClassVar[str] = "reported"
@@ -364,8 +418,14 @@ class Reported:
 
 @record
 class Checkpointed:
-    """A checkpoint is in the store, whole. `epoch` reports had been made, the last of them with
-    `metrics`; `save_s`: seconds it took.
+    """A checkpoint is in the store, whole.
+
+    name     its name there
+    epoch    how many reports had been made
+    metrics  those of the last of them
+    sha256   checksum of its bytes, in hex
+    size     number of its bytes
+    save_s   seconds that it took to save and store it
     """
 
     kind: ClassVar[str] = "checkpointed"
@@ -383,19 +443,19 @@ class Checkpointed:
 
 @record
 class Exited:
-    """No process of the attempt is left, its GPUs are free.
+    """No process of the attempt is left, and its GPUs are free.
 
-    cause  "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and
-           cleaned up on its return; "finished": by itself with exit status 0; "crashed": anything
-           else
-    code   exit status of the launcher, negative for a signal; None if unknown
-    tail   last lines of the guilty rank's log, when it crashed; `rank` is that rank, None if
-           unknown
-    silent since when that rank has written nothing (wall clock), None if unknown: of several nodes,
-           the first to fall silent is the guilty one
-    signal what killed that rank, None if no signal did or it is unknown
-    waited_s  it was ended because that rank hung: for so many seconds the others had waited for it,
-              and it had done nothing; None if it was not
+    cause     "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and
+              cleaned up on its return; "finished": by itself with exit status 0; "crashed":
+              anything else
+    code      exit status of the launcher, negative for a signal; None if unknown
+    rank      the guilty rank, when it crashed; None if unknown
+    tail      last lines of that rank's log
+    silent    since when that rank has written nothing (wall clock), None if unknown; of several
+              nodes, the first to fall silent has the guilty one
+    signal    the signal that killed that rank; None if none did, or it is unknown
+    waited_s  seconds that others had waited for that rank, if the attempt was ended because it
+              hung; None if not
     """
 
     kind: ClassVar[str] = "exited"
@@ -414,9 +474,11 @@ class Exited:
 
 @record
 class Stalled:
-    """Of an attempt on several instances: nothing moves here. `hung`: some ranks have come to
-    `units` and `ticks` and do nothing; otherwise all wait there for ranks elsewhere. `over`: they
-    move again.
+    """An attempt on several instances stands still on this one, or has done so.
+
+    hung          whether some ranks here do nothing; if not, all wait for ranks elsewhere
+    units, ticks  how far the hindmost ranks here have come
+    over          whether they move again
     """
 
     kind: ClassVar[str] = "stalled"
@@ -432,8 +494,12 @@ class Stalled:
 
 @record
 class Waited:
-    """Which share of the last `over_s` seconds each of these ranks of an attempt has waited for
-    others. Told now and then, where it is large.
+    """How much ranks of an attempt have waited for others. Told now and then, if it is much or the
+    attempt spans several instances.
+
+    over_s  seconds over which that was counted
+    ranks   their numbers among all ranks of the attempt
+    shares  the share of that time that each of them has waited, from 0 to 1
     """
 
     kind: ClassVar[str] = "waited"
@@ -448,9 +514,12 @@ class Waited:
 
 @record
 class Noticed:
-    """This instance must be left: `what` is "interruption" (the cloud takes it away at `by`, wall
-    clock, None if it does not say), "rebalance" (it probably will), or "unhealthy" (it cannot be
-    used any more, and `why`).
+    """This instance must be left.
+
+    what  "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it
+          cannot be used any more
+    by    when the cloud takes it away (wall clock); None if it does not say
+    why   the reason, if it is unhealthy
     """
 
     kind: ClassVar[str] = "noticed"

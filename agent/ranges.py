@@ -1,6 +1,6 @@
-"""A file from a presigned URL: large ones in several ranges at once.
+"""Downloads a file from a presigned URL, a large one in several ranges at once.
 
-The one rule: the bytes go to a temporary name beside the file; who calls gives them their own name,
+The one rule: the bytes go to a temporary name beside the file. The caller gives them their own name
 once they are what they should be.
 """
 
@@ -18,7 +18,7 @@ THREADS = 4
 
 
 def download(wires: Wires, url: str, size: int, part: Path) -> None:
-    """Write so many bytes from there to the file `part`, which is begun anew, and flush it.
+    """Download `size` bytes into the file `part`, which is begun anew, and flush it.
 
     Raises `WebError` if they cannot be had, `OSError` if they cannot be written.
     """
@@ -31,7 +31,7 @@ def download(wires: Wires, url: str, size: int, part: Path) -> None:
 
 
 def ranges(size: int) -> List[Tuple[int, int]]:
-    """Where each range begins, and how many bytes it has."""
+    """Split `size` bytes into ranges; return where each begins, and how many bytes it has."""
     return [(start, min(RANGE, size - start)) for start in range(0, size, RANGE)]
 
 

@@ -1,8 +1,8 @@
-"""The far side of the push: a folder of files, of which only those travel that this machine has not
-seen yet.
+"""The receiving side of a push: a folder of files, of which only those travel that this machine has
+not seen yet.
 
-The one rule: a file is kept under the checksum of its bytes and is used only after that was
-verified; nothing in the cache or in the folder is ever half-written, and nothing is written outside
+The one rule: a file is kept under the checksum of its bytes, and is used only after that was
+verified. Nothing in the cache or in the folder is ever half-written, and nothing is written outside
 them.
 """
 
@@ -26,8 +26,12 @@ class PushError(Exception):
 
 
 class FileEntry(NamedTuple):
-    """One file of the folder: its path below it, the SHA-256 of its bytes in hex, their number,
-    whether it can be executed.
+    """One file of the folder.
+
+    path        its path below the folder
+    sha256      checksum of its bytes, in hex
+    size        number of its bytes
+    executable  whether it can be executed
     """
 
     path: str
@@ -37,8 +41,9 @@ class FileEntry(NamedTuple):
 
 
 def checked(entries: List[FileEntry]) -> List[FileEntry]:
-    """The same, if each lies inside the folder and none in the way of another. Raises
-    `PushError`.
+    """Return the entries, if each lies inside the folder and none stands in the way of another.
+
+    Raises `PushError` if not.
     """
     files: Set[str] = {entry.path for entry in entries}
     folders: Set[str] = set()
@@ -61,15 +66,14 @@ class Cache:
         self._folder = folder
 
     def missing(self, entries: Iterable[FileEntry]) -> List[str]:
-        """The checksums of which there is no such file here, each once, in the order of the
-        entries.
-        """
+        """Return the checksums of files that are not here, each once, in the entries' order."""
         wanted = dict.fromkeys(entry.sha256 for entry in entries)
         return [sha256 for sha256 in wanted if not self._has(sha256)]
 
     def take(self, stream: BinaryIO, sha256: str, size: int) -> None:
-        """The next `size` bytes of the stream as the file with this checksum. Raises `PushError` if
-        they are not.
+        """Keep the next `size` bytes of the stream as the file with this checksum.
+
+        Raises `PushError` if their checksum is another one.
         """
         path = self._path(sha256)
         path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
@@ -87,8 +91,9 @@ class Cache:
                 part.unlink()
 
     def copy(self, entry: FileEntry, to: Path) -> None:
-        """A copy, since a trial may write into its files. Raises `PushError` if what is here is not
-        the file any more.
+        """Copy a file to `to`. It is no link, since a trial may write into its files.
+
+        Raises `PushError` if what is here is not the file any more.
         """
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
@@ -99,7 +104,7 @@ class Cache:
         to.chmod(0o700 if entry.executable else 0o600)
 
     def prune(self, before: float) -> None:
-        """Remove what was last used before then (seconds since 1970)."""
+        """Remove files that were last used before this moment (seconds since 1970)."""
         for path in self._folder.rglob("*"):
             with contextlib.suppress(OSError):
                 if path.is_file() and path.stat().st_mtime < before:
@@ -120,7 +125,10 @@ class Cache:
 
 
 def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
-    """The folder `to` with exactly these files, in the place of whatever was there."""
+    """Make the folder `to` with exactly these files, in the place of whatever was there.
+
+    Raises `PushError` if a file has changed in the cache.
+    """
     new, old = to.with_name(f".{to.name}.new"), to.with_name(f".{to.name}.old")
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
@@ -134,12 +142,12 @@ def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
 
 
 def prune(cache: Cache) -> None:
-    """Forget what no run has used for a month."""
+    """Remove from the cache what no run has used for a month."""
     cache.prune(time.time() - KEEP_S)
 
 
 def _copied(source: BinaryIO, target: BinaryIO, size: int) -> str:
-    """Copy so many bytes, or as many as there are; their checksum."""
+    """Copy `size` bytes, or as many as there are; return their checksum."""
     digest = hashlib.sha256()
     while size > 0 and (chunk := source.read(min(CHUNK, size))):
         target.write(chunk)

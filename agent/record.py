@@ -1,7 +1,7 @@
-"""Values: what `dataclass(frozen=True)` makes, for a tenth of its time.
+"""Frozen data classes: what `dataclass(frozen=True)` makes, in a tenth of the time.
 
-The one rule: an instance is paid for while its agent starts. The methods of a frozen data class are
-written, compiled and run as text, a millisecond for each class; here all classes share theirs.
+The one rule: an instance is paid for while its agent starts. `dataclass` writes, compiles and runs
+the methods of each class as text, which takes a millisecond; here all classes share their methods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_promises):
-        """For type checkers alone; in `typing` since Python 3.11."""
+        """Stand in for what only type checkers use; `typing` has it since Python 3.11."""
         return lambda decorator: decorator
 
 
@@ -25,9 +25,7 @@ _DEFAULTS: Dict[type, Dict[str, Callable[[], Any]]] = {}
 
 @dataclass_transform(frozen_default=True)
 def record(cls: Type[Class]) -> Type[Class]:
-    """A frozen data class with these fields; `fields`, `replace` and `asdict` of `dataclasses` know
-    it.
-    """
+    """Make a frozen data class. `fields`, `replace` and `asdict` of `dataclasses` know it."""
     made: Any = dataclass(init=False, repr=False, eq=False)(cls)
     _NAMES[cls] = tuple(field.name for field in fields(made))
     _DEFAULTS[cls] = {

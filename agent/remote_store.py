@@ -1,9 +1,9 @@
-"""Checkpoints between the attempt's folder and a store that is reached by presigned URLs alone.
+"""A checkpoint store that is reached by presigned URLs alone.
 
-The one rule: the same as in `transfer.py`: in the store a checkpoint exists when its manifest does,
-which is put last; here it is one when its bytes have the checksum of the manifest. In the store it
-has the name of the place that was granted; its own name, by which the training side orders
-checkpoints, is in the manifest.
+The one rule: as in `transfer.py`, a checkpoint exists in the store when its manifest does, which is
+put last; it exists here when its bytes have the checksum of the manifest. In the store it has the
+name of the place that was granted. Its own name, by which the training side orders checkpoints, is
+in the manifest.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from seerd.agent.upload import upload
 from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires
 
 URLS_S = 30.0
-"""How long a grant is waited for before a start: the daemon sends it first."""
+"""Seconds to wait for a grant before a start. The daemon sends it first, so it is usually there."""
 GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
 
 
 class StoreUnreachableError(OSError):
-    """No checkpoint could be got, and at least one may still be there."""
+    """No checkpoint could be fetched, and at least one may still be there."""
 
 
 class RemoteStore:
@@ -49,20 +49,21 @@ class RemoteStore:
         self._wires = Wires()
 
     def ready(self) -> bool:
-        """Whether there is a place for the next checkpoint."""
+        """Tell whether there is a place for the next checkpoint."""
         return self._urls.place() is not None
 
     def last_call(self) -> None:
-        """What is put from now on is the last."""
+        """Note that what is put from now on is the last."""
         self._urls.last_call()
 
     def cut(self) -> None:
-        """End what is under way; nothing works any more."""
+        """End what is under way; nothing works afterwards."""
         self._wires.cut()
         self._urls.close()
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; its name there.
+        """Put a checkpoint of the folder `local` into the store; return its name there and its
+        manifest.
 
         Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no
         place for it, but may be later.
@@ -92,11 +93,12 @@ class RemoteStore:
         return slot.name, manifest
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Have the newest good one of these (names in the store, newest first) in the folder
-        `local`, and no others; its name there.
+        """Fetch the newest good one of these checkpoints into the folder `local`, and remove all
+        others there.
 
-        None if there is none. Raises `OSError` if the folder cannot be written, or if none can be
-        reached: a trial must not begin anew because the network is down.
+        `names` are names in the store, newest first. Returns its name in `local`; None if there is
+        none. Raises `OSError` if the folder cannot be written, or if none can be reached: a trial
+        must not begin anew because the network is down.
         """
         local.mkdir(parents=True, exist_ok=True)
         unreachable = ""
@@ -139,7 +141,9 @@ class RemoteStore:
         name_file(part, part.with_name(f"{manifest.name}.pt"))
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
-        """From the newest grant that the store accepts."""
+        """Get a checkpoint's manifest, by the newest grant that the store accepts. Raises
+        `WebError`.
+        """
         while True:
             slot = self._urls.source(name, until)
             if slot is None:
@@ -157,7 +161,10 @@ class RemoteStore:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """The descriptor of a plain file, which stays readable when the trial removes its name."""
+    """Open a plain file. Its descriptor stays readable when the trial removes its name.
+
+    Raises `CheckpointError`.
+    """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing, or no file")
     try:
@@ -171,7 +178,10 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _verified(whole: Piece, manifest: Manifest) -> str:
-    """The MD5 of the bytes, for S3, once they have been found to be those of the manifest."""
+    """Check that the bytes are those of the manifest; return their MD5 in base64, for S3.
+
+    Raises `CheckpointError` if they are not.
+    """
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     try:
         for block in whole.blocks():
@@ -185,8 +195,8 @@ def _verified(whole: Piece, manifest: Manifest) -> str:
 
 
 def _is_here(local: Path, manifest: Manifest) -> bool:
-    """Whether the attempt's folder has exactly this checkpoint, from an earlier attempt on this
-    instance.
+    """Tell whether the attempt's folder has exactly this checkpoint, from an earlier attempt on
+    this instance.
     """
     try:
         known = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)

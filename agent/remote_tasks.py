@@ -1,5 +1,5 @@
-"""Remote tasks on a machine, each in a short-lived process over SSH: make the agent run here, end
-it and all that is ours, tell what is left and what trials have printed.
+"""Remote tasks on a machine, each in a short-lived process over SSH: start the agent, end it and
+all that is ours, and tell what is left and what trials have printed.
 
 The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up
 that nothing of the run is left.
@@ -30,18 +30,19 @@ END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
 INHERITED = 256
-"""File descriptors below this may come from whoever started us, or are of our own remote task; an
-agent keeps none of them.
+"""An agent closes the file descriptors below this: they may come from whoever started us, or belong
+to our own remote task.
 """
 LONGEST_SOCKET = 100
-"""The address of a Unix socket holds 107 bytes and an end (unix(7))."""
+"""Bytes of a socket's path. The address of a Unix socket holds 107 bytes and an end (unix(7))."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
 Say = Callable[[Dict[str, Any]], None]
 
 
 def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
-    """Do what is asked; the last answer is `done`, or `failed` with the reason. `program`: the
-    agent's zip.
+    """Do what is asked; the last answer is `done`, or `failed` with the reason.
+
+    `program` is the path of the agent's zip.
     """
     home = Path.home()
     folder = home / ".seerd" / task["run"]
@@ -70,8 +71,10 @@ class EndError(Exception):
 def _begin(
     task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
 ) -> Dict[str, Any]:
-    """The agent of the run with its source beside it: where its socket is, and what had to be done
-    for that.
+    """Make an agent of the run work here, with its source beside it.
+
+    Returns where its socket is, how many bytes of source were received, and whether an agent had to
+    be started.
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,8 +86,9 @@ def _begin(
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
-    """The source as the folder `source` here; the bytes of files that had to be sent for it. `tree`
-    names its whole content.
+    """Make the source the folder `source` here; return how many bytes had to be sent for it.
+
+    `tree` names its whole content: if that is here already, nothing is sent.
     """
     mark = Path("source.sha256")
     if mark.is_file() and mark.read_text() == tree and Path("source").is_dir():
@@ -107,8 +111,8 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
 
 
 def _place(program: Path) -> None:
-    """The agent's zip in its own folder, so that it outlives the cache; an agent that lives goes on
-    reading from its own.
+    """Copy the agent's zip into the folder, so that it outlives the cache. It replaces another zip
+    by its name alone, so an agent that lives goes on reading from its own.
     """
     here = Path("agent.pyz")
     if not here.is_file() or here.read_bytes() != program.read_bytes():
@@ -117,7 +121,11 @@ def _place(program: Path) -> None:
 
 
 def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
-    """An agent that takes connections; whether one had to be started. Raises `EndError`."""
+    """Wait for an agent that takes connections, and start one if none lives; return whether that
+    was needed.
+
+    Raises `EndError` if it does not take any within `START_S` seconds.
+    """
     started = None if _locked() else _spawn(task, program)
     end = time.monotonic() + START_S
     while not _answers():
@@ -131,8 +139,9 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
 
 
 def _spawn(task: Dict[str, Any], program: Path) -> int:
-    """Its process: a copy of this one, since a new Python would import again, for a third of its
-    start, what is imported here.
+    """Start the agent as a copy of this process; return its process id.
+
+    A new Python would take a third of its start to import again what is imported here.
     """
     _place(program)
     argv = [
@@ -150,8 +159,10 @@ def _spawn(task: Dict[str, Any], program: Path) -> int:
 
 
 def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
-    """Detached from this process, its session and its terminal, so that it survives the connection
-    that brought us. Nothing of ours that is still under way is gone on with, whatever happens.
+    """Leave this process's session and terminal, so that the agent survives the connection that
+    brought us, and run the agent.
+
+    This never returns: nothing of the remote task is gone on with, whatever happens.
     """
     status = 1
     try:
@@ -178,7 +189,7 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
 
 
 def _has_ended(pid: int) -> bool:
-    """Of a process of ours."""
+    """Tell whether this child of ours has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -186,8 +197,8 @@ def _has_ended(pid: int) -> bool:
 
 
 def _shape(task: Dict[str, Any]) -> List[str]:
-    """The options that say which GPUs there are: as said; else as for the agent here before; else
-    as is usual in this run.
+    """Return the options that say which GPUs there are: those of the task, else those of the agent
+    here before, else what is usual in this run.
     """
     kept = Path("shape.json")
     if task["shape"] is not None:
@@ -197,7 +208,7 @@ def _shape(task: Dict[str, Any]) -> List[str]:
 
 
 def _locked() -> bool:
-    """Whether an agent lives here."""
+    """Tell whether an agent lives here."""
     try:
         descriptor = os.open("agent.lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -212,7 +223,7 @@ def _locked() -> bool:
 
 
 def _answers() -> bool:
-    """Whether the agent that lives here takes connections."""
+    """Tell whether the agent that lives here takes connections."""
     if not _locked():
         return False
     with socket.socket(socket.AF_UNIX) as probe:
@@ -220,7 +231,7 @@ def _answers() -> bool:
 
 
 def _short(folder: Path) -> Path:
-    """A path to the folder that is short enough for the address of a socket in it."""
+    """Return a path to the folder that is short enough for a socket in it, if need be by a link."""
     if len(os.fsencode(folder)) <= LONGEST_SOCKET - len("/agent.sock"):
         return folder
     link = folder.parent / f".{folder.name[-8:]}"
@@ -241,8 +252,9 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path) -> Dict[str, Any]:
-    """No agent and no process of the run, and of its folder only the logs. Raises `EndError` if
-    something cannot be ended.
+    """End the agent and every process of the run, and remove all but the logs from its folder.
+
+    Raises `EndError` if something cannot be ended.
     """
     if folder.is_dir():
         os.chdir(folder)
@@ -256,8 +268,10 @@ def _end(run: str, folder: Path) -> Dict[str, Any]:
 
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
-    """No agent of the run, with which its daemon cannot talk; its journal and what its trials made
-    are for the next. Raises `EndError`.
+    """End an agent of the run with which its daemon cannot talk. It has `grace_s` seconds for its
+    trials to save; its journal and what they made stay, for the next agent.
+
+    Raises `EndError` if it cannot be ended.
     """
     if folder.is_dir():
         os.chdir(folder)
@@ -270,7 +284,11 @@ def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
 
 
 def _end_agent(run: str) -> None:
-    """Ask it as a daemon would, then by force; what it had started then dies with it."""
+    """Ask the agent to end, as a daemon would, and kill it with all that it had started if it does
+    not.
+
+    Raises `EndError` if it cannot be ended.
+    """
     if not _locked():
         return
     from seerd.agent.protocol import VERSION, Hello, Shutdown
@@ -284,7 +302,7 @@ def _end_agent(run: str) -> None:
 
 
 def _kill_agent(run: str) -> None:
-    """With all that it had started. Raises `EndError`."""
+    """Kill the agent with all that it had started. Raises `EndError` if it does not end."""
     agents = _agent()
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
@@ -296,7 +314,7 @@ def _kill_agent(run: str) -> None:
 
 
 def _agent() -> Set[int]:
-    """The process that holds the lock."""
+    """Return the id of the process that holds the lock; empty if none does, or it is not known."""
     try:
         return {int(Path("agent.pid").read_text())} if _locked() else set()
     except (FileNotFoundError, ValueError):
@@ -322,8 +340,8 @@ def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
 
 
 def _keep_logs(folder: Path) -> None:
-    """Everything else goes: source, checkpoints, what the trials made. The journal too, so that the
-    next agent here begins anew.
+    """Remove all but the logs from the folder: source, checkpoints, what the trials made. The
+    journal goes too, so that the next agent here begins anew.
     """
     for top, folders, files in os.walk(folder, topdown=False):
         here = Path(top)
@@ -340,7 +358,7 @@ def _keep_logs(folder: Path) -> None:
 
 
 def _left(run: str, folder: Path) -> List[str]:
-    """What of the run still runs here, one line each."""
+    """List what of the run still runs here, one line each."""
     lines = [
         f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))
     ]
@@ -354,7 +372,7 @@ def _left(run: str, folder: Path) -> List[str]:
 
 
 def _command(pid: int) -> str:
-    """Its first words; arguments may be long."""
+    """Return the beginning of a process's command line, since arguments may be long."""
     with contextlib.suppress(OSError):
         return (
             Path(f"/proc/{pid}/cmdline")

@@ -1,8 +1,8 @@
-"""The agent itself: takes orders on a Unix socket, carries them out, tells facts, and lets go when
-nobody renews its lease.
+"""The agent itself: it takes orders on a Unix socket, carries them out, tells facts, and lets go
+when nobody renews its lease.
 
 The one rule: what it is told and what it does survive the daemon, a lost connection and its own
-death: orders and facts are in its journal before anything follows from them, and a new agent in the
+death. Orders and facts are in its journal before anything follows from them, and a new agent in the
 same folder cleans up after the old one before it takes orders.
 """
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 SOCKET = "agent.sock"
 LOOK_S = 0.1
 DESERTED_S = 10.0
-"""An instance that will be taken away waits so long for a daemon that moves its trials."""
+"""Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
 
 
 class Agent:
     """Runs in its folder, which is the working directory, until it is shut down or its lease ends.
 
-    `spot`: the cloud may take this instance away, and says so before.
+    `spot` says that the cloud may take this instance away, and gives notice of it.
     """
 
     def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
@@ -71,9 +71,10 @@ class Agent:
         self._failure: Optional[BaseException] = None
 
     async def serve(self) -> bool:
-        """Until the end; whether it let go by itself, so that nobody else will see to this machine.
+        """Serve until the end; return whether the agent let go by itself, so that nobody else will
+        see to this machine.
 
-        Raises what went wrong unforeseen, with nothing left running.
+        Raises whatever went wrong that was not foreseen, with nothing left running.
         """
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(recover, self._here, self._journal)
@@ -82,8 +83,8 @@ class Agent:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
-            # The HTTP that it needs is an eighth of an agent's start, for which others need not
-            # wait.
+            # Imported here, since its HTTP takes an eighth of an agent's start, and without spot
+            # nobody needs it.
             from seerd.agent.spot import watch
 
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
@@ -99,7 +100,7 @@ class Agent:
         return self._forsaken
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection; the newest is the daemon's."""
+        """Serve one connection; the newest one is the daemon's."""
         talk = Talk(reader, writer, self._here, self._journal)
         try:
             seen = await talk.hello()
@@ -141,14 +142,14 @@ class Agent:
                 self._talk.tell()
 
     def _ask(self, question: Ask) -> bool:
-        """Say it to the daemon, from any thread; whether there is one."""
+        """Send a question to the daemon, from any thread; return whether a daemon is connected."""
         talk = self._talk
         if talk is not None:
             self._loop.call_soon_threadsafe(talk.say, question)
         return talk is not None
 
     def _take_note(self, notice: Notice) -> None:
-        """The cloud has announced something; an agent before us may have told that already."""
+        """Tell what the cloud has announced, unless an agent before us has told it already."""
         self._doomed = self._doomed or notice.what == "interruption"
         if notice.what not in self._journal.noticed and not self._ended.is_set():
             log.warning("notice of the cloud: %s", notice)
@@ -158,8 +159,8 @@ class Agent:
         self._tell([lambda seq: Noticed(seq, at, notice.what, notice.by)])
 
     async def _keep_looking(self) -> None:
-        """What has to be looked at all the time, in one place, so that an idle agent wakes up as
-        little as possible.
+        """Look at everything that has to be looked at all the time. It is in one place so that an
+        idle agent wakes up as seldom as possible.
         """
         while True:
             self._pulse()
@@ -172,14 +173,16 @@ class Agent:
             await asyncio.sleep(LOOK_S)
 
     def _pulse(self) -> None:
-        """Show that we live: whoever finds us dead knows since when at the latest."""
+        """Show that we live, by the file time of the lock: after our death it tells when we last
+        did.
+        """
         if time.monotonic() - self._shown_at >= PULSE_S / 2:
             self._shown_at = time.monotonic()
             with contextlib.suppress(OSError):
                 os.utime(self._here.folder / "agent.lock")
 
     def _why_let_go(self, now: float) -> str:
-        """Why nobody is left who would tell us what to do, or nothing."""
+        """Say why nobody is left who would tell us what to do; empty if somebody is."""
         if self._lease.ended(now):
             return "nobody has renewed the lease"
         if self._doomed and self._talk is None and now - self._alone_since >= DESERTED_S:
@@ -187,8 +190,10 @@ class Agent:
         return ""
 
     def _end(self, cause: str, grace_s: Optional[float]) -> None:
-        """Let every trial save and exit, then end; by default within the grace period of the lease.
-        A later word can only shorten it.
+        """Let every trial save and exit within `grace_s` seconds (None: the lease's grace period),
+        then end.
+
+        A later call can only shorten the time.
         """
         self._ending = True
         self._beside(self._end_all(cause, self._lease.grace_s if grace_s is None else grace_s))
@@ -202,7 +207,7 @@ class Agent:
         self._ended.set()
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside everything else; if it fails unforeseen, the agent ends as a whole."""
+        """Run this in the background; if it fails unforeseen, the agent ends as a whole."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -219,7 +224,7 @@ class Agent:
 
 
 def private_socket() -> socket.socket:
-    """The socket at its place in the working directory, open to its owner alone from the first
+    """Make the socket at its place in the working directory, open to its owner alone from the first
     moment on.
     """
     with contextlib.suppress(FileNotFoundError):

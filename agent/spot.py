@@ -2,7 +2,7 @@
 (version 2 alone).
 
 The one rule: nobody waits for it. It is asked in a thread of its own, and a service that is silent,
-slow or answers rubbish is no notice.
+slow or answers rubbish gives no notice.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 (instance-action: two minutes before, not always)
@@ -36,8 +36,10 @@ LONGEST = 1 << 16
 
 @record
 class Notice:
-    """`what` is "interruption" (the instance is taken at `by`, wall clock, None if that is not
-    said) or "rebalance".
+    """What the cloud announces.
+
+    what  "interruption": it takes this instance away; "rebalance": it probably will
+    by    when it takes it away (wall clock); None if that is not said
     """
 
     what: str
@@ -45,7 +47,7 @@ class Notice:
 
 
 class Metadata:
-    """The metadata service at this URL. Not for two threads at once."""
+    """The metadata service at this URL. Only one thread may use it at a time."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -55,12 +57,12 @@ class Metadata:
         self._token_ends = 0.0
 
     def look(self) -> List[Notice]:
-        """What it says now; nothing if it does not answer, or not as it should."""
+        """Ask for notices; return none if the service does not answer, or not as it should."""
         found = [_interruption(self._said(ACTION)), _rebalance(self._said(REBALANCE))]
         return [notice for notice in found if notice is not None]
 
     def _said(self, path: str) -> Dict[str, Any]:
-        """The JSON object that is there; empty for anything else."""
+        """Get the JSON object at this path; empty for anything else."""
         try:
             said = json.loads(self._get(path) or b"{}")
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
@@ -68,7 +70,7 @@ class Metadata:
         return said if isinstance(said, dict) else {}
 
     def _get(self, path: str) -> Optional[bytes]:
-        """What is there, None if nothing."""
+        """Get the body at this path; None if there is none."""
         if time.monotonic() >= self._token_ends:
             self._renew()
         status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
@@ -96,8 +98,9 @@ class Metadata:
 
 
 def watch(told: Callable[[Notice], Any]) -> None:
-    """Have `told` called, in another thread, with every kind of notice once. It raises
-    `RuntimeError` when nobody listens any more.
+    """Have `told` called, in another thread, once with every kind of notice.
+
+    `told` raises `RuntimeError` when nobody listens any more, which ends the thread.
     """
     url = os.environ.get(ENDPOINT) or DEFAULT
     threading.Thread(target=_keep_asking, args=(url, told), name="spot", daemon=True).start()
@@ -118,8 +121,9 @@ def _keep_asking(url: str, told: Callable[[Notice], Any]) -> None:
 
 
 def _interruption(said: Dict[str, Any]) -> Optional[Notice]:
-    """`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; to stop or to hibernate it is the
-    same to us.
+    """Read `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; None if it is no such notice.
+
+    To us it makes no difference if the action is to stop or to hibernate.
     """
     if not isinstance(said.get("action"), str):
         return None
@@ -127,7 +131,7 @@ def _interruption(said: Dict[str, Any]) -> Optional[Notice]:
 
 
 def _rebalance(said: Dict[str, Any]) -> Optional[Notice]:
-    """`{"noticeTime": "2020-10-26T08:22:00Z"}`."""
+    """Read `{"noticeTime": "2020-10-26T08:22:00Z"}`; None if it is no such notice."""
     return Notice("rebalance") if "noticeTime" in said else None
 
 

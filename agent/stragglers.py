@@ -1,8 +1,8 @@
 """Straggler detection: how much of their time the ranks of an attempt wait for each other, as their
-marks tell.
+progress marks tell.
 
 The one rule: it only counts, over spans long enough to mean something, and not before every rank
-has its first units behind it.
+has its first units of work behind it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from seerd.agent.progress_marks import ENDED, ProgressMark
 from seerd.agent.record import record
 
 FIRST_S = 30.0
-"""What is counted first; then twice as much each time, so that a long attempt is not told of
-often.
+"""Seconds of the first span. Each further span is twice as long, so that a long attempt is not told
+of often.
 """
 MOST_S = 3600.0
 UNITS = 3
 TOLD_SHARE = 0.25
-"""Whoever waits less has nothing to complain of."""
+"""A smaller share of time spent waiting is not worth telling."""
 
 
 @record
 class Waits:
-    """Which share of the last `over_s` seconds each of these ranks has waited."""
+    """How much ranks have waited.
+
+    over_s  seconds over which that was counted
+    ranks   their numbers among all ranks of the attempt
+    shares  the share of that time that each of them has waited, from 0 to 1
+    """
 
     over_s: float
     ranks: List[int]
@@ -32,8 +37,10 @@ class Waits:
 
 
 class StragglerDetector:
-    """Counts for one attempt. `always`: also if nobody waits much, since what others do elsewhere
-    is to be compared with it.
+    """Counts for one attempt.
+
+    `always` tells also if nobody waits much, to be compared with what ranks do on other instances.
+    `first_s` is the first span in seconds.
     """
 
     def __init__(self, *, always: bool, first_s: float = FIRST_S) -> None:
@@ -43,8 +50,9 @@ class StragglerDetector:
         self._before: Dict[int, float] = {}
 
     def look(self, now: float, found: Dict[int, ProgressMark]) -> Optional[Waits]:
-        """To be called often, with the monotonic clock and the marks of all local ranks: what is to
-        be told, if anything is.
+        """Count on; return what is to be told, None if nothing is.
+
+        This is called often, with the monotonic clock in seconds and the marks of all local ranks.
         """
         if not _is_going(found):
             self._began = None

@@ -1,7 +1,7 @@
-"""One connection with the daemon: what it says becomes orders, facts go to it in order.
+"""One connection with the daemon: what it says becomes orders, and facts go to it in order.
 
-The one rule: a fact is sent from the journal and nowhere else, so a daemon that is slow, gone or
-new changes nothing of what is done and kept.
+The one rule: a fact is sent from the journal and from nowhere else. So a daemon that is slow, gone
+or new changes nothing of what is done and kept.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Talk:
         self._sending: Optional[asyncio.Task[None]] = None
 
     async def hello(self) -> int:
-        """The number of the last fact that the daemon has. Raises `ProtocolError`, and says why, if
-        it is not our daemon.
+        """Read the daemon's first line; return the number of the last fact that it has.
+
+        Raises `ProtocolError` if it is not our daemon, and tells it why.
         """
         try:
             message = decode(await self._reader.readline())
@@ -70,20 +71,20 @@ class Talk:
             self._sending.cancel()
 
     def say(self, message: Union[Welcome, Ask]) -> None:
-        """What is no fact, and said on this connection alone."""
+        """Send what is no fact, and is said on this connection alone."""
         self._writer.write(encode(message))
 
     def tell(self) -> None:
-        """There are new facts in the journal."""
+        """Have the new facts in the journal sent."""
         self._news.set()
 
     def close(self) -> None:
-        """End it; what has been written is still sent."""
+        """End the connection; what has been written is still sent."""
         self._writer.close()
 
     async def farewell(self) -> None:
-        """Send the facts that are left, then end it. A daemon that does not read them finds them in
-        the journal.
+        """Send the facts that are left, then end the connection. Those that the daemon does not
+        read stay in the journal.
         """
         if self._sending is not None:
             self._sending.cancel()

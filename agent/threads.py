@@ -1,4 +1,4 @@
-"""Work in threads of its own: what takes long must not take a place among those that tell what
+"""Work in threads of its own. What takes long must not occupy the pool of threads that reads what
 trials report.
 
 The one rule: no thread here keeps the agent from ending.
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
-    """The result of this, from a thread of its own; what it raises."""
+    """Call `work` in a thread of its own; return its result, or raise what it raises."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -38,8 +38,9 @@ async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Do this with every item, so many at a time. After a failure nothing new is begun; the first
-    one is raised when all has come to rest.
+    """Call `work` with every item, in at most `threads` threads.
+
+    After a failure nothing new is begun. The first failure is raised when all threads have ended.
     """
     waiting = deque(items)
     failures: List[BaseException] = []

@@ -1,7 +1,7 @@
-"""Checkpoints between the attempt's folder and the store; here, a directory that this instance can
-write.
+"""Checkpoints between the attempt's folder and the store. Here the store is a directory that this
+instance can write.
 
-The one rule: in the store a checkpoint exists when its manifest does, and the manifest comes last,
+The one rule: in the store a checkpoint exists when its manifest does. The manifest comes last,
 after the bytes are there whole, with the checksum that the manifest names.
 """
 
@@ -20,34 +20,38 @@ from typing import List, Optional, Protocol, Tuple
 from seerd.agent.manifest import KEPT, CheckpointError, Manifest, is_safe, small_file
 
 AGAIN_S = 0.5
-"""A directory that could not be written is tried again after so long."""
+"""Seconds after which a directory that could not be written is tried again."""
 log = logging.getLogger("agent")
 
 
 class NotNowError(CheckpointError):
-    """The store has no place for it; that may change."""
+    """The store has no place for a checkpoint now, but may have one later."""
 
 
 class CheckpointStore(Protocol):
-    """The store as one attempt sees it. What takes long blocks, and is done in a thread of its
+    """The store as one attempt sees it. What takes long blocks, so it is called in a thread of its
     own.
     """
 
     def ready(self) -> bool:
-        """Whether there is a place for the next checkpoint."""
+        """Tell whether there is a place for the next checkpoint."""
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; its name there. Raises
-        `CheckpointError`.
+        """Put a checkpoint of the folder `local` into the store; return its name there and its
+        manifest.
+
+        Raises `CheckpointError`.
         """
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Have the newest good one of these (newest first) in the folder `local`, and no others;
-        its name there, None if there is none. Raises `OSError`.
+        """Fetch the newest good one of these checkpoints (newest first) into the folder `local`.
+
+        Checkpoints there that are none of these are removed. Returns its name there; None if there
+        is none. Raises `OSError`.
         """
 
     def last_call(self) -> None:
-        """What is put from now on is the last."""
+        """Note that what is put from now on is the last."""
 
     def cut(self) -> None:
         """End what is under way, where that may take long."""
@@ -55,20 +59,25 @@ class CheckpointStore(Protocol):
 
 @dataclass
 class Directory:
-    """A checkpoint store in a directory: quick, and ready unless the directory could not be written
-    just now (full, not mounted, write-protected).
+    """A checkpoint store in a directory. It is quick, and ready unless the directory could not be
+    written just now (full, not mounted, write-protected).
+
+    folder    the directory
+    again_at  when it is tried again after a failure, in seconds of the monotonic clock
     """
 
     folder: Path
     again_at: float = 0.0
 
     def ready(self) -> bool:
-        """Whether it has not just failed."""
+        """Tell whether it has not just failed."""
         return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Under its own name. `NotNowError` where the directory cannot be written: it is tried
-        again.
+        """Put a checkpoint into the directory, under its own name.
+
+        Raises `NotNowError` if the directory cannot be written, and `ready` then waits before it is
+        tried again; `CheckpointError` if the checkpoint is damaged.
         """
         try:
             return name, store(local, self.folder, name)
@@ -77,18 +86,18 @@ class Directory:
             raise
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """See `CheckpointStore`."""
+        """Fetch as `CheckpointStore.fetch` says."""
         return fetch(self.folder, local, names)
 
     def last_call(self) -> None:
-        """There is always room for one more."""
+        """Do nothing: there is always room for one more."""
 
     def cut(self) -> None:
-        """What has begun is soon done."""
+        """Do nothing: what has begun is soon done."""
 
 
 def store(local: Path, to: Path, name: str) -> Manifest:
-    """Put a checkpoint of the folder `local` into the folder `to`; there, only the newest `KEPT`
+    """Put a checkpoint of the folder `local` into the folder `to`, where only the newest `KEPT`
     stay.
 
     Raises `CheckpointError`, which is a `NotNowError` where a folder cannot be written.
@@ -104,10 +113,11 @@ def store(local: Path, to: Path, name: str) -> Manifest:
 
 
 def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
-    """Have the newest readable of these (newest first) in the folder `local`, and no others; which
-    one it is, None if there is none.
+    """Fetch the newest readable one of these checkpoints (newest first) into the folder `local`,
+    and remove those that are none of these.
 
-    Raises `OSError` if the folder itself cannot be written.
+    Returns its name; None if there is none. Raises `OSError` if the folder itself cannot be
+    written.
     """
     local.mkdir(parents=True, exist_ok=True)
     keep_only(local, *names)
@@ -142,14 +152,17 @@ def keep_only(folder: Path, *names: str) -> None:
 
 
 def _names(folder: Path) -> List[str]:
-    """Checkpoints that are there, oldest first; a name with a dot in front is still being
-    written.
+    """Return the names of the checkpoints in the folder, oldest first.
+
+    A name with a dot in front is still being written, and is left out.
     """
     return sorted(path.stem for path in folder.glob("*.json") if is_safe(path.stem))
 
 
 def _remove(folder: Path, name: str) -> None:
-    """The manifest first, so that what is left half removed is no checkpoint."""
+    """Remove a checkpoint. Its manifest goes first, so that what is left half removed is no
+    checkpoint.
+    """
     for suffix in (".json", ".pt"):
         with contextlib.suppress(FileNotFoundError):
             (folder / f"{name}{suffix}").unlink()
@@ -164,8 +177,10 @@ def _good(folder: Path, name: str) -> bool:
 
 
 def _copy(source: Path, to: Path, manifest: Manifest) -> None:
-    """A hard link where that is possible (the files are never written again), else a copy; its
-    checksum is that of the manifest.
+    """Link the bytes of a checkpoint to their place, where that is possible (they are never written
+    again), or copy them.
+
+    Raises `CheckpointError` if their checksum is not that of the manifest.
     """
     if not source.is_file():
         raise CheckpointError(f"{source} is not a file")
@@ -184,21 +199,21 @@ def _copy(source: Path, to: Path, manifest: Manifest) -> None:
 
 
 def write_named(to: Path, data: bytes) -> None:
-    """A file that appears whole."""
+    """Write a file that appears whole."""
     part = to.with_name(f".{to.name}")
     part.write_bytes(data)
     name_file(part, to)
 
 
 def name_file(part: Path, to: Path) -> None:
-    """Give what was written under a temporary name its own, once it is on the disk."""
+    """Flush what was written under a temporary name to the disk, then give it its own name."""
     _flush(part)
     os.replace(part, to)
     _flush(to.parent)
 
 
 def _flush(path: Path) -> None:
-    """A file's bytes, or a folder's names."""
+    """Flush a file's bytes, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -207,7 +222,7 @@ def _flush(path: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256, in hex."""
+    """Compute the SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -1,11 +1,11 @@
-"""The trial's output: what it writes for us (`out.jsonl`), turned into facts.
+"""The trial's output: what it writes for its agent (`out.jsonl`), turned into facts.
 
-Checkpoints take longer than lines: what `drain` finds of them waits until `store` puts the newest
-into the store, beside the reports that come meanwhile. One that a newer one has overtaken is not
-put any more.
+Checkpoints take longer than lines. So those that `drain` finds wait until `store` puts the newest
+of them into the store, while further reports are told. One that a newer one has overtaken is not
+stored any more.
 
 The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
-docs/training-side.md is dropped with a word in the agent's log; nothing in it can name a path, stop
+docs/training-side.md is dropped with a word in the agent's log. Nothing in it can name a path, stop
 the agent or be told twice.
 """
 
@@ -26,8 +26,8 @@ from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
 MOST_IN_ALL = 1 << 30
-"""A file with a hole in it can be larger than anybody could ever read, and the end of an attempt
-waits for its last line.
+"""Bytes after which no more of the file is read. A file with a hole in it can be larger than
+anybody could ever read, and the end of an attempt waits for its last line.
 """
 LONGEST_LINE = 1 << 16
 
@@ -37,10 +37,10 @@ log = logging.getLogger("agent")
 
 
 class TrialOutput:
-    """The output of one attempt. `local` and `checkpoint_store`: its checkpoints here and in the
-    store.
+    """The output of one attempt.
 
-    `_waiting`: checkpoints that are to be stored, oldest first, and how long each took to write.
+    `local` is the folder of its checkpoints here. `_waiting` has the checkpoints that are to be
+    stored, oldest first, with the seconds that each took to write.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TrialOutput:
         self._told: Set[Tuple[str, Any]] = set()
 
     def forget_nothing(self, facts: List[Fact]) -> None:
-        """These facts of this attempt were told by an agent before us."""
+        """Note what an agent before us has told of this attempt, so that it is not told again."""
         for fact in facts:
             if isinstance(fact, Training):
                 self._told.add(("training", 0))
@@ -69,33 +69,36 @@ class TrialOutput:
                 self._told.add(("checkpoint", fact.name))
 
     def has_grown(self) -> bool:
-        """Whether there is something that `drain` has not looked at."""
+        """Tell whether there is something that `drain` has not looked at."""
         return plainfile.size(self._path) > self._read_to
 
     def drain_all(self) -> Iterator[List[Maker]]:
-        """All that is left once nobody writes any more."""
+        """Yield the facts of all that is left, once nobody writes any more."""
         while self.has_grown():
             yield self.drain()
 
     def drain(self) -> List[Maker]:
-        """Facts for the whole lines that have come since the last time, a bounded amount at once;
-        their checkpoints wait for `store`.
+        """Return facts for the whole lines that have come since the last time, at most
+        `MOST_AT_ONCE` bytes of them. Their checkpoints wait for `store`.
         """
         return [
             maker for line in self._lines() for maker in [self._fact(line)] if maker is not None
         ]
 
     def can_store(self) -> bool:
-        """Whether `store` has something to do, and can do it."""
+        """Tell whether `store` has something to do, and can do it."""
         return bool(self._waiting) and self.checkpoint_store.ready()
 
     def waits(self) -> bool:
-        """Whether a checkpoint is not in the store yet."""
+        """Tell whether a checkpoint is still to be stored."""
         return bool(self._waiting)
 
     def store(self) -> List[Maker]:
-        """Put the newest checkpoint that waits into the store, or, if it is damaged, the one
-        before: the fact, if that has worked. Takes long; `drain` may go on beside it.
+        """Put the newest checkpoint that waits into the store; return the fact, or nothing if that
+        has failed.
+
+        A damaged one is dropped, so that the next call takes the one before. This takes long;
+        `drain` may be called meanwhile.
         """
         waiting = dict(self._waiting)
         name = list(waiting)[-1]
@@ -145,7 +148,9 @@ class TrialOutput:
             return None
 
     def _complain(self, error: Exception) -> None:
-        """Up to a point: a trial must not fill the disk with what we say about it."""
+        """Log what is wrong, but only `MOST_COMPLAINTS` times: a trial must not fill the disk with
+        our log.
+        """
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
             last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
@@ -187,7 +192,9 @@ class TrialOutput:
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 
     def _saved(self, name: str, save_s: float) -> None:
-        """Have it stored; of those that wait, the trial itself keeps only the newest."""
+        """Have this checkpoint stored. Only the newest `KEPT` wait, since the trial itself keeps no
+        others.
+        """
         with self._lock:
             if ("checkpoint", name) not in self._told and name not in self._waiting:
                 self._waiting = dict([*self._waiting.items(), (name, save_s)][-KEPT:])
@@ -211,7 +218,7 @@ class TrialOutput:
 
 
 def _moment(told: Dict[str, Any]) -> float:
-    """When it says it was, if that is possible, else now."""
+    """Return the time that a line gives, if that is possible, else now (seconds since 1970)."""
     now, at = time.time(), told.get("at")
     return at if isinstance(at, float) and now - 86400 < at <= now else now
 

@@ -1,7 +1,8 @@
-"""The bytes of one checkpoint to its place in the store: in one piece, or in parts if it is large.
+"""Puts the bytes of one checkpoint at its place in the store: in one piece, or in parts if it is
+large.
 
 The one rule: what did not arrive whole does not appear. S3 compares each body with its MD5, and
-parts become an object only when they are completed, in the right order and all of them
+parts become an object only when all of them are completed in the right order
 (docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
 """
 
@@ -18,9 +19,9 @@ from seerd.agent.threads import parallel
 from seerd.agent.web import Piece, WebError, Wires, refusal
 
 LARGE = 32 << 20
-"""From here on, parts that go side by side are worth the question where they go."""
+"""Bytes from which on it is worth asking the daemon for places for parts, which go side by side."""
 MOST_IN_ONE_PIECE = 5 << 30
-"""S3 takes no more in one PUT
+"""Bytes; S3 takes no more in one PUT
 (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
 """
 THREADS = 4
@@ -29,7 +30,10 @@ log = logging.getLogger("agent")
 
 
 def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str) -> None:
-    """Put these bytes there. Raises `WebError`, and `OSError` if the file cannot be read."""
+    """Put these bytes at the place `slot`; `md5` is theirs, in base64.
+
+    Raises `WebError` if that fails, and `OSError` if the file cannot be read.
+    """
     parts = urls.parts(slot, whole.size) if whole.size >= LARGE else None
     if parts is not None:
         try:
@@ -65,7 +69,9 @@ def _in_parts(wires: Wires, parts: Parts, whole: Piece) -> None:
 
 
 def pieces_of(whole: Piece, size: int) -> "list[Piece]":
-    """The same bytes as pieces of this size, the last one smaller."""
+    """Split the bytes into pieces of `size` bytes, the last one smaller. Raises `WebError` if that
+    is not possible.
+    """
     if size <= 0:
         raise WebError("parts have a size", 400)
     end = whole.start + whole.size
@@ -101,8 +107,8 @@ def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
 
 
 def _give_up(wires: Wires, parts: Parts) -> None:
-    """The store forgets parts that nobody completes only when it is told to; the daemon sees to
-    what is left.
+    """Have the store forget the parts, which it keeps until it is told to. If that fails, the
+    daemon sees to what is left.
     """
     with contextlib.suppress(WebError):
         wires.small("DELETE", parts.abort_url)

@@ -1,5 +1,5 @@
-"""The watchdog of a running attempt: what is seen of it from outside: that torchrun is ending it,
-that a rank hangs, that ranks wait for each other.
+"""The watchdog of a running attempt. It sees from outside that torchrun is ending the attempt, that
+a rank hangs, or that ranks wait for each other.
 
 The one rule: it looks and tells; whoever asked it to look ends the attempt.
 """
@@ -20,7 +20,7 @@ from seerd.agent.stragglers import StragglerDetector, Waits
 
 
 class Watchdog:
-    """Of one attempt. `members`: its processes; facts go through `tell`."""
+    """Watches one attempt. `members` returns the ids of its processes; facts go through `tell`."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Watchdog:
 
     @property
     def hung(self) -> Optional[Stall]:
-        """Ranks here do nothing, and others wait for them, here or perhaps elsewhere."""
+        """The stall, if ranks here do nothing and others wait for them, here or elsewhere."""
         stall = self._hangs.stall
         return stall if stall is not None and stall.hung is not None else None
 
     def look(self) -> None:
-        """To be called often."""
+        """Look at the progress marks, and tell what is to be told. This is called often."""
         now = time.monotonic()
         if not self._hangs.look(now):
             return
@@ -56,7 +56,7 @@ class Watchdog:
             self._tell([self._waited(waits)])
 
     def is_closing(self) -> bool:
-        """Whether torchrun has begun to end its ranks because one has failed."""
+        """Tell whether torchrun has begun to end its ranks because one has failed."""
         with contextlib.suppress(OSError):
             size = os.stat(self._log).st_size
             if size > self._log_size:
@@ -66,7 +66,9 @@ class Watchdog:
         return False
 
     def _tell_of_stall(self) -> None:
-        """Other instances have ranks of it too: who waits for whom is known where all are heard."""
+        """Tell that the attempt stands still here, or moves again. Who waits for whom is known only
+        where all its instances are heard.
+        """
         stall, before = self._hangs.stall, self._told
         self._told = stall
         if stall is not None and before is None:

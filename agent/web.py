@@ -1,8 +1,8 @@
 """HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces.
 
-The one rule: a presigned URL is a secret. No error, no log line and no file has more of it than its
-host. Every exchange ends: nothing waits longer than `STALL_S` for the other side to go on, and
-`Wires.cut` ends what is under way at once.
+The one rule: a presigned URL is a secret, and no error, no log line and no file has more of it than
+its host. And every exchange ends: nothing waits longer than `STALL_S` seconds for the other side to
+go on, and `Wires.cut` ends what is under way at once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 from seerd.agent.record import record
 
 if TYPE_CHECKING:
-    # With all that it imports it is an eighth of an agent's start, and nobody waits for its first
-    # use.
+    # Imported at its first use: with all that it imports it takes an eighth of an agent's start.
     import http.client
 
 CONNECT_S = 10.0
@@ -31,12 +30,12 @@ STALL_S = 20.0
 BLOCK = 1 << 18
 PARTIAL_CONTENT = 206
 PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
-"""Between tries, growing as S3 wants it
+"""Seconds between tries, growing as S3 asks for
 (docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-guidelines.html).
 """
 MOST_OF_A_REFUSAL = 1 << 14
 TOO_SHORT = 416
-"""S3's status for a range behind the end; ours, too, for one that has an end too early."""
+"""S3's status for a range behind the end of a file; ours, too, for a file that ends too early."""
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "OperationAborted")
 OLD_CODES = ("ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed")
 OLD = b"Request has expired"
@@ -45,9 +44,12 @@ Result = TypeVar("Result")
 
 
 class WebError(Exception):
-    """An exchange came to nothing; the text says why. `status`: the answer's, 0 if there was none.
-    `code`: S3's own word for it. `expired`: another URL for the same may work: this one is too old,
-    or its signer's credentials are.
+    """An exchange came to nothing; the text says why.
+
+    status   the answer's; 0 if there was none
+    code     S3's own word for the reason
+    expired  whether another URL for the same may work: this one is too old, or its signer's
+             credentials are
     """
 
     def __init__(self, why: str, status: int = 0, code: str = "", *, expired: bool = False) -> None:
@@ -67,20 +69,25 @@ class CutError(WebError):
 
     @property
     def again(self) -> bool:
-        """Never."""
+        """False: the work stays called off."""
         return False
 
 
 @record
 class Piece:
-    """`size` bytes of an open file, from `start`."""
+    """Part of an open file.
+
+    descriptor  the file's
+    start       offset of its first byte
+    size        number of its bytes
+    """
 
     descriptor: int
     start: int
     size: int
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes, a bounded amount at once. Raises `OSError` if the file has become too
+        """Yield the bytes, at most `BLOCK` at once. Raises `OSError` if the file has become too
         short.
         """
         at, end = self.start, self.start + self.size
@@ -96,8 +103,9 @@ Body = Union[bytes, Piece]
 
 
 def content_md5(body: Body) -> str:
-    """What S3 compares the bytes that arrive with (`Content-MD5`, which need not be signed, other
-    than `x-amz-checksum-...`).
+    """Compute the MD5 in base64 with which S3 compares the bytes that arrive.
+
+    `Content-MD5` need not be signed, unlike `x-amz-checksum-...`.
     """
     digest = hashlib.md5(usedforsecurity=False)
     for block in _blocks(body):
@@ -121,7 +129,7 @@ class Wires:
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(
                         wire, socket.SHUT_RDWR
-                    )  # below TLS, which another thread is in the middle of
+                    )  # below TLS, which another thread is using
 
     @property
     def is_cut(self) -> bool:
@@ -129,7 +137,9 @@ class Wires:
         return self._cut.is_set()
 
     def insist(self, work: Callable[[], Result]) -> Result:
-        """Do it, again and again if that may help, for about a quarter of a minute of pauses.
+        """Do the work, and again after each of `PAUSES_S` (11 seconds in all) as long as that may
+        help.
+
         Raises `WebError`.
         """
         for pause_s in PAUSES_S:
@@ -143,10 +153,10 @@ class Wires:
         return work()
 
     def put(self, url: str, body: Body, md5: Optional[str] = None) -> str:
-        """Put these bytes there, verified by the other side; their ETag. `md5`: theirs, if it is
-        known.
+        """Put these bytes at the URL, verified by the other side; return their ETag.
 
-        Raises `WebError`, and `OSError` if the file cannot be read.
+        `md5` is theirs in base64, if it is known. Raises `WebError`, and `OSError` if the file
+        cannot be read.
         """
         headers = {
             "Content-Type": "application/octet-stream",
@@ -158,7 +168,10 @@ class Wires:
     def small(
         self, method: str, url: str, body: Optional[bytes] = None, most: int = MOST_OF_A_REFUSAL
     ) -> bytes:
-        """The answer's body. Raises `WebError`, also if it has more than `most` bytes."""
+        """Make a request with a small answer; return the answer's body.
+
+        Raises `WebError`, also if it has more than `most` bytes.
+        """
         headers = {} if body is None else {"Content-Type": "application/xml"}
         with self._exchange(method, url, headers, body) as response:
             with _as_web_error(method, url):
@@ -170,8 +183,9 @@ class Wires:
             return answer
 
     def get(self, url: str, start: int, size: int, write: Callable[[bytes], None]) -> None:
-        """Hand `size` bytes from `start` to `write`. Raises `WebError`, and whatever `write`
-        raises.
+        """Hand `size` bytes from the offset `start` to `write`.
+
+        Raises `WebError`, and whatever `write` raises.
         """
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
         with self._exchange("GET", url, headers, None) as response:
@@ -196,7 +210,10 @@ class Wires:
     def _exchange(
         self, method: str, url: str, headers: Dict[str, str], body: Optional[Body]
     ) -> Iterator[http.client.HTTPResponse]:
-        """One request and the beginning of its answer, which is one of success."""
+        """Make one request; yield its answer, of which the body is still to be read.
+
+        Raises `WebError` if the answer is not one of success.
+        """
         connection = _connection(url)
         try:
             with _as_web_error(method, url):
@@ -242,7 +259,7 @@ class Wires:
             try:
                 connection.send(block)
             except (BrokenPipeError, ConnectionResetError):
-                # refused before it was all sent: the answer says why, if it still can be read
+                # Refused before all was sent: the answer says why, if it can still be read.
                 break
             except OSError as error:
                 raise WebError(f"{_named(method, url)}: {_why(error)}") from None
@@ -259,8 +276,8 @@ class Wires:
 
 
 def refusal(what: str, status: int, told: bytes) -> WebError:
-    """S3's answer as an error; of its text only the code, since the rest may repeat the
-    signature.
+    """Make an error of S3's answer. Of its text only the code is used, since the rest may repeat
+    the signature.
     """
     found = CODE.search(told)
     code = found.group(1).decode() if found else ""
@@ -320,7 +337,7 @@ def _as_web_error(method: str, url: str) -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    """Without what an invalid URL or header would show of itself."""
+    """Describe an error without what an invalid URL or header would show of itself."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return type(error).__name__

@@ -1,8 +1,8 @@
 """Messages as JSON lines, and back. Sans-I/O.
 
 The one rule: `decode` accepts nothing that is not exactly one of the protocol's messages, with
-every number and text within its bounds, so that both sides handle values, never dictionaries from
-the wire.
+every number and text within its bounds. So both sides handle values, never dictionaries from the
+wire.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from seerd.agent.protocol import (
 
 
 def encode(message: Message) -> bytes:
-    """One line with its newline. A number that is not finite becomes None where a field allows
-    that.
+    """Encode a message as one line with its newline.
 
-    Raises `ProtocolError` for a value that cannot travel, and for a line that would be too long.
+    A number that is not finite becomes None where a field allows that. Raises `ProtocolError` for a
+    value that cannot travel, and for a line that would be too long.
     """
     try:
         line = _line(message)
@@ -44,8 +44,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message in this line, with or without its newline. Raises `ProtocolError` if it is not
-    exactly one.
+    """Decode the message in this line, with or without its newline.
+
+    Raises `ProtocolError` if it is not exactly one.
     """
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
@@ -71,7 +72,9 @@ def _line(message: Message) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """As `dataclasses.asdict`, which copies whatever it finds and takes ten times as long."""
+    """Convert a value as `dataclasses.asdict` does. That copies whatever it finds, and takes ten
+    times as long.
+    """
     if is_dataclass(value):
         cls: Any = type(value)
         return {name: _plain(getattr(value, name)) for name in _hints(cls)}
@@ -95,8 +98,10 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _made(cls: Any, body: Any) -> Any:
-    """A value of this data class from a JSON object with exactly its fields, but for those that
-    have a default: older agents do not say them.
+    """Make a value of this data class from a JSON object with exactly its fields. Those with a
+    default may be missing, since older agents do not say them.
+
+    Raises `ProtocolError`.
     """
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
@@ -116,7 +121,7 @@ def _made(cls: Any, body: Any) -> Any:
 
 
 def _checked(where: str, hint: Any, value: Any) -> Any:
-    """The value, if it is of this type."""
+    """Return the value, if it is of this type. Raises `ProtocolError` if not."""
     origin, inner = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return _made(hint, value)
@@ -140,14 +145,14 @@ def _checked(where: str, hint: Any, value: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    """The same, with `?` for halves of characters: JSON can name them, and file names that are no
-    UTF-8 become such, but none can be written.
+    """Return the text, with `?` for halves of characters (surrogates). JSON can name them, and file
+    names that are no UTF-8 hold them, but they cannot be encoded.
     """
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _not_finite(value: Any) -> bool:
-    """Also true of integers that are too large for a float."""
+    """Tell whether this is a number that is not finite, or an integer too large for a float."""
     if type(value) not in (int, float):
         return False
     try:
@@ -157,7 +162,7 @@ def _not_finite(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """A value of JSON, with finite numbers, all the way down."""
+    """Tell whether this is a value of JSON, with finite numbers all the way down."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -166,7 +171,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Enough of it to recognise; its type where showing it would be work of its own."""
+    """Show enough of a value to recognise it; only its type where showing it would take long."""
     return (
         repr(value)[:80]
         if isinstance(value, (bool, float, str, type(None)))
@@ -179,8 +184,8 @@ _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACT
 
 @lru_cache(maxsize=None)
 def _hints(cls: Any) -> Dict[str, Any]:
-    """The types of its fields; looked up when it is first needed, since they are many and an agent
-    that starts needs few.
+    """Return the types of the class's fields. They are looked up when first needed, since there are
+    many and an agent that starts needs few.
     """
     return {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
 

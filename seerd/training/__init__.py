@@ -6,8 +6,8 @@
         ...                                          # an epoch, or any unit of work
         trial.report(accuracy=accuracy)              # rank 0's counts
 
-The one rule: between two calls of `running()` nothing is touched. There, and only there, all ranks
-agree (by one small all_reduce) whether to leave and whether to save.
+The one rule: seerd touches nothing between two calls of `running()`. There, and only there, all
+ranks agree (by one small all_reduce) whether to leave and whether to save.
 
     trial.py          the public class, `Trial`, and how its parts work together
     attempt.py        what the agent says about this attempt, and is told
@@ -21,7 +21,7 @@ agree (by one small all_reduce) whether to leave and whether to save.
     pace.py           how long units of work and saves take
     end.py            how this process ends
 
-It travels in the agent's zip and runs with the script's own Python: the standard library, and torch
-if it is there; Python 3.9 or newer. Environment variables, files and the format of checkpoints are
-in docs/training-side.md.
+It travels in the agent's zip and runs with the script's own Python (3.9 or newer). It needs the
+standard library alone, and uses torch if it is there. Environment variables, files and the format
+of checkpoints are in docs/training-side.md.
 """

@@ -1,4 +1,4 @@
-"""What the agent says about this attempt, and is told: the files in `$SEERD_DIR`."""
+"""The files in `$SEERD_DIR`: what the agent says about this attempt, and what it is told."""
 
 import json
 import os
@@ -54,19 +54,22 @@ class Attempt:
             out.write(line.encode())
 
     def is_to_stop(self) -> bool:
-        """Look whether the agent wants the trial to save and leave, or has died."""
+        """Tell whether the agent wants the trial to save and leave, or has died."""
         return (self.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
 
     def mark_as_left(self) -> None:
-        """Create `stop`: only one of several instances may have been told.
+        """Create the file `stop`, as the agent does when it wants the trial to leave.
 
-        The agents of the others see by this that the trial has not come to its own end.
+        The agents of an attempt on several instances see by it that the trial has not come to its
+        own end, since only one of them may have been told to stop it.
         """
         (self.folder / "stop").touch()
 
 
 def _is_free(lock: Optional[str]) -> bool:
-    """Look whether nobody holds the agent's lock: it has died, and nobody would stop this trial."""
+    """Tell whether nobody holds the agent's lock. Then the agent has died, and nobody would stop
+    this trial.
+    """
     if lock is None or fcntl is None:
         return False
     try:

@@ -8,9 +8,11 @@ from typing import Any, Dict, Optional
 
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
-    """Choose the first value, or the middle, of every parameter of the spec of this script.
+    """Choose the first value, or the middle, of every parameter in the spec of this script.
 
-    Raises `FileNotFoundError` if there is no spec, `RuntimeError` if this Python cannot read one.
+    It is the first file that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
+    spec.toml in the working directory. Raises `FileNotFoundError` if there is none, `RuntimeError`
+    if this Python cannot read it.
     """
     script = Path(sys.argv[0]).resolve().parent
     options = [spec, os.environ.get("SEERD_SPEC"), script / "spec.toml", "spec.toml"]

@@ -17,7 +17,7 @@ KEPT = 2
 def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:
     """Write a checkpoint, and remove all but the newest `KEPT`.
 
-    Raises `RuntimeError` at the first one if it could not be loaded again.
+    Raises `RuntimeError` if it is the first one and could not be loaded again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = _dumped(torch, payload)
@@ -39,7 +39,10 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:
 
 
 def newest(torch: Any, folder: Path) -> Optional[bytes]:
-    """Read the newest checkpoint that is whole and can be loaded; a damaged one is passed over."""
+    """Read the newest checkpoint that is whole and can be loaded; None if there is none.
+
+    A damaged one is passed over, and its manifest removed.
+    """
     for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
         try:
             manifest = json.loads(path.read_text())
@@ -60,7 +63,7 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
 
 
 def load(torch: Any, data: bytes) -> Dict[str, Any]:
-    """Read what `write` was given; no code in it is run."""
+    """Read what `write` was given. No code in it is run."""
     loaded: Dict[str, Any] = (
         json.loads(data)
         if torch is None
@@ -70,7 +73,7 @@ def load(torch: Any, data: bytes) -> Dict[str, Any]:
 
 
 def sha256(data: bytes) -> str:
-    """Compute the checksum of a manifest."""
+    """Compute the checksum that a manifest has, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -83,7 +86,7 @@ def _dumped(torch: Any, payload: Any) -> bytes:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Give a file its name only when its bytes are on the disk."""
+    """Write a file that gets its name only when its bytes are on the disk."""
     part = path.with_name(f".{path.name}")
     with open(part, "wb") as out:
         out.write(data)
@@ -93,7 +96,10 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
-    """Find at the first checkpoint, not when it is needed, what cannot be loaded safely."""
+    """Raise `RuntimeError` if a checkpoint could not be loaded safely, and name what is to blame.
+
+    This is found out at the first checkpoint, not when one is needed.
+    """
     try:
         load(torch, data)
     except Exception as error:

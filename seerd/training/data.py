@@ -13,9 +13,11 @@ from seerd.training.steps import Steps
 
 @dataclass(frozen=True)
 class Batch:
-    """How a global batch of `total` samples is split.
+    """How a global batch is split over the ranks.
 
-    Each rank takes `accumulate` micro-batches of `micro` samples for one step.
+    total       samples of the global batch, on all ranks together
+    micro       samples of one micro-batch on one rank
+    accumulate  micro-batches that each rank takes for one step
     """
 
     total: int
@@ -44,7 +46,12 @@ def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int
 
 @dataclass
 class Share:
-    """Which part of the data is this rank's; `batch` may be said after a sampler was made."""
+    """Which part of the data is this rank's.
+
+    seed         the trial's own
+    rank, world  this process, and how many there are
+    batch        the global batch, which may be set after a sampler was made
+    """
 
     seed: int
     rank: int
@@ -63,10 +70,12 @@ class Sampler:
     For `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
 
     Each pass is one permutation of all samples, made from the trial's seed and the number of the
-    pass. It is cut into global batches of `Trial.batch`; each is split over the ranks. What does
-    not fill a global batch is left out of this pass. Its position is part of every checkpoint, also
-    in the middle of a pass: it counts what was trained on (by the steps of the first tracked
-    optimizer), not what loader workers have fetched in advance.
+    pass. It is cut into global batches of `Trial.batch`, and each of these is split over the ranks.
+    What does not fill a global batch is left out of this pass.
+
+    Its position is part of every checkpoint, also in the middle of a pass. It counts what was
+    trained on (by the steps of the first tracked optimizer), not what loader workers have fetched
+    in advance.
     """
 
     def __init__(
@@ -108,14 +117,14 @@ class Sampler:
         self._exhausted = True
 
     def state_dict(self) -> Dict[str, int]:
-        """Say which pass it is, and how many samples of it have been trained on."""
+        """Return the number of the pass, and how many of its samples have been trained on."""
         position = self._position()
         if self._drawn and position >= self._usable():
             return {"pass": self._pass + 1, "position": 0}
         return {"pass": self._pass, "position": position}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Go on from there."""
+        """Go on from the position that `state_dict` has returned."""
         self._pass = state["pass"]
         self._start = self._drawn = state["position"]
         self._resumed = self._drawn > 0

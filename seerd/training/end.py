@@ -1,10 +1,12 @@
 """How this process ends, and that it ends well although torch's threads may not let it.
 
 A thread of gloo that drops the last reference to a tensor needs the interpreter. If that is being
-taken down already, the process aborts: "terminate called without an active exception". It happens
-to bare scripts too, to one rank in several runs on a busy machine, also after a barrier and
-`destroy_process_group()`; torchrun then calls the whole attempt failed. So ranks with a process
-group of ours leave without taking the interpreter down, and what that would have done is done here.
+taken down already, the process aborts: "terminate called without an active exception", and torchrun
+calls the whole attempt failed. This happens to bare scripts too, even after a barrier and
+`destroy_process_group()`: on a busy machine, to one rank in several runs.
+
+So ranks whose process group is ours leave without taking the interpreter down, and what that would
+have done is done here.
 """
 
 import atexit
@@ -18,10 +20,10 @@ from typing import Any, Callable
 
 
 class End:
-    """What is known of the end.
+    """What is known of the end of this process.
 
-    asked    by SIGTERM, to save and leave
-    failed   `sys.exit` was called with a status that is not 0
+    asked   whether SIGTERM has asked it to save and leave
+    failed  whether `sys.exit` was called with a status that is not 0
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class End:
         signal.signal(signal.SIGTERM, self._ask)
 
     def call(self, last: Callable[[], None]) -> None:
-        """Have this called when the script has come to its end."""
+        """Call `last` when the script has come to its end."""
         # At exit Python does not say with which status, and a failure must not be hidden.
         self._exit, sys.exit = sys.exit, self._leave  # type: ignore[assignment]
         atexit.register(last)
@@ -51,7 +53,7 @@ class End:
 
 
 def leave_at_once(status: int) -> None:
-    """End this process at once, after what an ordinary end would still do."""
+    """End this process at once with this exit status, after what an ordinary end would still do."""
     if "multiprocessing.util" in sys.modules:
         sys.modules["multiprocessing.util"]._exit_function()  # ends the workers of loaders
     if "logging" in sys.modules:

@@ -1,6 +1,6 @@
 """What the agent is shown of this rank while it works (`marks/LOCAL_RANK`, docs/training-side.md).
 
-The one rule: to bring a mark up to date takes a microsecond, and never waits for a disk.
+The one rule: bringing a mark up to date takes a microsecond, and never waits for a disk.
 """
 
 import contextlib
@@ -16,20 +16,21 @@ from typing import Optional
 from seerd.training.ranks import Ranks
 
 MARK = struct.Struct("<10q3d")
-"""Little-endian: version, pid, rank, ranks on this instance, the signal that has it write its
-Python stack (0: none), whether it computes on a GPU, what it does, calls of `running()` begun,
-passes and steps since, spells of work; seconds of the longest spell, of waiting in `running()`, of
-waiting between a backward pass and its step.
+"""The layout of a mark, little-endian. First ten integers: version; pid; rank; ranks on this
+instance; the signal that has it write its Python stack (0: none); whether it computes on a GPU;
+what it does; calls of `running()` begun; passes and steps since; spells of work. Then three numbers
+of seconds: the longest spell; waiting in `running()`; waiting between a backward pass and its step.
 """
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 STACK_SIGNAL = 7
-"""Counted from SIGRTMIN: the lowest are the C library's, and people use SIGUSR1 and SIGUSR2."""
+"""Counted from SIGRTMIN. The lowest are the C library's, and people use SIGUSR1 and SIGUSR2."""
 
 
 class Mark:
     """Whether this rank works or waits for the others, and how far it has come.
 
-    It lies in memory that the agent has mapped too, if there are other ranks and a `folder`.
+    If there are other ranks and a `folder`, it is shown in a file there, which is mapped into
+    memory and which the agent reads.
     """
 
     def __init__(self, ranks: Ranks, folder: Optional[Path]) -> None:
@@ -52,7 +53,7 @@ class Mark:
 
     @property
     def shown(self) -> bool:
-        """Whether anybody can see it."""
+        """Whether the agent can see it."""
         return self._map is not None
 
     def arrive(self) -> None:
@@ -64,10 +65,10 @@ class Mark:
         self.turn(doing, ticks=1)
 
     def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
-        """Show what it does from now on.
+        """Show what this rank does from now on (`doing`), and count these `units` and `ticks`.
 
-        Before the first `running()` nothing is counted. The first spell of work is not among the
-        longest.
+        A spell of work counts only after the first `running()`, and the first spell is never the
+        longest: it compiles and loads.
         """
         if self._map is None:
             return
@@ -89,7 +90,9 @@ class Mark:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    """Map a small file whose bytes are there: else a full disk would end us at the first write."""
+    """Map a small file whose bytes are written first: without them a full disk would end us at the
+    first write.
+    """
     path.parent.mkdir(exist_ok=True)
     with open(path, "w+b", buffering=0) as file:
         file.write(bytes(MARK.size))
@@ -97,7 +100,10 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _stack_signal() -> int:
-    """Have a signal write the Python stack to the log, whatever it is stuck in; 0: none can."""
+    """Have a signal write the Python stack to the log, whatever this rank is stuck in.
+
+    Returns the signal's number; 0 if there is none.
+    """
     try:
         number = signal.SIGRTMIN + STACK_SIGNAL
         faulthandler.register(number, all_threads=False)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 SAVE_SHARE = 20
-"""A checkpoint is written again at the earliest after so many times what the last one took: at most
-5% of the time goes into saving.
+"""A checkpoint is written again, at the earliest, after so many times the seconds that the last one
+took: saving takes at most 5% of the time.
 """
 
 
@@ -14,9 +14,10 @@ SAVE_SHARE = 20
 class Pace:
     """Times of this rank, in seconds of the monotonic clock.
 
-    looked_at   when `running()` last returned; None before its first return
-    longest_s   the longest unit of work since the last report
-    saved_at    when the last save ended; `save_s`: how long it took
+    looked_at  when `running()` last returned; None before its first return
+    longest_s  seconds of the longest unit of work since the last report
+    saved_at   when the last save ended; None before the first
+    save_s     seconds that the last save took
     """
 
     looked_at: Optional[float] = None
@@ -29,25 +30,27 @@ class Pace:
         self.looked_at = time.monotonic()
 
     def longest_unit(self) -> float:
-        """Give the seconds of the longest unit since the last report, and begin anew."""
+        """Return the seconds of the longest unit since the last report, and begin anew."""
         self._measure()
         longest, self.longest_s = self.longest_s, 0.0
         return longest
 
     def save_due(self, every_s: float) -> bool:
-        """Tell whether enough time has passed; there is always a save after the first report."""
+        """Tell whether it is time to save: always before the first save, then at most every
+        `every_s` seconds.
+        """
         self._measure()
         if self.saved_at is None:
             return True
         return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
 
     def saved(self, began: float) -> float:
-        """Note a save that began then and ends now; the seconds that it took."""
+        """Note a save that began at `began` and ends now; return the seconds that it took."""
         self.saved_at = time.monotonic()
         self.save_s = self.saved_at - began
         return self.save_s
 
     def _measure(self) -> None:
-        """Count the unit of work that is under way."""
+        """Count the unit of work that is under way, as long as it is by now."""
         if self.looked_at is not None:
             self.longest_s = max(self.longest_s, time.monotonic() - self.looked_at)

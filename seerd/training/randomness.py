@@ -15,7 +15,9 @@ def seed_all(torch: Any, seed: int) -> None:
 
 
 def states(torch: Any) -> Dict[str, Any]:
-    """Take the states as they are now, in plain values and tensors: they can be loaded safely."""
+    """Return the states as they are now, in plain values and tensors, which can be loaded
+    safely.
+    """
     version, words, gauss = random.getstate()
     found: Dict[str, Any] = {"python": [version, list(words), gauss]}
     if "numpy" in sys.modules:
@@ -29,7 +31,7 @@ def states(torch: Any) -> Dict[str, Any]:
 
 
 def restore(torch: Any, saved: Dict[str, Any]) -> None:
-    """Set what `states` has found."""
+    """Set the states that `states` has returned."""
     version, words, gauss = saved["python"]
     random.setstate((version, tuple(words), gauss))
     if "numpy" in saved and "numpy" in sys.modules:

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any, List
 
 PEERS_S = 120
-"""How long ranks on several instances wait for each other before they give up: an instance that has
-vanished closes no connection.
+"""Seconds that ranks on several instances wait for each other before they give up: an instance that
+has vanished closes no connection.
 """
 
 
 def import_torch() -> Any:
-    """Import torch; None where there is none."""
+    """Import torch and return it; None where there is none."""
     try:
         import torch
         import torch.distributed
@@ -23,9 +23,13 @@ def import_torch() -> Any:
 class Ranks:
     """This process among those of the trial.
 
-    rank, world   its number, and how many there are; `local`: its number on this instance
-    peers         ranks on this instance
-    device        where its model goes
+    rank        its number
+    world       how many processes there are
+    local       its number on this instance
+    peers       how many processes are on this instance
+    many_nodes  whether there are others elsewhere
+    on_gpu      whether it computes on a CUDA device
+    device      where its model goes
     """
 
     def __init__(self, torch: Any) -> None:
@@ -48,7 +52,7 @@ class Ranks:
             self._join(torch.distributed)
 
     def _join(self, dist: Any) -> None:
-        """Make the process group unless the script has, and one on the CPU for agreeing."""
+        """Make the process group, unless the script has, and one on the CPU for agreeing."""
         patience = {"timeout": timedelta(seconds=PEERS_S)} if self.many_nodes else {}
         if not dist.is_initialized():
             dist.init_process_group("nccl" if self.on_gpu else "gloo", **patience)
@@ -58,7 +62,9 @@ class Ranks:
         )
 
     def largest(self, *numbers: int) -> List[int]:
-        """Give the largest of each number: a flag of one rank, the epoch of rank 0."""
+        """Return the largest of each number over all ranks: a flag of one rank, the epoch of rank
+        0.
+        """
         if self._group is None:
             return list(numbers)
         votes = self._torch.tensor([int(number) for number in numbers])
@@ -68,7 +74,7 @@ class Ranks:
         return [int(vote) for vote in votes.tolist()]
 
     def gather(self, mine: Any) -> List[Any]:
-        """Collect what every rank has, in their order."""
+        """Return what every rank has, in the order of the ranks."""
         if self._group is None:
             return [mine]
         every: List[Any] = [None] * self._torch.distributed.get_world_size()
@@ -76,7 +82,7 @@ class Ranks:
         return every
 
     def share(self, mine: Any) -> Any:
-        """Give every rank what rank 0 has."""
+        """Return what rank 0 has, on every rank."""
         if self._group is None:
             return mine
         box = [mine]
@@ -91,7 +97,8 @@ class Ranks:
     def close(self, *, together: bool) -> None:
         """Leave our own process group.
 
-        `together`: after all have come here, since gloo aborts those whose peer is gone.
+        With `together`, only after all ranks have come here, since gloo aborts those whose peer is
+        gone.
         """
         if together:
             self._torch.distributed.barrier(group=self._group)

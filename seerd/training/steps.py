@@ -6,11 +6,11 @@ from seerd.training.marks import REDUCING, WORKING, Mark
 
 
 class Steps:
-    """Steps of the first tracked optimizer, passes of the first tracked model.
+    """Steps of the first tracked optimizer, and backward passes of the first tracked model.
 
-    counting     whether there is an optimizer to count with
-    done         steps in this attempt
-    accumulate   backward passes for one step
+    counting    whether there is an optimizer to count with
+    done        steps in this attempt
+    accumulate  backward passes for one step
     """
 
     def __init__(self, mark: Mark) -> None:
@@ -21,7 +21,7 @@ class Steps:
         self._passes, self._sees_passes = 0, False
 
     def watch(self, thing: Any) -> None:
-        """Count with this, if it is the first of its kind."""
+        """Count with this optimizer or model, if it is the first of its kind."""
         if not self.counting and hasattr(thing, "register_step_post_hook"):
             thing.register_step_post_hook(self._step)
             self.counting = True
@@ -39,6 +39,8 @@ class Steps:
         self._mark.tick(WORKING)
 
     def _pass(self, _: Any) -> None:
-        """Mark a backward pass: after the last before a step a rank waits for others' gradients."""
+        """Show that a backward pass is done. After the last one before a step, a rank waits for the
+        gradients of others.
+        """
         self._passes += 1
         self._mark.tick(WORKING if self._passes % self.accumulate else REDUCING)

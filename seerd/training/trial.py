@@ -1,4 +1,4 @@
-"""What scripts call: `seerd.trial()`, and the trial that it gives."""
+"""What scripts call: `seerd.trial()`, and the trial that it returns."""
 
 import math
 import os
@@ -18,11 +18,11 @@ from seerd.training.steps import Steps
 
 
 def trial(spec: Optional[str] = None) -> "Trial":
-    """Give the trial that this process belongs to.
+    """Return the trial that this process belongs to.
 
-    Started by hand, without seerd: a lone trial with the defaults of the search space in `spec` (or
-    in `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory), which prints
-    its reports and saves nothing.
+    A script that was started by hand, without seerd, has a lone trial that prints its reports and
+    saves nothing. Its configuration is the defaults of the search space in `spec` (or in
+    `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory).
 
     Raises `FileNotFoundError` if there is no such spec.
     """
@@ -36,10 +36,13 @@ def trial(spec: Optional[str] = None) -> "Trial":
 class Trial:
     """One rank's view of a trial.
 
-    config   the hyperparameters          epoch   reports so far, over all attempts
-    device   where to put the model       rank, world   this process among those of the trial
-    gpus     GPUs (or CPU slots) that this attempt holds
-    seed     the trial's own seed, from which python, numpy and torch have been seeded
+    config  the hyperparameters
+    epoch   reports so far, over all attempts
+    device  where to put the model
+    rank    the number of this process among those of the trial
+    world   how many processes there are
+    gpus    GPUs (or CPU slots) that this attempt holds
+    seed    the trial's own seed, from which python, numpy and torch have been seeded
     """
 
     def __init__(self, config: Dict[str, Any], seed: int, attempt: Optional[Attempt]) -> None:
@@ -71,10 +74,10 @@ class Trial:
     # ------------------------------------------------------------ what scripts call
 
     def track(self, **objects: Any) -> None:
-        """Save these with every checkpoint, and restore them from the last one.
+        """Save these objects with every checkpoint, and restore them from the last one.
 
-        They are anything with state_dict and load_state_dict. A DistributedDataParallel wrapper is
-        looked through, so a checkpoint fits with and without it.
+        Each has `state_dict` and `load_state_dict`. Of a DistributedDataParallel wrapper the model
+        inside is taken, so a checkpoint fits with and without it.
 
         Raises `RuntimeError` without torch, `ValueError` if the last checkpoint lacks one of them.
         """
@@ -99,7 +102,9 @@ class Trial:
         return batch
 
     def sampler(self, samples: int, shuffle: bool = True) -> Sampler:
-        """Give indices for a DataLoader, in the same order on any number of GPUs; see `Sampler`."""
+        """Return indices for a DataLoader, in the same order on any number of GPUs; see
+        `Sampler`.
+        """
         sampler = Sampler(self._share, self._steps, samples, shuffle, self._rewind_torch)
         states = (self._restored or {}).get("samplers", [])
         if len(states) > len(self._samplers):
@@ -138,7 +143,8 @@ class Trial:
         return not leave
 
     def report(self, **metrics: Any) -> None:
-        """Say how good the model is now. The numbers of rank 0 count; others may leave them out.
+        """Say how good the model is now. The numbers of rank 0 count; other ranks may leave them
+        out.
 
         Raises `ValueError` if the spec's metric is not among them.
         """
@@ -166,12 +172,16 @@ class Trial:
     # ------------------------------------------------------------ when to leave, when to save
 
     def _should_leave(self) -> bool:
-        """One rank of each instance looks for the agent's word."""
+        """Tell whether this rank was asked to leave. One rank of each instance looks for the
+        agent's word.
+        """
         looks = self._attempt is not None and self._ranks.local == 0
         return self._end.asked or bool(looks and self._attempt and self._attempt.is_to_stop())
 
     def _should_save(self) -> bool:
-        """After the first report of this attempt, then regularly, but never for long."""
+        """Tell whether to save: after the first report of this attempt, then at intervals
+        (`Pace.save_due`).
+        """
         return (
             self._attempt is not None
             and self._is_unsaved()
@@ -179,7 +189,7 @@ class Trial:
         )
 
     def _is_unsaved(self) -> bool:
-        """Whether there is something to save, and it is not what was saved last."""
+        """Tell whether there is something to save that was not saved last."""
         return (
             self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_state
         )
@@ -204,7 +214,7 @@ class Trial:
     # ------------------------------------------------------------ checkpoints
 
     def _save(self) -> None:
-        """Every rank gives its random state; rank 0 writes."""
+        """Collect the random states of all ranks, and have rank 0 write a checkpoint."""
         if not self._is_unsaved():
             return
         states = self._ranks.gather(randomness.states(self._torch))
@@ -231,7 +241,9 @@ class Trial:
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
 
     def _restore(self) -> Optional[Dict[str, Any]]:
-        """Read the newest good checkpoint; only rank 0 need have it."""
+        """Read the newest good checkpoint, and return it on every rank; only rank 0 need have the
+        file.
+        """
         if self._attempt is None:
             return None
         data = (
@@ -247,7 +259,10 @@ class Trial:
         return payload
 
     def _begin(self) -> None:
-        """The first `running()`: random states as they were, and a word to the agent."""
+        """Begin the first unit of work: restore the random states, and tell the agent.
+
+        On another number of ranks the states do not fit, so new ones are made from the seed.
+        """
         if self._restored is not None:
             rng = self._restored["rng"]
             if len(rng) == self.world:
