@@ -1,7 +1,7 @@
-"""How what was decided changes the state: one small function per verdict and command, found by its
-type.
+"""How each decision changes the state: one small function for each verdict and command, found by
+its type.
 
-The one rule: the same for a run that goes on and for one that is read: nothing is decided here, and
+The one rule: a run that goes on and a recorded run are treated alike. Nothing is decided here, and
 no rule is read.
 """
 
@@ -54,7 +54,7 @@ SILENT = "ended without a report of {metric!r}: call trial.report({metric}=...)"
 
 
 def enact(state: State, decision: AnyDecision) -> None:
-    """Write it down. A command counts as under way from now on."""
+    """Apply a decision to the state. A command counts as under way from now on."""
     _ENACT[type(decision)](state, decision)
     if isinstance(decision, Command):
         state.clock.given += 1
@@ -265,8 +265,8 @@ def _promised(state: State, verdict: Promised) -> None:
 
 
 def _closing(state: State, verdict: Closing) -> None:
-    """Every trial saves and exits; nothing new is started, and no answer of the policy is waited
-    for.
+    """Let every trial save and exit, and start nothing new. No answer of the policy is awaited any
+    more.
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why

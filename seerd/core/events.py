@@ -20,7 +20,7 @@ from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
-"""Why an instance can not be used much longer.
+"""Why an instance cannot be used much longer.
 
 interruption  the cloud takes it back
 rebalance     the cloud will probably take it back (both: Amazon EC2 User Guide, Spot Instance
@@ -353,8 +353,8 @@ class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
     trial    trial of the attempt
     attempt  number of the attempt
     hung     True: some ranks there do nothing; False: all of them wait for ranks elsewhere
-    units    how many calls of `running()` these ranks have made
-    ticks    how many passes and steps they have made since the last of those calls
+    units    how many calls of `running()` these ranks have begun
+    ticks    how many backward passes and steps they have made since the last of those calls
     over     True: the ranks move again
     """
 
