@@ -42,7 +42,8 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
     Return the first difference, None if there is none. The state is then as it was recorded.
     """
     if isinstance(event, RunResumed):
-        state.agenda = Agenda()  # a new daemon had nothing of the one before it
+        # The new daemon began without the agenda of the one before it.
+        state.agenda = Agenda()
     take(state, event)
     deciding = decisions(state, event)
     for place, was in enumerate(recorded):
@@ -98,7 +99,8 @@ class AskingAgain:
         if plan.question is None or not asked:
             return
         self._question, self._seq = plan.question, state.clock.seq
-        if self._answer is not None:  # to a question whose outcome nobody has heard of
+        # An answer that nobody has compared is to a question whose outcome was never heard of.
+        if self._answer is not None:
             self._asking = None
         try:
             if self._asking is None:

@@ -33,7 +33,9 @@ def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
 
 
 def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> None:
-    """Record that the attempt's processes exist on a node, at `at` (seconds since the run began).
+    """Record that the attempt's processes exist on a node.
+
+    at  since when, in seconds since the run began
     """
     assert trial.held is not None
     trial.told[node] = None

@@ -55,8 +55,7 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
 
 
 def _plan_is_coming(state: State, *, answered: bool) -> bool:
-    """Return whether a new plan is awaited, which might undo whatever is begun or given back now.
-    """
+    """Return whether a new plan is awaited, which might undo what is begun or given back now."""
     return state.plan.question is not None or (wants_to_ask(state) and not answered)
 
 
@@ -165,7 +164,10 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """Note what the plan that is about to be adopted will require: new places, another question."""
+    """Note what the plan that is about to be adopted requires.
+
+    Trials may have to be placed anew, and the policy may have to be asked again.
+    """
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
         return

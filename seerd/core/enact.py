@@ -151,7 +151,8 @@ def _assumed(state: State, verdict: Assumed) -> None:
 
 def _start(state: State, command: StartTrial) -> None:
     trial = state.trials.get(command.trial)
-    if trial is None:  # what format 1 says of a trial is what it was started with
+    # Format 1 did not record new trials: the first order to start is all that it says of one.
+    if trial is None:
         trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
     trial.go(TrialPhase.STARTING)
     trial.attempt = command.attempt
@@ -215,8 +216,8 @@ def _launch(state: State, command: Launch) -> None:
     state.fleet.add(Instance(command.id, command.gpus))
     cluster = state.facts.cluster
     if cluster.per_instance:
-        # It may run any moment, and its start is known only when it is ready: until then it counts
-        # from now on.
+        # When it began to run is known only once it is ready. Until then it is charged from now on,
+        # since it may run at any moment.
         state.ledger.start(
             Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s)
         )

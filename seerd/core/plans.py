@@ -1,7 +1,8 @@
-"""How one plan differs from the one before it: what is written down of a plan, and sent.
+"""How one plan differs from the one before it. This difference is what is recorded of a plan, and
+sent.
 
 The one rule: an order to which a difference is applied has exactly the new plan's allocations, in
-its order; whatever is not in the difference is as it was.
+their order. Whatever is not in the difference is as it was.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from seerd.planner.model import Allocation, Compared, Plan
 from seerd.planner.space import Value
 
 STAYS = -1
-"""The place of a trial that keeps the one it has."""
+"""The place of a trial that keeps the place that it has."""
 FEW = 8
-"""So many trials are taken out one by one; more of them all at once."""
+"""Up to so many trials are taken out one by one, more of them all at once."""
 
 
 class Put(Struct, frozen=True, array_like=True, gc=False):
-    """An allocation that is new, has moved or is another one than before.
+    """An allocation that is new or has changed, or whose place has changed.
 
-    place  where it is in the new order, from 0; `STAYS`: where it was, among those that stay
+    trial    id of the trial
+    gpus     how many GPUs it should have
+    bracket  the bracket that it is in, from 0
+    until    ask again when it has made so many reports; None: do not
+    place    its place in the new order, from 0; `STAYS`: its place among those that stay
     """
 
     trial: str
@@ -35,14 +40,20 @@ class Put(Struct, frozen=True, array_like=True, gc=False):
 
 
 class New(Struct, frozen=True, array_like=True):
-    """A trial that is asked for, see `seerd.planner.model.NewTrial`."""
+    """A trial that is asked for, see `seerd.planner.model.NewTrial`.
+
+    trial   id of the trial
+    config  value of each hyperparameter
+    """
 
     trial: str
     config: dict[str, Value]
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """`seerd.planner.model.Compared`, without the names of its fields."""
+    """How a trial stood when it was compared: `seerd.planner.model.Compared` without field names in
+    JSON.
+    """
 
     trial: str
     metric: float | None
@@ -55,21 +66,22 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of_compared(cls, one: Compared) -> Standing:
-        """As it is written down."""
+        """Make it from what the policy said."""
         judged = (one.trial, one.metric, one.reports, one.place, one.of, one.best)
         return cls(*judged, one.bracket, one.final)
 
     def compared(self) -> Compared:
-        """As the policy said it."""
+        """Return what the policy said."""
         judged = (self.trial, self.metric, self.reports, self.place, self.of, self.best)
         return Compared(*judged, self.bracket, self.final)
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan, told by how its allocations differ from those before; see `seerd.planner.model.Plan`.
+    """A plan as its difference to the one before; for the other fields see
+    `seerd.planner.model.Plan`.
 
     gone  trials that have no allocation any more
-    put   first those that stay in their places, then the others by ascending place
+    put   first those that keep their places, then the others by ascending place
     """
 
     gone: tuple[str, ...] = ()
@@ -86,7 +98,10 @@ class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Order:
-    """The allocations of the present plan, most valuable first. Only `apply` changes it."""
+    """The allocations of the present plan, most valuable first. Only `apply` changes it.
+
+    gpus  how many GPUs they have together
+    """
 
     __slots__ = ("_names", "_of", "gpus")
 
@@ -106,19 +121,19 @@ class Order:
 
     @property
     def names(self) -> Sequence[str]:
-        """Its trials, in order; not to be changed."""
+        """Its trials, in order. Callers must not change the list."""
         return self._names
 
     def get(self, trial: str) -> Allocation | None:
-        """The trial's allocation, if it has one."""
+        """Return the trial's allocation, None if it has none."""
         return self._of.get(trial)
 
     def puts(self) -> tuple[Put, ...]:
-        """What makes it of an empty one."""
+        """Return the changes that make this order of an empty one."""
         return tuple(_put(allocation, place) for place, allocation in enumerate(self))
 
     def gpus_after(self, change: PlanChange) -> int:
-        """How many GPUs the next plan's allocations have together; `gpus`: those of this one."""
+        """Return how many GPUs the allocations have together once the change is applied."""
         left = [*change.gone, *(put.trial for put in change.put if put.trial in self._of)]
         return (
             self.gpus
@@ -127,7 +142,10 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Go on to the next plan. Raises `ValueError` if the change is not one of this order."""
+        """Change this order into that of the next plan.
+
+        Raises `ValueError` if the change does not fit this order.
+        """
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
             raise ValueError("a trial without an allocation cannot keep its place")
@@ -141,7 +159,9 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """How the plan differs from the one before it. Raises `ValueError` if it has a trial twice."""
+    """Return how the plan differs from the one before it. Raises `ValueError` if it has a trial
+    twice.
+    """
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
     gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
@@ -166,7 +186,9 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Those of trials that had another one, or none. This is where the time goes."""
+    """Return the allocations of trials that had another one, or none. Most of the time is spent
+    here.
+    """
     return [
         a
         for a, b in zip(plan.allocations, map(before.get, names), strict=True)
@@ -175,11 +197,11 @@ def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation
 
 
 Moves = tuple[tuple[str, ...], dict[str, int]]
-"""Who is gone, and where those are who have come or moved, ascending."""
+"""The trials that are gone, and the new places of those that have come or moved, ascending."""
 
 
 def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
-    """As few as possible."""
+    """Find as few moves as possible. Raises `ValueError` if the plan has a trial twice."""
     old = before.names
     if old == names:
         return (), {}
@@ -194,7 +216,10 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Who must be taken out and put in elsewhere to make one of the other; both have the same."""
+    """Return the trials that must be taken out and put in elsewhere to make `new` of `old`.
+
+    Both have the same trials.
+    """
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
@@ -208,7 +233,10 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many are the same at the beginning. By halving: comparing slices is fast."""
+    """Return how many elements are the same at the beginning.
+
+    It halves the range each time, since comparing slices is fast.
+    """
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -220,9 +248,9 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """The places of a longest rising subsequence.
+    """Return the places of a longest rising subsequence.
 
-    By the smallest end that each length can have (Fredman, On computing the length of longest
+    It keeps the smallest end that each length can have (Fredman, On computing the length of longest
     increasing subsequences, 1975).
     """
     ends: list[int] = []
@@ -247,7 +275,9 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """The others, in order. Raises `ValueError` if one of them is not there."""
+    """Return the names that are not in `out`, in order. Raises `ValueError` if `out` has another
+    name.
+    """
     if len(out) <= FEW:
         left = list(names)
         for name in out:
@@ -261,7 +291,9 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """With these in their places."""
+    """Return the names with these trials put in their places. Raises `ValueError` if a place is
+    wrong.
+    """
     if not placed:
         return names
     all_names: list[str] = []

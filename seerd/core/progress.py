@@ -72,7 +72,7 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
         return
     trial.checkpoints = (new, *trial.checkpoints)
     state.agenda.saved.append(trial.id)
-    # What is told late, after a model had been handed back, may be a better one.
+    # A checkpoint that is told of after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
     )

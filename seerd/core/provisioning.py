@@ -77,9 +77,8 @@ def launches(state: State) -> int:
         state.facts.cluster,
     )
     if not cluster.per_instance and cluster.max_instances is not None:
-        return min(
-            more, cluster.max_instances - state.fleet.present
-        )  # the same machines again, once they have been left
+        # These are always the same machines: one that is being left must be free first.
+        return min(more, cluster.max_instances - state.fleet.present)
     return more
 
 

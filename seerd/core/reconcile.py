@@ -202,8 +202,8 @@ def _free(state: State, target: Assignment) -> bool:
 
 
 def _refused_start(state: State, trial: Trial) -> HeldBack | None:
-    """Say why a trial whose GPUs are free does not get them; None if it is not waiting for free
-    GPUs.
+    """Say why a trial that could start does not; None if it is not waiting or its GPUs are not
+    free.
     """
     if not _could_start(state, trial):
         return None

@@ -102,8 +102,8 @@ def _(event: RunResumed, state: State) -> None:
     }
     state.agenda.missing = missing
     for trial in state.trials.values():
-        # The order may never have reached an agent; if it has, its `TrialStarted` follows and says
-        # since when.
+        # The order may never have reached an agent, so the attempt counts from now on. If it has,
+        # a `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None else ():
             key = trial.key_on(slots.node)
             if (
@@ -307,8 +307,7 @@ def _(event: InstanceTerminated, state: State) -> None:
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
-    """Charge an instance that ended before it was ready for the time that it ran, if it ever did.
-    """
+    """Charge an instance that ended before it was ready for the time that it ran, if any."""
     if event.running_since is None:
         state.ledger.void(instance)
     else:

@@ -86,7 +86,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
     take(state, event)
     for decision in decided:
         enact(state, decision)
-    # What was to be looked at has been, by whoever decided.
+    # The daemon that decided has already worked off its agenda.
     if isinstance(event, QUIET):
         state.agenda.saved.clear()
         state.agenda.waited.clear()
