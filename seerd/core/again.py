@@ -77,10 +77,10 @@ class AskingAgain:
         self._answer: Answer | str | None = None
 
     def compare(self, event: AnyEvent) -> Difference | None:
-        """Compare a recorded answer with what the policy answered now. Call it before the event is
-        read.
+        """Compare a recorded answer with what the policy answered now.
 
-        Return the difference, None if there is none or the event is no answer.
+        To be called before the event is read. Return the difference, None if there is none or the
+        event is no answer.
         """
         if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
@@ -89,8 +89,9 @@ class AskingAgain:
         return None if answer is None or was == answer else Difference(self._seq, was, answer)
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """Ask the policy the question that an event has led to, if any. Call it after the event was
-        read.
+        """Ask the policy the question that an event has led to, if any.
+
+        To be called after the event was read.
         """
         if any(isinstance(one, Declined | Closing) for one in decided):
             self._asking = None

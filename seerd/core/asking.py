@@ -33,8 +33,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ImpossibleRunError(Exception):
-    """Raised when no plan fits the limits. Whoever starts a run asks the policy for its outline
-    first.
+    """Raised when no plan fits the limits.
+
+    Whoever starts a run asks the policy for its outline first, and so learns of it then.
     """
 
     def __init__(self, impossible: Impossible) -> None:
@@ -96,8 +97,8 @@ class Asking:
     def ask(self, view: View) -> Answer:
         """Return the next plan, and what the policy will remember.
 
-        Raises what the policy raises, or an error if its answer is no plan. Nothing has changed
-        then.
+        Raises what the policy raises, or an error if its answer is no plan. This object is then
+        unchanged.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)

@@ -21,10 +21,10 @@ with signal 9.
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial if this is its present attempt and the attempt still has processes on this
-    node.
+    """Return the trial of a fact, if the fact is about its present attempt on this node.
 
-    Otherwise return None: the fact came too late, or is false.
+    Otherwise, or if no process of the attempt is left there, return None: the fact came too late,
+    or is false.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -183,8 +183,7 @@ def unwant(state: State, trial: Trial) -> None:
 
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
-    """Return the end that explains why the attempt ended, None if it was asked to end or has
-    finished.
+    """Return the end that explains why the attempt ended, None if no fault ended it.
 
     `ends` are in the order in which they were told. A node that is lost takes the others with it,
     whatever they say. Of nodes that crashed, it is the one whose log fell silent first, since the

@@ -57,11 +57,12 @@ end      the run is over
 StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "lost", "unknown"]
 """Why an attempt is started.
 
-first          the trial has never run
-resized        it has another number of GPUs now
-moved          it has other GPUs now
-went-on        it was paused
-crashed, lost  so ended its last attempt
+first    the trial has never run
+resized  it has another number of GPUs now
+moved    it has other GPUs now
+went-on  it was paused
+crashed  its last attempt ended by its own fault
+lost     its last attempt ended by a machine's fault
 """
 StopCause = Literal[
     "out",
@@ -95,7 +96,7 @@ PublishCause = Literal["best", "better", "next", "unknown"]
 """Why a checkpoint is handed back.
 
 best    it is the best confirmed one
-better  it is better than the one that was handed back before it was known
+better  it became known after another had been handed back, and is better
 next    the one before could not be read
 """
 
@@ -247,7 +248,10 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
 
 
 class Finish(Command, frozen=True, kw_only=True, tag="finish"):
-    """Say that the run is over and that nothing is left to ask for. It has no outcome."""
+    """Say that the run is over and that nothing is left to ask for. It has no outcome.
+
+    status  how the run ended
+    """
 
     status: Status
 

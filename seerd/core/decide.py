@@ -137,9 +137,7 @@ def _limit_reached(state: State) -> Ending | None:
 
 
 def _carried_out(state: State) -> bool:
-    """Return whether the plan has come to its end, so that only the remainder of the budget is
-    used.
-    """
+    """Return whether the plan has come to its end and only the remainder of the budget is used."""
     stages = state.outline.stages
     return bool(stages) and state.facts.problem.whole and state.now >= stages[-1].end_s
 
@@ -149,9 +147,7 @@ def _in_last_stage(state: State) -> bool:
 
 
 def _wanted_end(state: State) -> Ending | None:
-    """Return how the run ends if the plan says that it is done, or if no plan can be had; else
-    None.
-    """
+    """Return how the run ends if the plan is done, or if no plan can be had; else None."""
     if state.plan.failures >= state.rules.max_failures:
         return "failed", "policy"
     if not state.plan.last.done:
@@ -201,7 +197,8 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
 
 
 def _too_late(state: State) -> bool:
-    """Return whether attempts have not ended in time; their instances are then given back as they
-    are.
+    """Return whether attempts should have ended by now.
+
+    The instances of those that are left are given back as they are.
     """
     return state.end.close_by is not None and state.now >= state.end.close_by

@@ -266,8 +266,9 @@ def _promised(state: State, verdict: Promised) -> None:
 
 
 def _closing(state: State, verdict: Closing) -> None:
-    """Let every trial save and exit, and start nothing new. No answer of the policy is awaited any
-    more.
+    """Let every trial save and exit, and start nothing new.
+
+    No answer of the policy is awaited any more.
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why

@@ -36,7 +36,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is decided about a run before it begins.
 
     run      id of the run
-    name     name of the spec's job
+    name     name of the run in its spec
     metric   name of the metric
     mode     whether more or less of it is better
     problem  what the policy is asked to solve, with all limits
@@ -86,7 +86,10 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
-    """The first event of every journal."""
+    """The first event of every journal.
+
+    facts  everything that was decided before the run began
+    """
 
     facts: RunFacts
 
@@ -254,7 +257,7 @@ class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
 
     trial    trial of the attempt
     attempt  number of the attempt
-    pid      id of its process there
+    pid      process id of the attempt there
     """
 
     trial: str
@@ -408,7 +411,10 @@ class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
 
 
 class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
-    """Something that takes its time, told for people; it changes no decision."""
+    """Something that takes its time, told for people; it changes no decision.
+
+    text  what it is
+    """
 
     text: str
 

@@ -25,8 +25,9 @@ def violations(state: State) -> list[str]:
 
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
-    """Check that every GPU belongs to at most one attempt, and that instances and trials agree on
-    which.
+    """Check that every GPU belongs to at most one attempt.
+
+    Instances and trials must agree on which attempt that is.
     """
     held = [
         (slots.node, gpu, t.id)
@@ -188,8 +189,9 @@ def time_does_not_go_back(state: State) -> Iterator[str]:
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
-    """Check that nothing ends a run that goes on, and that a closing run has a status, cause and
-    time.
+    """Check that nothing ends a run that goes on.
+
+    Of a run that closes, it must be known how it ends, why and by when.
     """
     end = state.end
     known = [one is not None for one in (end.status, end.why, end.close_by)]

@@ -86,8 +86,9 @@ class Ledger:
         self._closed_gpu_s += ended.gpu_s(at_s)
 
     def void(self, what: str) -> None:
-        """Remove the open charge for `what`: it never cost anything. Raises `KeyError` if none is
-        open.
+        """Remove the open charge for `what`, which never cost anything.
+
+        Raises `KeyError` if none is open.
         """
         self._take(what)
 

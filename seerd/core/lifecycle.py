@@ -27,8 +27,9 @@ class RunPhase(StrEnum):
 
 
 class TrialPhase(StrEnum):
-    """Where a trial is in its life. An attempt holds GPUs while it is starting, running or
-    stopping.
+    """Where a trial is in its life.
+
+    An attempt holds GPUs while the trial is starting, running or stopping.
 
     waiting     it has no process, and may run later
     starting    an attempt has been ordered
@@ -36,7 +37,7 @@ class TrialPhase(StrEnum):
     stopping    the attempt has been asked to end
     finished    its script has ended by itself
     eliminated  the policy has dropped it
-    failed      it has failed too often, or without a report
+    failed      it has failed too often, or ended without a report
     """
 
     WAITING = "waiting"

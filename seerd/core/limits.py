@@ -16,10 +16,10 @@ from seerd.core.verdicts import Promised
 
 
 def grace_s(state: State) -> float:
-    """Return how long a trial may take to save and exit, in seconds.
+    """Return how long a trial may take to save and exit, in seconds, see `grace_within`.
 
-    That is twice the slowest unit of work or save seen so far, plus two seconds. It is at most a
-    tenth of the deadline, so that a short run is not all waiting.
+    It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
+    run is not all waiting.
     """
     return grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
@@ -47,15 +47,16 @@ def release_s(state: State) -> float:
 
 
 def close_at(state: State) -> float:
-    """Return when everything must be asked to stop so that the best model is in place by the
-    deadline.
+    """Return when everything must be asked to stop to keep the deadline.
+
+    The best model must be in its place by the deadline.
     """
     publish_s = 0.0 if state.facts.cluster.instant else state.rules.publish_s
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
 
 
 def exhausted_at(state: State) -> float:
-    """Return when everything must be asked to stop so that the budget is kept."""
+    """Return when everything must be asked to stop to keep the budget."""
     return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
 
 
@@ -76,8 +77,9 @@ def quiet_by(state: State) -> float:
 
 
 def grace_left_s(state: State) -> float:
-    """Return the seconds that are left of the grace period: all of it until everything must be
-    stopped.
+    """Return the seconds that are left of the grace period.
+
+    All of it is left until everything must be stopped.
     """
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - min(close_at(state), exhausted_at(state))
@@ -92,8 +94,7 @@ def grace_left_s(state: State) -> float:
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
-    """Return whether an attempt that began in `first_s` seconds could still do something before the
-    end.
+    """Return whether an attempt that begins in `first_s` seconds could do something before the end.
 
     If not, a new instance is of no use either.
     """
@@ -102,10 +103,10 @@ def time_left(state: State, first_s: float = 0.0) -> bool:
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Return whether the budget allows a trial to hold `gpus` more GPUs, at least until they can be
-    given back.
+    """Return whether the budget allows a trial to hold `gpus` more GPUs.
 
-    With per-instance billing the GPUs are paid already.
+    It must allow that at least until they can be given back. With per-instance billing the GPUs are
+    paid already.
     """
     wait_s = release_s(state)
     more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
@@ -142,11 +143,11 @@ def lease_s(state: State, now: float) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """Return how many seconds beyond the grace period agents alone may take to store the last
-    checkpoints.
+    """Return how many seconds beyond the grace period the last checkpoints may take to be stored.
 
-    The agents have a lease from `now`, and its end starts the grace period. Neither the deadline
-    nor the budget may be passed: both count more than a checkpoint that is not stored by then.
+    This is for agents that are alone, with a lease from `now`; when the lease ends, the grace
+    period begins. Neither the deadline nor the budget may be passed: both count more than a
+    checkpoint that is not stored by then.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
     return max(

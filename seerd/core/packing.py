@@ -220,8 +220,9 @@ class _Rooms:
             self._change(node, -min(demand.gpus, self._size[node]))
 
     def tightest(self, gpus: int, near: str | None) -> Home | None:
-        """Return the instance with the least room that is enough; `near` if it has no more. None if
-        none has.
+        """Return the instance with the least room that is enough, None if there is none.
+
+        Of several with equal room it is `near`, if that is one of them.
         """
         for free in sorted(self._by_free):
             if free >= gpus and self._by_free[free]:
@@ -243,10 +244,9 @@ class _Rooms:
         return (min(costs)[2],) if costs else None
 
     def emptiest(self, gpus: int) -> Home | None:
-        """Return whole instances of one size with so many GPUs, those where the fewest trials must
-        leave.
+        """Return whole instances of one size that have `gpus` GPUs together.
 
-        None if there are not enough of them.
+        Those are chosen where the fewest trials must leave. None if there are not enough of them.
         """
         for size in sorted(set(self._size.values()), reverse=True):
             empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
@@ -291,10 +291,10 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """Return the fewest trials that must leave to free `need` GPUs, None if they cannot free so
-    many.
+    """Return the fewest trials that must leave to free `need` GPUs.
 
-    All of them are smaller than the newcomer. The last one is as small as will do.
+    All of them are smaller than the newcomer. The last one is as small as will do. None if they
+    cannot free so many.
     """
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
@@ -331,11 +331,10 @@ def _squeezed(
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Return how many instances of each size the demands need on an empty cluster; None if too few
-    exist.
+    """Return how many instances of each size the demands need on an empty cluster.
 
-    Placed are the largest demands first, each where the least room is left; where none is, the
-    largest instance is opened.
+    The largest demands are placed first, each where the least room is left. Where none is left, the
+    largest instance is opened. None if there are too few instances.
     """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()

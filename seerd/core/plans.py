@@ -51,8 +51,9 @@ class New(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """How a trial stood when it was compared: `seerd.planner.model.Compared` without field names in
-    JSON.
+    """How a trial stood when it was compared.
+
+    It has the fields of `seerd.planner.model.Compared`, and leaves their names out of the JSON.
     """
 
     trial: str
@@ -77,11 +78,12 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan as its difference to the one before; for the other fields see
-    `seerd.planner.model.Plan`.
+    """A plan as its difference to the one before.
 
     gone  trials that have no allocation any more
     put   first those that keep their places, then the others by ascending place
+
+    All other fields are as in `seerd.planner.model.Plan`.
     """
 
     gone: tuple[str, ...] = ()
@@ -129,7 +131,7 @@ class Order:
         return self._of.get(trial)
 
     def puts(self) -> tuple[Put, ...]:
-        """Return the changes that make this order of an empty one."""
+        """Return the changes that turn an empty order into this one."""
         return tuple(_put(allocation, place) for place, allocation in enumerate(self))
 
     def gpus_after(self, change: PlanChange) -> int:
@@ -159,8 +161,9 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """Return how the plan differs from the one before it. Raises `ValueError` if it has a trial
-    twice.
+    """Return how the plan differs from the one before it.
+
+    Raises `ValueError` if a trial is in it twice.
     """
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
@@ -186,8 +189,9 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Return the allocations of trials that had another one, or none. Most of the time is spent
-    here.
+    """Return the allocations of trials that had another one, or none.
+
+    Most of the time of comparing plans is spent here.
     """
     return [
         a
@@ -216,7 +220,7 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Return the trials that must be taken out and put in elsewhere to make `new` of `old`.
+    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`.
 
     Both have the same trials.
     """
@@ -275,8 +279,9 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """Return the names that are not in `out`, in order. Raises `ValueError` if `out` has another
-    name.
+    """Return the names that are not in `out`, in order.
+
+    Raises `ValueError` if `out` has a name that is not among them.
     """
     if len(out) <= FEW:
         left = list(names)
@@ -291,8 +296,9 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """Return the names with these trials put in their places. Raises `ValueError` if a place is
-    wrong.
+    """Return the names with these trials put in their places.
+
+    Raises `ValueError` if there is no such place.
     """
     if not placed:
         return names

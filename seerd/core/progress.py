@@ -54,8 +54,9 @@ def fill(state: State, event: TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Confirm checkpoints that no agent had told of, oldest first; training goes on from the
-    newest.
+    """Confirm checkpoints that no agent had told of, given oldest first.
+
+    Training goes on from the newest.
     """
     for one in saved:
         trial = state.trials.get(one.trial)

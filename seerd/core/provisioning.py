@@ -39,10 +39,9 @@ def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
 
 
 def after_coming(state: State) -> Again | None:
-    """Start counting refusals anew, since an instance has come; the next launch may come earlier
-    too.
+    """Start counting refusals anew, since an instance has come.
 
-    None if there is nothing to change.
+    The next launch may then come earlier too. None if there is nothing to change.
     """
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
@@ -124,8 +123,9 @@ def held_back(state: State) -> HoldCause | None:
 
 
 def _most(state: State) -> int:
-    """Return how many instances may be there at one moment: at least as many as the wanted trials
-    need.
+    """Return how many instances may be there at one moment.
+
+    What the wanted trials need is never too many.
     """
     most_gpus = state.facts.problem.limits.max_gpus
     if most_gpus is None:
@@ -138,8 +138,9 @@ def _in_time(state: State) -> bool:
 
 
 def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
-    """Return how a run ends that has no instance and can get none; None if it has one or can get
-    one.
+    """Return how a run ends that has no instance and can get none.
+
+    None if it has one or can get one.
     """
     if state.fleet.live or state.fleet.leaving:
         return None

@@ -202,9 +202,7 @@ def _free(state: State, target: Assignment) -> bool:
 
 
 def _refused_start(state: State, trial: Trial) -> HeldBack | None:
-    """Say why a trial that could start does not; None if it is not waiting or its GPUs are not
-    free.
-    """
+    """Say why a trial whose GPUs are free is not started; None if it is not such a trial."""
     if not _could_start(state, trial):
         return None
     why: HoldCause = "budget" if time_left(state) else "late"
@@ -215,8 +213,9 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
 
 
 def _fit_instances(state: State) -> Iterator[AnyCommand]:
-    """Ask for the instances that the wanted trials need; with per-instance billing, give others
-    back.
+    """Ask for the instances that the wanted trials need.
+
+    With per-instance billing, those that are not needed are given back.
     """
     agenda, fleet = state.agenda, state.fleet
     if not agenda.refit:

@@ -248,8 +248,9 @@ def lose(state: State, instance: Instance, at: float, why: str) -> None:
 
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
-    """Record that an instance and all that ran there are gone, at `at` (seconds since the run
-    began).
+    """Record that an instance and all that ran there are gone.
+
+    at  when it ended, in seconds since the run began
 
     Commands that were under way on it have no outcome any more.
     """

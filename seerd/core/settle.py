@@ -88,15 +88,14 @@ def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def since_s(state: State, launch: str, ended: float) -> float:
-    """Return since when a launch that is under way counts after a restart, in seconds since the run
-    began.
+    """Return since when a launch that is under way is charged after a restart.
 
     launch  id of the `Launch`
-    ended   when everything that the dead daemon had left behind was gone, in seconds since the run
-            began
+    ended   when everything that the dead daemon had left behind was gone
 
-    An instance that this launch has brought may still be there, for as long as it goes on without
-    an agent. If there is none, what the launch brings now begins now.
+    All times are in seconds since the run began. An instance that this launch has brought may still
+    be there, for as long as it goes on without an agent. If there is none, what the launch brings
+    now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     orphan_timeout_s = (

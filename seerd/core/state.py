@@ -154,8 +154,9 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """How policies see the trial: an eliminated one is out even while its attempt is still
-        ending.
+        """How policies see the trial.
+
+        An eliminated one is out even while its attempt is still ending.
         """
         if self.out and self.phase not in STATUS:
             return "eliminated"
@@ -178,8 +179,9 @@ class Trial:
 
     @property
     def left(self) -> list[Slots]:
-        """GPUs that its present attempt still holds, by instance; node 0 comes first if it is among
-        them.
+        """GPUs that its present attempt still holds, by instance, node 0 first.
+
+        Node 0 is missing if the attempt has ended there.
         """
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
@@ -194,10 +196,10 @@ class Trial:
 
     @property
     def broken(self) -> bool:
-        """Whether its present attempt must not go on, because it hangs or has ended on some
-        instance unasked.
+        """Whether its present attempt must not go on.
 
-        A node other than node 0 that has finished is no reason: the attempt keeps the time to save.
+        It hangs, or it has ended on one of its instances and nobody had asked for that. A node
+        other than node 0 that has finished is no reason: the attempt keeps the time to save.
         """
         return self.hung or (
             bool(self.ends)
@@ -564,8 +566,9 @@ class State:
         return UNKNOWN if self.facts.outline is None else self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Move the run to another phase. Raises `IllegalMoveError` if `RUN_MOVES` does not allow
-        it.
+        """Move the run to another phase.
+
+        Raises `IllegalMoveError` if `RUN_MOVES` does not allow it.
         """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 

@@ -101,8 +101,9 @@ def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
 
 
 def unfinished(state: State) -> list[AnyCommand]:
-    """Return the commands whose outcome is not known. After a restart exactly these are carried out
-    again.
+    """Return the commands whose outcome is not known.
+
+    After a restart exactly these are carried out again.
     """
     return list(state.under_way.values())
 

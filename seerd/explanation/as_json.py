@@ -277,8 +277,9 @@ def _running(trial: Trial) -> Json:
 
 
 def _money(at_s: float, state: State) -> Json:
-    """Return what is spent, what would be if everything were given back at `at_s`, and what is
-    left.
+    """Return what is spent and what is left of the budget, in GPU-minutes and USD.
+
+    What is committed is what would be spent if everything were given back at `at_s`.
     """
     book, budget = state.ledger, budget_gpu_s(state)
     spent = book.spent_gpu_s(at_s)

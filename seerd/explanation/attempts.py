@@ -66,8 +66,9 @@ class AttemptHistory:
 
     @property
     def ended_s(self) -> float | None:
-        """When it was gone from all its instances, in seconds since the run began; None if it is
-        not.
+        """When it was gone from all its instances, in seconds since the run began.
+
+        None if it is not.
         """
         return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
 

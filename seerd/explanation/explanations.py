@@ -35,7 +35,7 @@ out       it is eliminated
 paused    it waits, and may go on later
 complete  it has made all reports of a training
 finished  its script had ended by itself; its model counts
-failed    it had crashed too often
+failed    it had failed for good
 """
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
 """How an attempt ended.
@@ -103,7 +103,8 @@ class Explanation:
         return self.kind in DECISIONS
 
     def named(self, trial: str) -> bool:
-        """Return whether it happened to this trial; a plan is about all trials, so it does not
-        count.
+        """Return whether it happened to this trial.
+
+        A plan does not count, since it is about all trials.
         """
         return self.kind != "planned" and self.facts.get("trial") == trial

@@ -202,9 +202,7 @@ def _judged(judged: Sequence[Explanation], state: State) -> Table:
 
 
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
-    """Return whether some trials have other numbers of GPUs than before because the best have the
-    most.
-    """
+    """Return whether numbers of GPUs have changed because the best trials get the most."""
     on = [
         explanation
         for explanation in _ordered(judged, state)
