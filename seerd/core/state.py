@@ -300,7 +300,7 @@ class Result:
 class Fleet:
     """All instances, and when more may be asked for.
 
-    The counts are kept up to date here alone; `invariants` compares them with a recount.
+    These counts are kept nowhere else; `invariants` compares them with a recount.
 
     instances      every instance of the run by its id
     live           how many are asked for or ready
