@@ -1,3 +1,4 @@
-"""The pure decision core: events in, commands out. No clock, no I/O, no randomness; it may import
-planner and nothing else of ours.
+"""The pure decision core: events in, commands out.
+
+The one rule: no clock, no I/O, no randomness. It may import `planner` and nothing else of seerd.
 """

@@ -1,5 +1,5 @@
-"""Deciding again what was decided, to compare: from the recorded state, one event at a time; the
-policy is asked again as well.
+"""Deciding again what was decided, to compare. It starts from the recorded state, one event at a
+time; the policy is asked again too.
 
 The one rule: the state goes on as it was recorded, whatever would be decided now.
 """
@@ -23,9 +23,12 @@ from seerd.planner.model import View
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After event number `seq`, `was` was decided, and now `would_be` would be; None: nothing
-    (more). Of the policy: what it answered to that event's question, and what it would answer; a
-    text: why it would not.
+    """The first place at which deciding again gives something else.
+
+    seq       number of the event after which it was decided
+    was       what was decided or answered then; None: nothing more
+    would_be  what would be decided or answered now; None: nothing more; a text: why the policy
+              would give no answer
     """
 
     seq: int
@@ -34,11 +37,13 @@ class Difference:
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
-    """Read one event, and decide again what follows; the first difference, None if
-    there is none.
+    """Read one event and decide again what follows.
+
+    Return the first difference, None if there is none. The state is then as it was recorded.
     """
     if isinstance(event, RunResumed):
-        state.agenda = Agenda()  # a new daemon had nothing of the one before it
+        # The new daemon began without the agenda of the one before it.
+        state.agenda = Agenda()
     take(state, event)
     deciding = decisions(state, event)
     for place, was in enumerate(recorded):
@@ -50,9 +55,7 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
 
 
 def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference) -> Difference:
-    """As it was recorded. Whoever was deciding is not asked for more, so nothing of theirs is
-    written down.
-    """
+    """Apply what was recorded, and nothing more of what is being decided anew."""
     for decision in recorded:
         enact(state, decision)
     state.agenda = Agenda()
@@ -61,10 +64,10 @@ def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference
 
 
 class AskingAgain:
-    """Asks the policy what it was asked, beside a run that is read.
+    """Asks the policy again what it was asked, beside a run that is read.
 
-    What it is asked with is kept from one question to the next for as long as its answers are those
-    that were adopted; otherwise it is made anew of what was recorded.
+    The policy's memory and order are kept from one question to the next as long as its answers were
+    adopted; otherwise they are made anew from what was recorded.
     """
 
     def __init__(self) -> None:
@@ -74,7 +77,11 @@ class AskingAgain:
         self._answer: Answer | str | None = None
 
     def compare(self, event: AnyEvent) -> Difference | None:
-        """Before the event is read: whether the policy would have answered as it did."""
+        """Compare a recorded answer with what the policy answered now.
+
+        To be called before the event is read. Return the difference, None if there is none or the
+        event is no answer.
+        """
         if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
         was, answer = Answer(event.plan, event.memory), self._answer
@@ -82,7 +89,10 @@ class AskingAgain:
         return None if answer is None or was == answer else Difference(self._seq, was, answer)
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """After an event was read: ask what it has led to ask."""
+        """Ask the policy the question that an event has led to, if any.
+
+        To be called after the event was read.
+        """
         if any(isinstance(one, Declined | Closing) for one in decided):
             self._asking = None
         asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
@@ -90,7 +100,8 @@ class AskingAgain:
         if plan.question is None or not asked:
             return
         self._question, self._seq = plan.question, state.clock.seq
-        if self._answer is not None:  # to a question whose outcome nobody has heard of
+        # An answer that nobody has compared is to a question whose outcome was never heard of.
+        if self._answer is not None:
             self._asking = None
         try:
             if self._asking is None:
@@ -101,8 +112,9 @@ class AskingAgain:
 
 
 class DecidingAgain:
-    """Reads a run, and decides again what follows and what the policy answers, up to the first
-    difference: what comes after it could only follow from that.
+    """Reads a run, and decides and asks again up to the first difference.
+
+    What comes after that could only follow from it.
     """
 
     def __init__(self) -> None:
@@ -110,7 +122,7 @@ class DecidingAgain:
         self.difference: Difference | None = None
 
     def follow(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """As `step.follow`."""
+        """Lead the state on by one event, as `step.follow` does, and compare."""
         if self.difference is None:
             self.difference = self._policy.compare(event)
         if self.difference is not None:

@@ -1,8 +1,8 @@
-"""Where wanted trials should run: all of them anew when the plan has changed, or only those that
-concern the few instances where something has.
+"""Where wanted trials should run. When the plan has changed all of them are placed anew; else only
+those on the few instances where something has changed.
 
-The one rule: it writes down targets and claims, and how many instances are needed; asking for
-anything is `reconcile`'s work.
+The one rule: only targets and claims are written here, and how many instances are needed. Asking
+for anything is the work of `reconcile`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from seerd.planner.model import ClusterFacts
 
 
 def aim_all(state: State) -> None:
-    """Give every wanted trial its GPUs, moving as few as possible; whoever is affected is looked
-    at.
+    """Give every wanted trial its GPUs, moving as few as possible.
+
+    Trials whose target is not where they are go on the agenda.
     """
     state.agenda.replace = False
     state.agenda.refit = True
@@ -46,8 +47,9 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Make anew what is not recorded, for a daemon that takes a run up: whoever runs where it
-    should stays, the others wait for room.
+    """Compute anew what is not recorded, for a daemon that takes up a run.
+
+    Trials that run where they should stay there; the others wait for room.
     """
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (
@@ -81,13 +83,12 @@ def derive(state: State) -> None:
         if i.phase in (InstancePhase.READY, InstancePhase.LEAVING)
     ]
     state.agenda.roomy = {i.id: None for i in there if i.phase is InstancePhase.READY}
-    state.agenda.idle = {
-        i.id: None for i in there
-    }  # not those that are asked for: they will have another id
+    # Without instances that are still asked for, since their ids will change.
+    state.agenda.idle = {i.id: None for i in there}
 
 
 def _stays(trial: Trial, gpus: int, state: State) -> bool:
-    """Whether it runs, or is about to, as the plan wants it to."""
+    """Return whether the trial runs, or is about to run, as the plan wants it to."""
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
     there = all(
@@ -97,14 +98,15 @@ def _stays(trial: Trial, gpus: int, state: State) -> bool:
 
 
 def _demands(state: State) -> list[Demand]:
-    """Most valuable first."""
+    """Return what the wanted trials need, most valuable first."""
     wanted = state.plan.wanted
     return [Demand(a.trial, a.gpus) for a in state.plan.order if a.trial in wanted]
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
-    """A trial has ended for which so many GPUs were wanted: what it had, or was to have, is free
-    for others.
+    """Free for others what a trial that has ended had, or was to have.
+
+    gpus  how many GPUs were wanted for it
     """
     if not gpus:
         return
@@ -126,7 +128,7 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
 
 
 def fill(state: State) -> None:
-    """Place waiting trials where room has appeared; nobody else is looked at."""
+    """Place waiting trials where GPUs have become free; no other trial is looked at."""
     roomy, state.agenda.roomy = state.agenda.roomy, {}
     state.agenda.refit = True
     for name in roomy:
@@ -157,7 +159,7 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
 def _present(
     state: State, demands: list[Demand], nodes: list[PackingNode]
 ) -> dict[str, Assignment]:
-    """Where trials are or are already going to be, on the instances that are there."""
+    """Return where trials are or already go, if all these instances are there."""
     there = {node.id for node in nodes}
     trials = (state.trials[demand.trial] for demand in demands)
     where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
@@ -179,8 +181,11 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
 
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:
-    """Instances that hold so many trials of each number of GPUs without splitting one that fits:
-    largest first, where the least room is left.
+    """Return how many instances the trials need if none that fits an instance is split.
+
+    sizes  number of GPUs -> how many trials want so many
+
+    Trials are placed largest first, each where the least room is left.
     """
     size = cluster.gpus_per_instance
     needed, rooms = 0, Counter[int]()

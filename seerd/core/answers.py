@@ -1,8 +1,8 @@
-"""Whether an answer of the policy can be the plan: it is checked as input is, since a policy is
+"""Whether an answer of the policy can be the plan. It is checked like any input, since a policy is
 anybody's code.
 
-The one rule: what has become untrue since the question was asked is left out and asked again; what
-never was true is a mistake, and nothing of the answer is taken.
+The one rule: what has become untrue since the question was asked is left out, and the policy is
+asked again. What never was true is a mistake, and then nothing of the answer is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from seerd.core.verdicts import Adopted, AnyVerdict, Declined
 
 
 def judge(state: State) -> AnyVerdict:
-    """The verdict on the answer that has come."""
+    """Return the verdict on the answer that has come."""
     answer = state.plan.answer
     question = state.plan.asked
     why = (
@@ -39,7 +39,7 @@ def judge(state: State) -> AnyVerdict:
 
 
 def _untrue(state: State, change: PlanChange) -> Iterator[str]:
-    """Trials that are wanted and cannot run any more."""
+    """Yield the trials that the answer wants and that cannot run any more."""
     out, new = set(change.eliminated), {one.trial for one in change.new}
     for put in change.put:
         if put.trial not in new and (put.trial in out or state.trials[put.trial].status != "live"):
@@ -47,7 +47,7 @@ def _untrue(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _mistake(state: State, change: PlanChange) -> str | None:
-    """What is wrong with it, for people; None if nothing is."""
+    """Say what is wrong with the answer, for people; None if nothing is."""
     return next(_mistakes(state, change), None)
 
 
@@ -69,7 +69,7 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_values(change: PlanChange) -> Iterator[str]:
-    """Nothing that is no number can be written down."""
+    """Find values that are not finite: JSON, and so the journal, cannot hold them."""
     for new in change.new:
         for name, value in new.config.items():
             if isinstance(value, float) and not isfinite(value):
@@ -77,7 +77,7 @@ def _wrong_values(change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
-    """A change of another plan than the present one, so that nobody could say what is wanted."""
+    """Find changes that do not fit the present plan, so that nobody could say what is wanted."""
     placed = [put for put in change.put if put.place != STAYS]
     named = [*change.gone, *(put.trial for put in change.put)]
     moved = sum(put.trial in order for put in placed)
@@ -92,7 +92,10 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
-    """A trial that is larger than an instance takes whole ones."""
+    """Find numbers of GPUs or reports that a trial cannot have.
+
+    A trial that is larger than an instance takes whole ones.
+    """
     size = state.facts.cluster.gpus_per_instance
     if put.gpus < 1:
         yield f"it gives {put.trial} {put.gpus} GPUs"
@@ -106,7 +109,7 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
 
 
 def _too_many(state: State, change: PlanChange) -> Iterator[str]:
-    """More than there may be at one moment. The change is one of the present plan."""
+    """Find more GPUs than there may be at one moment. The change must fit the present plan."""
     most = state.facts.problem.limits.max_gpus
     if most is None:
         return

@@ -1,7 +1,7 @@
-"""Asking a policy, and what it remembers until it is asked again.
+"""Asking a policy, and keeping its memory until it is asked again.
 
-The one rule: what is kept here is what the run's state has, plan and memory. If an answer is not
-adopted, one begins anew from there.
+The one rule: plan and memory are kept here as the run's state has them. If an answer is not
+adopted, `Asking` is made anew from the state.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 MOST_TOLD = 2000
-"""So many characters of an exception's text are told."""
+"""How many characters of an exception's text are told at most."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the policy wants, and what it will remember: both by how they differ from before.
+    """What the policy wants and what it will remember, both as changes.
 
-    memory  see `seerd.planner.memory.Memory.changes`. JSON, of which msgspec has no type
+    plan    how the plan differs from the one before
+    memory  see `seerd.planner.memory.Memory.changes`; JSON, for which msgspec has no type
     """
 
     plan: PlanChange
@@ -32,7 +33,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ImpossibleRunError(Exception):
-    """The limits fit nothing; whoever starts a run asks the policy for its outline before."""
+    """Raised when no plan fits the limits.
+
+    Whoever starts a run asks the policy for its outline first, and so learns of it then.
+    """
 
     def __init__(self, impossible: Impossible) -> None:
         super().__init__(impossible.reason)
@@ -40,7 +44,10 @@ class ImpossibleRunError(Exception):
 
 
 def outlined(facts: RunFacts) -> RunFacts:
-    """With the outline of the run's policy, if it was not given. Raises `ImpossibleRunError`."""
+    """Return the facts with the outline of the run's policy, if they have none.
+
+    Raises `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
+    """
     if facts.outline is not None:
         return facts
     from seerd.planner.policy import outline_of
@@ -52,9 +59,10 @@ def outlined(facts: RunFacts) -> RunFacts:
 
 
 def lacking(facts: RunFacts) -> Outline | None:
-    """The outline of a run of format 1, which did not record it. None if it is recorded, or the
-    policy has none; if that is because the policy fails, it will say so when it is asked for a
-    plan.
+    """Return the outline of a run of format 1, which did not record it.
+
+    None if it is recorded, or if the policy gives none. A policy that fails here will say why when
+    it is asked for a plan.
     """
     if facts.outline is not None:
         return None
@@ -65,9 +73,12 @@ def lacking(facts: RunFacts) -> Outline | None:
 
 
 class Asking:
-    """One problem's policy, what it remembers, and the order of its plan, which it changes.
+    """The policy of one problem, what it remembers, and the order of its plan.
 
-    plan  what is asked, for tests; None: the policy that the problem names
+    problem        names the policy
+    memory_values  what the policy remembers at first
+    order          the plan before; `ask` changes it
+    plan           the function to ask, for tests; None: the policy that the problem names
     """
 
     def __init__(
@@ -84,8 +95,10 @@ class Asking:
         self._plan = plan or default_plan()
 
     def ask(self, view: View) -> Answer:
-        """The next plan. Raises what the policy raises, and if its answer is none; nothing has
-        changed then.
+        """Return the next plan, and what the policy will remember.
+
+        Raises what the policy raises, or an error if its answer is no plan. This object is then
+        unchanged.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)
@@ -96,7 +109,10 @@ class Asking:
 
 
 def default_plan() -> PlanFunction:
-    """Imported when it is asked for: with it come all policies."""
+    """Return the function that asks the policy which a problem names.
+
+    It is imported only here, since all policies are imported with it.
+    """
     from seerd.planner.policy import plan_of
 
     asked: PlanFunction = plan_of
@@ -104,7 +120,7 @@ def default_plan() -> PlanFunction:
 
 
 def why(error: Exception) -> str:
-    """What a policy has raised, and where, in one line or as many as its text has."""
+    """Say what a policy has raised, and where. The text may have several lines."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next

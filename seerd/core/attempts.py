@@ -1,8 +1,8 @@
 """How attempts begin and end, on one instance or on several.
 
-The one rule: an attempt has started when node 0 has, and has ended when every node has. The GPUs of
-a node are free as soon as that one has ended; what becomes of the trial is decided by all the ends
-together, when the last is known.
+The one rule: an attempt has started when node 0 has started, and has ended when every node has
+ended. The GPUs of a node are free as soon as that node has ended. What becomes of the trial is
+decided from all ends together, when the last is known.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, State, Trial
 
 OFTEN = {9: ["usually out of memory"]}
-"""What signals mean, where that is not plain: the kernel kills what has taken the last of a
-machine's memory.
+"""Signal -> its usual cause, where that is not plain. When memory runs out, the Linux kernel kills
+with signal 9.
 """
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """The trial, if this is its present attempt and still has processes on this node; facts of
-    others come too late, or are lies.
+    """Return the trial of a fact, if the fact is about its present attempt on this node.
+
+    Otherwise, or if no process of the attempt is left there, return None: the fact came too late,
+    or is false.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -31,7 +33,10 @@ def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
 
 
 def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> None:
-    """The attempt's processes exist there."""
+    """Record that the attempt's processes exist on a node.
+
+    at  since when, in seconds since the run began
+    """
     assert trial.held is not None
     trial.told[node] = None
     _settle_start(state, trial)
@@ -45,7 +50,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
 
 
 def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
-    """No process of the attempt is left there."""
+    """Record that no process of the attempt is left on a node."""
     why = ""
     if event.cause == "crashed":
         several = event.rank is None and len(trial.held or ()) > 1
@@ -57,18 +62,19 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
 
 
 def node_refused(state: State, trial: Trial, node: str, why: str, at: float) -> None:
-    """The agent could not start it there."""
+    """Record that an agent could not start the attempt on its node."""
     node_ended(state, trial, node, AttemptEnd("refused", True, why), at)
 
 
 def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> None:
-    """The instance is gone, and what ran there with it."""
+    """Record that an instance is gone, together with what ran there."""
     node_ended(state, trial, node, AttemptEnd("lost", _alone(trial), why), at)
 
 
 def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
-    """The attempt's GPUs there are free; whoever is to get them is looked at. With its last node
-    the attempt is over.
+    """Free the attempt's GPUs on a node; with its last node the attempt is over.
+
+    Trials that are to get these GPUs are put on the agenda.
     """
     trial.ends[node] = end
     _settle_start(state, trial)
@@ -80,16 +86,15 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
 
 
 def _alone(trial: Trial) -> bool:
-    """Whether an end that comes now is one that nobody asked for; being asked because another node
-    had ended does not count.
+    """Return whether an end that comes now was asked for by nobody.
+
+    An attempt that was stopped because another of its nodes had ended was not asked in this sense.
     """
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
 
 def crash_text(event: TrialExited) -> str:
-    """What became of an attempt that crashed, with the rank and the instance that it began with if
-    they are known.
-    """
+    """Say how an attempt crashed, with its rank and instance if they are known."""
     rank = [] if event.rank is None else [f"rank {event.rank} on {event.instance}"]
     if event.waited_s is not None:
         waited = f"the others waited {event.waited_s:.0f} s for it, and it did nothing"
@@ -101,7 +106,7 @@ def crash_text(event: TrialExited) -> str:
 
 
 def _settle_start(state: State, trial: Trial) -> None:
-    """Whether the present attempt was started is known, of every node."""
+    """Note that the outcome of the order to start is known, once every node has told."""
     if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
@@ -109,7 +114,7 @@ def _settle_start(state: State, trial: Trial) -> None:
 
 
 def _settle_stop(state: State, trial: Trial) -> None:
-    """The attempt has ended, whether that had been asked for or not."""
+    """Note that the outcome of the order to stop, if there was one, is known."""
     if trial.stop_command is not None:
         state.under_way.pop(trial.stop_command, None)
         trial.stop_command = None
@@ -132,8 +137,9 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Every node has ended: what that means for the trial. Whether it has failed for good is judged
-    afterwards.
+    """Decide what the end of an attempt means for its trial, now that every node has ended.
+
+    Whether the trial has failed for good is judged afterwards, in `settle`.
     """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
@@ -170,18 +176,18 @@ def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
 
 
 def unwant(state: State, trial: Trial) -> None:
-    """It has ended: nothing more is wanted of it."""
+    """Note that nothing more is wanted of a trial that has ended."""
     state.plan.wanted.pop(trial.id, None)
     state.agenda.ended[trial.id] = trial.gpus
     trial.gpus, trial.until = 0, None
 
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
-    """Why the attempt ended, if nobody had asked for it; ends are in the order in which they were
-    told.
+    """Return the end that explains why the attempt ended, None if no fault ended it.
 
-    A node that is lost takes the others with it, whatever they say. Of those that crashed, it is
-    the one that fell silent first: the others waited for it.
+    `ends` are in the order in which they were told. A node that is lost takes the others with it,
+    whatever they say. Of nodes that crashed, it is the one whose log fell silent first, since the
+    others waited for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

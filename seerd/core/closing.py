@@ -1,4 +1,6 @@
-"""How long the end of a run takes: known before it begins, so that plans can set it aside."""
+"""How long the end of a run takes. It is known before the run begins, so that plans can set that
+time aside.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,13 @@ from seerd.planner.model import ClusterFacts
 def grace_within(
     deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
 ) -> float:
-    """How long trials may take to save and exit, given the slowest unit of work or save: never more
-    than a tenth of the deadline.
+    """Return how long trials may take to save and exit, in seconds; 0 if giving back takes no time.
+
+    deadline_s  the run's deadline, in seconds
+    slowest_s   seconds of the slowest unit of work or save
+
+    That is twice `slowest_s` plus two seconds, at most a tenth of the deadline and
+    `rules.grace_max_s`. It is always at least `rules.grace_min_s`.
     """
     if cluster.instant:
         return 0.0
@@ -24,8 +31,9 @@ def grace_within(
 def closing_s(
     deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
 ) -> float:
-    """What will be set aside at the end of a run whose slowest unit of work or save
-    takes so long.
+    """Return the seconds to set aside at the end of a run.
+
+    slowest_s  seconds of its slowest unit of work or save
     """
     grace_s = grace_within(deadline_s, slowest_s, cluster, rules)
     return grace_s + rules.kill_s + cluster.terminate_s + rules.publish_s

@@ -1,8 +1,8 @@
-"""Events and what was decided as JSON, for the journal. Versioned: `FORMAT` changes when an older
-version could not read it any more.
+"""Events and decisions as JSON, for the journal. `FORMAT` is raised when an older version could not
+read the journal any more.
 
-The one rule: decoding accepts nothing that is not exactly an event or a decision; a damaged record
-is a `msgspec.DecodeError`.
+The one rule: decoding accepts nothing that is not exactly an event or a decision. A damaged record
+raises `msgspec.DecodeError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 
 FORMAT = 2
-"""1: events and commands. 2: plans are events, verdicts are recorded, both with their reasons."""
+"""1: events and commands. 2: plans are events, and verdicts are recorded, both with their reasons.
+"""
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
@@ -23,17 +24,20 @@ _decisions: msgspec.json.Decoder[list[AnyDecision]] = msgspec.json.Decoder(list[
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """One JSON object with its `kind`."""
+    """Write an event as one JSON object; `kind` names its type."""
     return _encoder.encode(event)
 
 
 def decode_event(data: bytes) -> AnyEvent:
-    """The event that `encode_event` wrote."""
+    """Read the event that `encode_event` wrote. Raises `msgspec.DecodeError` if it is damaged."""
     return _events.decode(data)
 
 
 def is_kept(event: AnyEvent) -> bool:
-    """Whether a journal gives it back as it is: what others make up need not be JSON."""
+    """Return whether a journal gives the event back as it is.
+
+    The plan and memory of a policy, which is anybody's code, need not be JSON.
+    """
     try:
         return decode_event(encode_event(event)) == event
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
@@ -41,10 +45,13 @@ def is_kept(event: AnyEvent) -> bool:
 
 
 def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
-    """A JSON list of objects with their `kind`."""
+    """Write decisions as a JSON list of objects; `kind` names the type of each."""
     return _encoder.encode(decided)
 
 
 def decode_decisions(data: bytes) -> list[AnyDecision]:
-    """What `encode_decisions` wrote. The commands of format 1 are such a list too."""
+    """Read what `encode_decisions` wrote, or the list of commands that format 1 wrote.
+
+    Raises `msgspec.DecodeError` if it is damaged.
+    """
     return _decisions.decode(data)

@@ -1,11 +1,11 @@
 """What the core can ask for. Each command names the events that can be its outcome; the shell
 answers with one of them, never with an error.
 
-Each carries `why`, set where it was decided; "unknown" in journals of format 1, which did not
-record it.
+`why` is the reason, set where the command was decided. It is "unknown" in journals of format 1,
+which did not record reasons.
 
 The one rule: a command's id is the sequence number of the event that caused it and its own index
-among that event's commands. It is the same after every crash and in every replay, so agents and
+among that event's commands. The id is the same after every crash and in every replay, so agents and
 clouds can tell a repetition from a second order.
 """
 
@@ -18,28 +18,51 @@ from msgspec import Struct
 from seerd.planner.space import Value
 
 Status = Literal["done", "deadline", "budget", "interrupted", "failed"]
-"""done: the plan was carried out; deadline, budget: that limit ended it; interrupted: the person
-did; failed: nothing could run.
+"""How a run ends.
+
+done              the plan was carried out
+deadline, budget  that limit ended the run
+interrupted       the person ended it
+failed            nothing could run
 """
 
 
 AskCause = Literal["began", "clock", "reports", "ended", "resumed", "untrue", "again", "unknown"]
-"""Why the policy is asked: the run began; a stage is over by the clock; a trial has made the
-reports that it wanted to see; a trial has ended; a run that was interrupted, or whose plan is not
-known, goes on; its last answer was about trials that had ended meanwhile; its last answer was of no
-use.
+"""Why the policy is asked.
+
+began    the run began
+clock    a stage is over by the clock
+reports  a trial has made as many reports as the policy wanted to see
+ended    a trial has ended
+resumed  an interrupted run goes on, or a run whose plan is not known
+untrue   the last answer wanted trials that had ended meanwhile
+again    the last answer could not be used
 """
 LaunchCause = Literal["plan", "replacement", "again", "room", "resumed", "unknown"]
-"""plan: the wanted trials need it; replacement: others are gone or about to be; again: it had been
-refused before; room: there may be more now; resumed: a run went on.
+"""Why an instance is asked for.
+
+plan         the wanted trials need it
+replacement  other instances are gone or about to be
+again        a launch was refused before
+room         more may be there now than before
+resumed      a run goes on after a restart
 """
 TerminateCause = Literal["idle", "leaving", "end", "unknown"]
-"""idle: fewer are needed now; leaving: the cloud takes it away, and nothing runs there any more;
-end: the run is over.
+"""Why an instance is given back.
+
+idle     fewer instances are needed now
+leaving  the cloud takes it away, and nothing runs there any more
+end      the run is over
 """
 StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "lost", "unknown"]
-"""first: it has never run; resized: it has another number of GPUs now; moved: other GPUs; went-on:
-it was paused; crashed, lost: so had its last attempt.
+"""Why an attempt is started.
+
+first    the trial has never run
+resized  it has another number of GPUs now
+moved    it has other GPUs now
+went-on  it was paused
+crashed  its last attempt ended by its own fault
+lost     its last attempt ended by a machine's fault
 """
 StopCause = Literal[
     "out",
@@ -55,38 +78,54 @@ StopCause = Literal[
     "hard",
     "unknown",
 ]
-"""out: eliminated; resized: it is to have another number of GPUs; moved: elsewhere, so that fewer
-instances are needed; displaced: its GPUs are for others, it waits; reached: it has made the `until`
-reports after which it is compared with others; paused: the plan does not want it to run now;
-leaving: the cloud takes the instance away; node: its attempt has ended on another of its instances;
-hung: some of its ranks wait for others that do nothing; closing: the run is being ended; hard: at
-once, as the person asked.
+"""Why an attempt is ended.
+
+out        the trial is eliminated
+resized    it gets another number of GPUs
+moved      it gets other GPUs, so that fewer instances are needed
+displaced  others get its GPUs, and it waits
+reached    it has made the `until` reports after which it is compared with others
+paused     the plan does not want it to run now
+leaving    the cloud takes the instance away
+node       the attempt has ended on another of its instances
+hung       some of its ranks do nothing, and the others wait for them
+closing    the run is being ended
+hard       the person wants the run to end at once
 """
 PublishCause = Literal["best", "better", "next", "unknown"]
-"""best: the best confirmed checkpoint; better: it was told of after another had been handed back;
-next: the one before could not be read.
+"""Why a checkpoint is handed back.
+
+best    it is the best confirmed one
+better  it became known after another had been handed back, and is better
+next    the one before could not be read
 """
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """`id`: "<sequence number of the causing event>.<index>"."""
+    """Base of all commands.
+
+    id  "<sequence number of the event that caused it>.<index>"
+    """
 
     id: str
 
 
 class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
-    """Wake the core at `due` (seconds since the run began); replaces the timer before. Outcome:
-    `TimerFired`.
+    """Wake the core at `due`. Replaces the timer that was set before. Outcome: `TimerFired`.
+
+    due  seconds since the run began
     """
 
     due: float
 
 
 class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask-policy"):
-    """Ask the policy for a plan, of the run as it is now. Outcomes: `PolicyAnswered`,
-    `PolicyFailed`.
+    """Ask the policy for a plan of the run as it is now.
 
-    `trial`: whose report or end it is about, if it is one's.
+    Outcomes: `PolicyAnswered`, `PolicyFailed`.
+
+    why    why it is asked
+    trial  trial whose report or end is the reason, None if it is no single trial's
     """
 
     why: AskCause = "unknown"
@@ -103,8 +142,10 @@ class Launch(
 ):
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`.
 
-    `orphan_timeout_s`: how long it may run without ever having had an agent, before it ends itself;
-    None if it costs nothing by itself.
+    gpus              how many GPUs it must have
+    orphan_timeout_s  seconds that it may run without ever having had an agent before it ends
+                      itself; None if it costs nothing by itself
+    why               why it is asked for
     """
 
     gpus: int
@@ -115,8 +156,9 @@ class Launch(
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
     """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`.
 
-    `instance` is the id of its `Launch` if it is not ready yet: then whatever that launch has
-    brought or will bring is given back.
+    instance  its id; if it is not ready yet, the id of its `Launch`: then whatever that launch has
+              brought or will bring is given back
+    why       why it is given back
     """
 
     instance: str
@@ -124,10 +166,20 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
-    """Start an attempt on these GPUs, from the newest readable of `checkpoints` (newest first).
+    """Start an attempt, from the newest checkpoint that can be read.
 
-    `beside`: the further instances of a trial that is larger than one, and its GPUs there.
     Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
+
+    trial        trial of the attempt
+    attempt      number of the attempt, from 1
+    instance     instance of node 0
+    gpus         indices of its GPUs there
+    config       value of each hyperparameter
+    seed         seed of the trial's random numbers
+    checkpoints  names of its checkpoints, newest first
+    beside       further instances of a trial that is larger than one, and the indices of its GPUs
+                 there
+    why          why it is started
     """
 
     trial: str
@@ -147,11 +199,16 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
 
 
 class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="stop-trial"):
-    """End an attempt: with `checkpoint` it may save and exit within `grace_s`, without it is
-    killed.
+    """End an attempt. Outcomes, for each of its instances: `TrialExited`, `InstanceLost`.
 
-    `beside`: the further instances on which it may still have processes; `others`: trials that get
-    its GPUs. Outcomes, of each: `TrialExited`, `InstanceLost`.
+    trial       trial of the attempt
+    attempt     number of the attempt
+    instance    the first instance on which it may still have processes
+    checkpoint  True: it may save and exit by itself; False: it is killed
+    grace_s     seconds that it has for that
+    beside      further instances on which it may still have processes
+    why         why it is ended
+    others      trials that get its GPUs
     """
 
     trial: str
@@ -170,8 +227,16 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
 
 
 class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publish"):
-    """Put a checkpoint into the run's folder as its result. Outcomes: `ModelPublished`,
-    `PublishFailed`.
+    """Put a checkpoint into the run's folder as its result.
+
+    Outcomes: `ModelPublished`, `PublishFailed`.
+
+    trial       trial that saved it
+    config      the trial's value of each hyperparameter
+    checkpoint  name in the store
+    sha256      checksum of its bytes, in hex
+    metric      metric of the model
+    why         why it is this one
     """
 
     trial: str
@@ -183,7 +248,10 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
 
 
 class Finish(Command, frozen=True, kw_only=True, tag="finish"):
-    """The run is over; there is nothing left to ask for."""
+    """Say that the run is over and that nothing is left to ask for. It has no outcome.
+
+    status  how the run ended
+    """
 
     status: Status
 

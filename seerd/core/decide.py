@@ -1,8 +1,8 @@
-"""What is wanted now: whether the run goes on, whether an answer of the policy is the plan from now
-on, and where trials should run.
+"""What is wanted now: whether the run goes on, whether an answer of the policy becomes the plan,
+and where trials should run.
 
-The one rule: verdicts are yielded, and written down before the next is looked for; only what is
-derived (`aims`, targets, claims) is written here.
+The one rule: verdicts are yielded, and applied before the next is looked for. Only what is derived
+(`aims`, targets, claims, agenda) is changed here.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
 
 
 def _plan_is_coming(state: State, *, answered: bool) -> bool:
-    """Whatever was begun or given back now, it might undo; but what was lost is replaced by the
-    last plan.
-    """
+    """Return whether a new plan is awaited, which might undo what is begun or given back now."""
     return state.plan.question is not None or (wants_to_ask(state) and not answered)
 
 
@@ -69,7 +67,7 @@ def _place(state: State) -> None:
 
 
 def ask(state: State) -> Iterator[AskPolicy]:
-    """The question to the policy, if there is one and none is open."""
+    """Yield the question to the policy, if there is one to ask and none is open."""
     agenda = state.agenda
     if wants_to_ask(state):
         why, about = agenda.ask or "unknown", agenda.about
@@ -78,7 +76,7 @@ def ask(state: State) -> Iterator[AskPolicy]:
 
 
 def wants_to_ask(state: State) -> bool:
-    """Whether the policy must be asked now."""
+    """Return whether the policy must be asked now."""
     plan = state.plan
     running = state.phase is RunPhase.RUNNING and plan.question is None
     return (
@@ -89,7 +87,7 @@ def wants_to_ask(state: State) -> bool:
 
 
 def promises(state: State) -> Iterator[Promised]:
-    """What agents may rely on, if it is not what they were told last."""
+    """Yield what agents may rely on, if it is not what they were told last."""
     if (
         state.phase is RunPhase.RUNNING
         and not state.facts.cluster.instant
@@ -99,8 +97,9 @@ def promises(state: State) -> Iterator[Promised]:
 
 
 def _drop_ended(state: State) -> None:
-    """Trials that have finished or failed are wanted no more; the policy is asked if it wants to
-    be, or if nobody is left.
+    """Stop wanting trials that have finished or failed.
+
+    The policy is then asked if it wants to be asked at such ends, or if no wanted trial is left.
     """
     ended, state.agenda.ended = state.agenda.ended, {}
     for name, gpus in ended.items():
@@ -138,7 +137,7 @@ def _limit_reached(state: State) -> Ending | None:
 
 
 def _carried_out(state: State) -> bool:
-    """Whether the plan has come to its end, and only what it had left was still being used."""
+    """Return whether the plan has come to its end and only the remainder of the budget is used."""
     stages = state.outline.stages
     return bool(stages) and state.facts.problem.whole and state.now >= stages[-1].end_s
 
@@ -148,7 +147,7 @@ def _in_last_stage(state: State) -> bool:
 
 
 def _wanted_end(state: State) -> Ending | None:
-    """Whether the plan is that the run is done, or there is none to be had."""
+    """Return how the run ends if the plan is done, or if no plan can be had; else None."""
     if state.plan.failures >= state.rules.max_failures:
         return "failed", "policy"
     if not state.plan.last.done:
@@ -161,8 +160,9 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """What has to be placed anew, and asked again, because of the plan that is about to
-    be adopted.
+    """Note what the plan that is about to be adopted requires.
+
+    Trials may have to be placed anew, and the policy may have to be asked again.
     """
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
@@ -197,7 +197,8 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
 
 
 def _too_late(state: State) -> bool:
-    """Attempts that are still there did not end when they should have: their instances are given
-    back as they are.
+    """Return whether attempts should have ended by now.
+
+    The instances of those that are left are given back as they are.
     """
     return state.end.close_by is not None and state.now >= state.end.close_by

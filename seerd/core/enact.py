@@ -1,7 +1,7 @@
-"""How what was decided changes the state: one small function per verdict and command, found by its
-type.
+"""How each decision changes the state: one small function for each verdict and command, found by
+its type.
 
-The one rule: the same for a run that goes on and for one that is read: nothing is decided here, and
+The one rule: a run that goes on and a recorded run are treated alike. Nothing is decided here, and
 no rule is read.
 """
 
@@ -54,7 +54,7 @@ SILENT = "ended without a report of {metric!r}: call trial.report({metric}=...)"
 
 
 def enact(state: State, decision: AnyDecision) -> None:
-    """Write it down. A command counts as under way from now on."""
+    """Apply a decision to the state. A command counts as under way from now on."""
     _ENACT[type(decision)](state, decision)
     if isinstance(decision, Command):
         state.clock.given += 1
@@ -151,7 +151,8 @@ def _assumed(state: State, verdict: Assumed) -> None:
 
 def _start(state: State, command: StartTrial) -> None:
     trial = state.trials.get(command.trial)
-    if trial is None:  # what format 1 says of a trial is what it was started with
+    # Format 1 did not record new trials: the first order to start is all that it says of one.
+    if trial is None:
         trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
     trial.go(TrialPhase.STARTING)
     trial.attempt = command.attempt
@@ -215,8 +216,8 @@ def _launch(state: State, command: Launch) -> None:
     state.fleet.add(Instance(command.id, command.gpus))
     cluster = state.facts.cluster
     if cluster.per_instance:
-        # It may run any moment, and its start is known only when it is ready: until then it counts
-        # from now on.
+        # When it began to run is known only once it is ready. Until then it is charged from now on,
+        # since it may run at any moment.
         state.ledger.start(
             Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s)
         )
@@ -265,8 +266,9 @@ def _promised(state: State, verdict: Promised) -> None:
 
 
 def _closing(state: State, verdict: Closing) -> None:
-    """Every trial saves and exits; nothing new is started, and no answer of the policy is waited
-    for.
+    """Let every trial save and exit, and start nothing new.
+
+    No answer of the policy is awaited any more.
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why

@@ -1,11 +1,12 @@
 """What can happen to a run. Every fact that the core ever learns is one of these values.
 
-The one rule: an event is the past. It is committed to the journal before it is handled, and never
-refused: what cannot be true any more (a report of an attempt that has ended, a fact told twice)
-changes nothing.
+The one rule: an event is the past. It is committed to the journal before it is handled, and is
+never refused. An event that cannot be true any more (a report of an attempt that has ended, a fact
+told twice) changes nothing.
 
-`at` is when the daemon learned it, in seconds since the run began, never decreasing. `happened` is
-when it was so on the instance, by the daemon's clock; the ledger uses it.
+All times are seconds since the run began. `at` is when the daemon learned of the event; it never
+decreases. `happened` is when it took place on the instance, by the daemon's clock; the ledger uses
+that time.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy"]
-"""interruption: the cloud takes the instance back; rebalance: it will probably (Amazon EC2 User
-Guide, Spot Instance interruption notices); unhealthy: its agent has found that it cannot be used
-any more.
+"""Why an instance cannot be used much longer.
+
+interruption  the cloud takes it back
+rebalance     the cloud will probably take it back (both: Amazon EC2 User Guide, Spot Instance
+              interruption notices)
+unhealthy     its agent has found that it cannot be used any more
 """
 
 IN_JOURNALS = {"reports": "epoch"}
-"""What a field is called where it is written down: journals of older versions are read as they
-are.
-"""
+"""Name of a field -> its name in journals, where it keeps the name that older versions wrote."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is decided about a run before it begins. `outline`: the whole run as it would
-    go ideally; None: format 1 does not say, until the run is resumed.
+    """Everything that is decided about a run before it begins.
+
+    run      id of the run
+    name     name of the run in its spec
+    metric   name of the metric
+    mode     whether more or less of it is better
+    problem  what the policy is asked to solve, with all limits
+    cluster  what the provider says of its instances
+    outline  the whole run as the policy would have it; None in format 1 until the run is resumed
     """
 
     run: str
@@ -45,13 +54,17 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
-    """A checkpoint that is whole in the store: confirmed by the agent of its `attempt`, or found
-    there when that agent could not tell of it any more.
+    """A checkpoint that is whole in the store.
 
-    name     what the store calls it
-    reports  how many reports had been made, the last with `metric` (None: not finite)
-    sha256   of its bytes, in hex
-    size     bytes
+    It was confirmed by the agent of its attempt, or was found there after that agent was gone.
+
+    trial    trial that saved it
+    attempt  number of the attempt that saved it
+    name     its name in the store
+    reports  how many reports the trial had made
+    metric   metric of the last of them, None if it was not finite
+    sha256   checksum of its bytes, in hex
+    size     its size in bytes
     """
 
     trial: str
@@ -64,21 +77,31 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """`at`: seconds since the run began."""
+    """Base of all events.
+
+    at  when the daemon learned of it, in seconds since the run began
+    """
 
     at: float
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
-    """The first event of every journal."""
+    """The first event of every journal.
+
+    facts  everything that was decided before the run began
+    """
 
     facts: RunFacts
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
-    """The first event after a restart of the daemon: what was found. Instances that are not `alive`
-    are gone: since when, as far as their cloud tells, is in `ended`; what their trials had put into
-    the store, unheard, in `saved`; and the `outline` of a run that did not say it.
+    """The first event after a restart of the daemon: what it has found.
+
+    alive    instances that are still there; all others are gone
+    ended    instance -> when it ended, in seconds since the run began, if its cloud tells
+    saved    checkpoints in the store that no agent had told of, of trials on instances that are
+             gone
+    outline  outline of the run if it was not recorded before, else None
     """
 
     alive: tuple[str, ...]
@@ -88,20 +111,26 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
-    """The person wants the run to end: in order, or `hard` (no checkpoints)."""
+    """The person wants the run to end.
+
+    hard  True: at once, without checkpoints; False: trials may save
+    """
 
     hard: bool = False
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
-    """Outcome of `SetTimer`."""
+    """The timer set by this `SetTimer` has fired (outcome of that command)."""
 
     command: str
 
 
 class PolicyAnswered(Event, frozen=True, kw_only=True, tag="policy-answered"):
-    """Outcome of `AskPolicy`, whose id is `question`: a plan, and what the policy wants to
-    remember; both as changes of what was before.
+    """The policy has given a plan (outcome of `AskPolicy`).
+
+    question  id of the `AskPolicy`
+    plan      how the plan differs from the one before
+    memory    what the policy wants to remember, as changes of its memory
     """
 
     question: str
@@ -110,15 +139,24 @@ class PolicyAnswered(Event, frozen=True, kw_only=True, tag="policy-answered"):
 
 
 class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
-    """Outcome of `AskPolicy`: there is no answer."""
+    """The policy has given no plan (outcome of `AskPolicy`).
+
+    question  id of the `AskPolicy`
+    why       text for people
+    """
 
     question: str
     why: str
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """Outcome of `Launch`: the instance runs, its agent answers and has prepared it. `boot` names
-    this boot of its machine, if it tells.
+    """An instance runs, and its agent answers and has prepared it (outcome of `Launch`).
+
+    command        id of the `Launch`
+    instance       id of the instance
+    gpus           how many GPUs it has
+    running_since  since when it has cost, in seconds since the run began
+    boot           names this boot of its machine; empty if the machine does not tell
     """
 
     command: str
@@ -129,11 +167,14 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """Outcome of `Launch`: there is no instance, and none will come of that command. `retry`:
-    asking again may help.
+    """There is no instance, and none will come of this `Launch` (outcome of `Launch`).
 
-    `running_since`: of an instance that ran and is gone before it was ready: since when; None if
-    none ever ran. `ended`: when it ended, None if only now.
+    command        id of the `Launch`
+    why            text for people
+    retry          True: asking again may help
+    running_since  since when an instance ran that was gone before it was ready, in seconds since
+                   the run began; None if none ever ran
+    ended          when that instance ended, in seconds since the run began; None: only now
     """
 
     command: str
@@ -144,8 +185,12 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
-    """An instance is gone or unreachable for good. `ended`: when it ended by the cloud's account,
-    None if only now. `saved`: what its trials had put into the store, unheard.
+    """An instance is gone, or can never be reached again.
+
+    instance  id of the instance
+    why       text for people
+    ended     when it ended by the cloud's account, in seconds since the run began; None: only now
+    saved     checkpoints of its trials in the store that no agent had told of
     """
 
     instance: str
@@ -155,10 +200,13 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
-    """Outcome of `Terminate`: nothing of it runs or costs any more.
+    """Nothing of an instance runs or costs any more (outcome of `Terminate`).
 
-    `running_since`: of an instance that was never ready: since when it ran, None if it never did.
-    `ended`: when it ended, None if only now.
+    command        id of the `Terminate`
+    instance       id of the instance
+    running_since  since when an instance ran that was never ready, in seconds since the run began;
+                   None if it never ran
+    ended          when it ended, in seconds since the run began; None: only now
     """
 
     command: str
@@ -168,7 +216,12 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
 
 
 class AgentFact(Event, frozen=True, kw_only=True):
-    """Something that the agent of `instance` saw. `fact` numbers its facts from 1 without gaps."""
+    """Something that an agent saw.
+
+    instance  instance of that agent
+    fact      number of the fact, from 1 without gaps for each agent
+    happened  when it took place, in seconds since the run began
+    """
 
     instance: str
     fact: int
@@ -176,8 +229,11 @@ class AgentFact(Event, frozen=True, kw_only=True):
 
 
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
-    """The cloud will take the instance away, at `by` (seconds since the run began; None if it does
-    not say), or it must not be used any more, and `why`.
+    """The cloud will take the instance away, or it must not be used any more.
+
+    what  kind of the notice
+    by    when it is taken away, in seconds since the run began; None if the cloud does not say
+    why   text for people
     """
 
     what: Notice
@@ -186,14 +242,23 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
 
 
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
-    """The agent cannot carry out the command."""
+    """The agent cannot carry out a command.
+
+    command  id of the command
+    why      text for people
+    """
 
     command: str
     why: str
 
 
 class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
-    """Outcome of `StartTrial`: the attempt's processes exist on this instance."""
+    """The attempt's processes exist on this instance (outcome of `StartTrial`).
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    pid      process id of the attempt there
+    """
 
     trial: str
     attempt: int
@@ -201,7 +266,12 @@ class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
 
 
 class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS):
-    """The attempt reached its training loop, with so many `reports` restored."""
+    """The attempt has reached its training loop.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    reports  number of reports that its checkpoint restored
+    """
 
     trial: str
     attempt: int
@@ -209,8 +279,13 @@ class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", 
 
 
 class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS):
-    """A report. `metric` is None if it was NaN or infinite. `unit_s`: see
-    `seerd.agent.protocol.Reported`.
+    """A trial has made a report.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    reports  how many reports the trial has made, with this one
+    metric   metric that it reported, None if that was NaN or infinite
+    unit_s   seconds for one unit of work, see `seerd.agent.protocol.Reported`
     """
 
     trial: str
@@ -223,7 +298,17 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
 class TrialCheckpointed(
     AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS
 ):
-    """A checkpoint is confirmed: whole, checksummed, in the store."""
+    """A checkpoint is confirmed: whole, with its checksum, in the store.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    name     its name in the store
+    reports  how many reports the trial had made
+    metric   metric of the last of them, None if it was not finite
+    sha256   checksum of its bytes, in hex
+    size     its size in bytes
+    save_s   seconds that saving took
+    """
 
     trial: str
     attempt: int
@@ -236,14 +321,22 @@ class TrialCheckpointed(
 
 
 class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """Outcome of `StopTrial`, or the attempt's own end: no process of it is left on this instance,
-    its GPUs there are free.
+    """No process of an attempt is left on this instance, and its GPUs there are free.
 
-    An attempt on several instances has ended when each of them has told so. `silent`: since when
-    the rank that `tail` is of has written nothing (seconds since the run began), None if unknown.
-    `signal`: what killed that rank, None if none did. `waited_s`: the agent ended the attempt
-    because that rank hung; for so many seconds the others had waited for it, and it had done
-    nothing.
+    It is the outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several
+    instances has ended when each of them has told so.
+
+    trial     trial of the attempt
+    attempt   number of the attempt
+    cause     what ended it
+    code      exit status, None if unknown
+    rank      rank that failed, None if unknown
+    tail      last lines of that rank's log
+    silent    since when that rank has written nothing, in seconds since the run began; None if
+              unknown
+    signal    signal that killed that rank, None if none did
+    waited_s  seconds for which the others had waited for that rank, if the agent ended the attempt
+              because the rank hung; else None
     """
 
     trial: str
@@ -258,9 +351,14 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
 
 
 class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
-    """Of an attempt on several instances nothing moves on this one. `hung`: some ranks there have
-    come to `units` and `ticks` (calls of `running()`, passes and steps since) and do nothing;
-    otherwise all wait there for ranks elsewhere. `over`: they move again.
+    """On this instance no rank of an attempt on several instances makes progress.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    hung     True: some ranks there do nothing; False: all of them wait for ranks elsewhere
+    units    how many calls of `running()` these ranks have begun
+    ticks    how many backward passes and steps they have made since the last of those calls
+    over     True: the ranks move again
     """
 
     trial: str
@@ -272,8 +370,13 @@ class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
 
 
 class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
-    """Which share of the last `over_s` seconds each of these ranks of an attempt, those on this
-    instance, has waited for others.
+    """For how much of their time the ranks of an attempt on this instance wait for others.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    over_s   seconds that were looked at, up to now
+    ranks    ranks on this instance
+    shares   share of that time (0 to 1) for which each of them waited, in the order of `ranks`
     """
 
     trial: str
@@ -284,15 +387,22 @@ class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
-    """Outcome of `Publish`: the best model lies in the run's folder, at `path`."""
+    """The best model is in the run's folder (outcome of `Publish`).
+
+    command  id of the `Publish`
+    path     where it is
+    """
 
     command: str
     path: str
 
 
 class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
-    """Outcome of `Publish`: that checkpoint could not be read. `damaged`: it never can be;
-    otherwise it is there, and was not given.
+    """A checkpoint could not be read (outcome of `Publish`).
+
+    command  id of the `Publish`
+    why      text for people
+    damaged  True: it can never be read; False: it is in the store, which did not give it
     """
 
     command: str
@@ -301,7 +411,10 @@ class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
 
 
 class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
-    """Something that takes its time, for people; it changes nothing."""
+    """Something that takes its time, told for people; it changes no decision.
+
+    text  what it is
+    """
 
     text: str
 

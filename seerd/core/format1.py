@@ -1,11 +1,11 @@
-"""Journals of format 1, which held events and commands alone: what had been decided beside them is
-found again, as far as it shows.
+"""Journals of format 1, which held events and commands alone. What else had been decided is found
+again, as far as it shows.
 
 The one rule: money, attempts, checkpoints, result and command ids come out exactly. What that
-format never recorded stays unknown: plans, trials that were never started, who was eliminated while
-it waited, why anything was asked for.
+format never recorded stays unknown: plans, trials that were never started, which trials were
+eliminated while they waited, why anything was asked for.
 
-The rules are those of the versions that wrote it, whatever they are now.
+The rules that are used are those of the versions that wrote it, whatever they are now.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ CAUSES: dict[Status, CloseCause] = {
 
 
 def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
-    """Each event with what was decided. A journal that does not begin with the begin of a run is
-    left as it is.
+    """Yield each event with what was decided.
+
+    A journal that does not begin with `RunStarted` is left as it is.
     """
     if not rows or not isinstance(rows[0][0], RunStarted):
         yield from ((event, list(decided)) for event, decided in rows)
@@ -110,8 +111,10 @@ def convert(rows: Sequence[Row]) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]
 
 
 class _End(msgspec.Struct, frozen=True):
-    """How the run ends next, if the journal says so, and whether it closes with this row at the
-    latest.
+    """How the run ends next.
+
+    status  how it ends, None if the journal does not say
+    closes  True: it closes with this row at the latest
     """
 
     status: Status | None
@@ -119,8 +122,10 @@ class _End(msgspec.Struct, frozen=True):
 
 
 def _ends(rows: Sequence[Row]) -> list[_End]:
-    """For each row. From the last start or launch on, the last order to save and exit is the one
-    that closed the run, unless it was over sooner.
+    """Find for each row how the run ends next.
+
+    After the last start or launch, the last order to save and exit is the one that closed the run,
+    unless it was over sooner.
     """
     ends = [_End(None, closes=False)] * len(rows)
     begin = 0
@@ -136,7 +141,7 @@ def _ends(rows: Sequence[Row]) -> list[_End]:
 
 
 def _closed(rows: Sequence[Row], begin: int, end: int) -> int:
-    """The row that closed the run which begins and ends with these."""
+    """Return the number of the row that closed the run which begins and ends with these rows."""
     last = next((row for row in range(begin, end + 1) if _has(rows[row], Publish, Finish)), end)
     started = max(
         (row for row in range(begin, last + 1) if _has(rows[row], StartTrial, Launch)),
@@ -172,8 +177,9 @@ def _decisions(
 
 
 def _kill(state: State, command: StopTrial) -> Iterator[AnyDecision]:
-    """Without saving: at once, as the person asked, or because something was wrong with the
-    attempt, or because the trial was out.
+    """Say why an attempt was ended without saving.
+
+    The person asked for it, something was wrong with the attempt, or the trial was out.
     """
     trial = state.trials[command.trial]
     if state.end.hard or trial.broken:
@@ -186,7 +192,10 @@ def _kill(state: State, command: StopTrial) -> Iterator[AnyDecision]:
 
 
 def _missing(state: State) -> Iterator[AnyVerdict]:
-    """As `settle` does it now; what agents had been promised was not recorded."""
+    """Say since when missing instances have cost nothing, as `settle` does it now.
+
+    What agents had been promised was not recorded, so `_gone_by` stands in for it.
+    """
     missing, state.agenda.missing = state.agenda.missing or {}, None
     ended = min(state.now, _gone_by(state))
     for name, ended_s in missing.items():
@@ -197,7 +206,7 @@ def _missing(state: State) -> Iterator[AnyVerdict]:
 
 
 def _gone_by(state: State) -> float:
-    """When whatever a dead daemon had left behind had let go at the latest."""
+    """Return by when everything that a dead daemon left behind had let go."""
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
     by_lease = state.clock.heard_at + lease_s(state, state.clock.heard_at) + release_s(state)
@@ -205,7 +214,7 @@ def _gone_by(state: State) -> float:
 
 
 def _closes(state: State, event: AnyEvent) -> bool:
-    """Whether the run closed with this event for certain, however it ended."""
+    """Return whether the run closed with this event for certain, however it ended."""
     if isinstance(event, StopAsked):
         return True
     return isinstance(event, TimerFired) and state.now >= limit_at(state)

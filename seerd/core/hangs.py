@@ -1,9 +1,9 @@
-"""Hang and straggler detection: ranks that others wait for, of attempts on one instance or on
-several: those that hang, and those that are slow.
+"""Hang and straggler detection: ranks that others wait for, either because they do nothing or
+because they are slow. It covers attempts on one instance and on several.
 
-The one rule: that a rank hangs is known only if all instances of its attempt say that nothing moves
-there, those that wait have come at least as far as those that do not, and these do nothing; who is
-slow is told, and nothing follows.
+The one rule: a rank is known to hang only if every instance of its attempt says that nothing moves
+there, the ranks that wait have come at least as far as those that do not, and the latter do
+nothing. A slow rank is only told about; nothing follows from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seerd.core.verdicts import Slow
 
 
 def node_stalled(state: State, trial: Trial, event: TrialStalled) -> None:
-    """Nothing moves on one of its instances, or it does again."""
+    """Record that no rank moves on one of the attempt's instances, or that they move again."""
     if event.over:
         trial.stalls.pop(event.instance, None)
         return
@@ -28,7 +28,7 @@ def node_stalled(state: State, trial: Trial, event: TrialStalled) -> None:
 
 
 def hangs(trial: Trial) -> bool:
-    """Whether some ranks of its attempt do nothing, and all others wait for them."""
+    """Return whether some ranks of the attempt do nothing while all others wait for them."""
     if trial.phase is not TrialPhase.RUNNING or trial.ends or not trial.stalls:
         return False
     if len(trial.stalls) < len(trial.held or ()):
@@ -39,14 +39,15 @@ def hangs(trial: Trial) -> bool:
 
 
 def node_waited(state: State, trial: Trial, event: TrialWaited) -> None:
-    """How much the ranks on one of its instances wait for others."""
+    """Record how much the ranks on one of the attempt's instances wait for others."""
     trial.waits[event.instance] = dict(zip(event.ranks, event.shares, strict=False))
     state.agenda.waited.append(trial.id)
 
 
 def newly_slow(trial: Trial, share: float) -> Slow | None:
-    """The rank that is known only now to keep the others waiting, if there is one. `share`: see
-    `Rules.slow_share`.
+    """Return the rank that is now known to keep the others waiting, None if there is no new one.
+
+    share  see `Rules.slow_share`
     """
     if len(trial.waits) < len(trial.held or ()):
         return None
@@ -64,8 +65,10 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """The rank that keeps all others waiting, and for which part of their time more than its own
-    they do; None if there is none.
+    """Return the rank that keeps all others waiting, and how much more than it they wait.
+
+    That is a mean share of their time (0 to 1). None if not every other rank waits for at least
+    `least` more of its time than this rank.
     """
     if len(shares) < 2:
         return None

@@ -1,7 +1,7 @@
 """Which model would be handed back now.
 
-The one rule: only a confirmed checkpoint with a finite metric can win; a failed trial's only if
-there is no other; ties go to the longer training, then to the smaller id.
+The one rule: only a confirmed checkpoint with a finite metric can win. A failed trial's wins only
+if there is no other. Of equal ones, the one with more reports wins, then the trial that is older.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from seerd.core.state import Incumbent, State
 
 
 def incumbent(state: State) -> Incumbent | None:
-    """The best confirmed model that is not known to be unreadable, or None."""
+    """Return the best confirmed model that is not known to be unreadable, or None."""
     sign = sign_of(state)
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
@@ -32,8 +32,9 @@ def incumbent(state: State) -> Incumbent | None:
 
 
 def better_report(state: State, metric: float) -> tuple[str, float] | None:
-    """The best report of all and whose it is, if it was better than a model with this metric: no
-    checkpoint that was kept has it.
+    """Return the trial and metric of the best report, if it is better than `metric`; else None.
+
+    No checkpoint that was kept has such a model.
     """
     sign = sign_of(state)
     best, found = sign * metric, None
@@ -45,5 +46,5 @@ def better_report(state: State, metric: float) -> tuple[str, float] | None:
 
 
 def sign_of(state: State) -> float:
-    """1 where more of the metric is better, else -1."""
+    """Return 1 if more of the metric is better, else -1."""
     return 1.0 if state.facts.mode == "max" else -1.0

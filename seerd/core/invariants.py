@@ -1,8 +1,8 @@
-"""The safety properties that hold after every step, each written once: checked in tests, in
-simulation and after every replay.
+"""The safety properties that hold after every step, each written once. They are checked in tests,
+in simulation and after every replay.
 
-The one rule: a property is a sentence that a person can check against docs/rules.md, and code
-that says where it is broken. Each belongs to one part of a state, see `CHECKS_OF`.
+The one rule: a property is a sentence that a person can check against docs/rules.md, and code that
+yields where it is broken. Each belongs to one part of a state, see `CHECKS_OF`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ EPSILON_S = 1e-6
 
 
 def violations(state: State) -> list[str]:
-    """What is wrong, one line each; empty when all is well."""
+    """Return what is wrong, one line each; empty if nothing is."""
     return [f"{check.__name__}: {what}" for check in CHECKS for what in check(state)]
 
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
-    """Every GPU belongs to at most one attempt, and both sides agree on which."""
+    """Check that every GPU belongs to at most one attempt.
+
+    Instances and trials must agree on which attempt that is.
+    """
     held = [
         (slots.node, gpu, t.id)
         for t in state.trials.values()
@@ -43,7 +46,7 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
 
 
 def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
-    """A trial spans instances only if no instance has GPUs enough for it."""
+    """Check that a trial spans instances only if no instance has GPUs enough for it."""
     for trial in state.trials.values():
         if trial.held is None or len(trial.held) == 1:
             continue
@@ -53,14 +56,14 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
 
 
 def phases_and_gpus_agree(state: State) -> Iterator[str]:
-    """A trial holds GPUs exactly while an attempt of it may have processes."""
+    """Check that a trial holds GPUs exactly while an attempt of it may have processes."""
     for trial in state.trials.values():
         if (trial.phase in HOLDING) != (trial.held is not None):
             yield f"{trial.id} is {trial.phase} and holds {trial.held}"
 
 
 def what_is_held_is_paid(state: State) -> Iterator[str]:
-    """The open charges are exactly what costs now."""
+    """Check that the open charges are exactly what costs now."""
     if not state.facts.cluster.per_instance:
         costs = {
             trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left
@@ -76,7 +79,7 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
 
 
 def what_is_counted_is_there(state: State) -> Iterator[str]:
-    """Every number that the fleet keeps is what a recount gives."""
+    """Check that every number that the fleet keeps is what a recount gives."""
     fleet, phases = state.fleet, [instance.phase for instance in state.fleet.instances.values()]
     recount = {
         "live": sum(phase in LIVE for phase in phases),
@@ -90,9 +93,7 @@ def what_is_counted_is_there(state: State) -> Iterator[str]:
 
 
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
-    """Nothing is to go where the cloud takes the instance away, and what is there has been asked to
-    stop.
-    """
+    """Check that nothing new goes to a leaving instance and that attempts there are stopping."""
     leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
     if not leaving:
         return
@@ -109,9 +110,7 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
 
 
 def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
-    """Where an attempt has ended on one of its instances, and nobody had asked for it, it is being
-    ended on the others.
-    """
+    """Check that an attempt that ended unasked on one instance is being ended on the others."""
     for trial in state.trials.values():
         if trial.ends and not trial.left:
             yield f"{trial.id} has ended everywhere and still holds {trial.held}"
@@ -123,14 +122,14 @@ def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
-    """What has been spent never exceeds the budget."""
+    """Check that what has been spent does not exceed the budget."""
     spent = state.ledger.spent_gpu_s(state.now)
     if spent > budget_gpu_s(state) + EPSILON_S:
         yield f"{spent:.3f} GPU-seconds spent of {budget_gpu_s(state):.3f}"
 
 
 def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
-    """When the run is over no instance costs and no trial runs."""
+    """Check that no instance costs and no trial runs when the run is over."""
     if state.phase is not RunPhase.OVER:
         return
     for instance in state.fleet.instances.values():
@@ -141,8 +140,9 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """What is handed back is a checkpoint that an agent confirmed; newer ones of its trial may have
-    taken its place in the store since.
+    """Check that what was handed back is a confirmed checkpoint.
+
+    Newer ones of its trial may have taken its place in the store since.
     """
     if state.result.published is None:
         return
@@ -155,7 +155,7 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
 
 
 def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
-    """A model is on its way to its place exactly while a command to bring it there is."""
+    """Check that a model is being published exactly while a command to publish it is under way."""
     result = state.result
     under_way = [
         command.trial for command in state.under_way.values() if isinstance(command, Publish)
@@ -168,7 +168,7 @@ def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
 
 
 def what_is_wanted_may_run(state: State) -> Iterator[str]:
-    """The plan wants trials that are still in the race, and nothing once the run closes."""
+    """Check that the plan wants only trials that are not out, and nothing once the run closes."""
     plan = state.plan
     for name in plan.wanted:
         if state.trials[name].status != "live" or name not in plan.order:
@@ -182,15 +182,16 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
 
 
 def time_does_not_go_back(state: State) -> Iterator[str]:
-    """The present event came after the one before it."""
+    """Check that the present event did not come before the one before it."""
     clock = state.clock
     if not 0 <= clock.heard_at <= clock.now or min(clock.seq, clock.given) < 0:
         yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.heard_at}"
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
-    """While a run goes on nothing ends it; once it closes it is known how it ends, why and by
-    when.
+    """Check that nothing ends a run that goes on.
+
+    Of a run that closes, it must be known how it ends, why and by when.
     """
     end = state.end
     known = [one is not None for one in (end.status, end.why, end.close_by)]
@@ -201,7 +202,7 @@ def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
 
 
 def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
-    """Exactly those commands are under way whose outcome changes something."""
+    """Check that exactly those commands are under way whose outcome changes something."""
     awaited = {state.plan.question, None if state.clock.timer is None else state.clock.timer.id}
     for trial in state.trials.values():
         awaited |= {trial.start_command, trial.stop_command}
@@ -221,8 +222,9 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
 
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
-    """While the run goes on, whoever has a target is aimed at it, and has been promised its
-    GPUs.
+    """Check that, while the run goes on, claims on GPUs are exactly those of trials with a target.
+
+    `Aims.aimed` must name these trials.
     """
     if state.phase is not RunPhase.RUNNING:
         return
@@ -261,5 +263,5 @@ CHECKS_OF: dict[str, tuple[Check, ...]] = {
     "under_way": (what_is_under_way_is_awaited,),
     "aims": (targets_and_claims_agree,),
 }
-"""By the field of `State` whose they are."""
+"""Field of `State` -> the checks of that field."""
 CHECKS = tuple(check for checks in CHECKS_OF.values() for check in checks)

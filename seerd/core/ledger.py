@@ -1,14 +1,15 @@
 """What the run has cost, what it is committed to, and when the budget will be used up.
 
-The one rule: a charge is opened when something begins to cost and closed when it has ended, both
-with the time at which that was so where it happened; everything else is arithmetic on charges. Two
-ways of billing, one table of charges:
+The one rule: a charge is opened when something begins to cost and closed when that has ended. Both
+times are those at the place where it happened. Everything else is arithmetic on charges.
 
-held    (local, hosts) a charge is one attempt of a trial: its GPUs from the order to start until
-        its processes are gone
-rented  (ec2) a charge is one instance: all its GPUs from running until terminated, at least
-        `minimum_s` (Amazon EC2 bills Linux instances by the second with a minimum of 60 seconds:
-        aws.amazon.com/ec2/pricing/on-demand)
+Two ways of billing share one table of charges:
+
+per trial     (local, hosts) a charge is one attempt of a trial: its GPUs from the order to start
+              until its processes are gone
+per instance  (ec2) a charge is one instance: all its GPUs from running until terminated, at least
+              `minimum_s` (Amazon EC2 bills Linux instances by the second with a minimum of 60
+              seconds: aws.amazon.com/ec2/pricing/on-demand)
 
 Sums over the open charges are kept up to date, so that asking costs the same with one trial as with
 ten thousand.
@@ -23,8 +24,14 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """`gpus` GPUs of `instance`, paid from `since_s` to `until_s` (None: still going on) for
-    `what`.
+    """GPUs that are paid for some time. Times are in seconds since the run began.
+
+    what       what the charge is for, its key in the ledger
+    instance   instance of the GPUs
+    gpus       how many GPUs
+    since_s    when it began
+    until_s    when it ended; None: it goes on
+    minimum_s  seconds that are billed at least
     """
 
     what: str
@@ -35,15 +42,18 @@ class Charge:
     minimum_s: float = 0.0
 
     def gpu_s(self, now_s: float) -> float:
-        """GPU-seconds billed up to `now_s`."""
+        """Return the GPU-seconds billed up to `now_s`."""
         until_s = now_s if self.until_s is None else self.until_s
         return self.gpus * max(self.minimum_s, until_s - self.since_s)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """All charges of a run. `usd_per_gpu_h`: price of one GPU for one hour, 0 for machines that are
-    not rented.
+    """All charges of a run.
+
+    usd_per_gpu_h  price of one GPU for one hour in USD, 0 for machines that are not rented
+    closed         charges that have ended
+    open           what is charged -> its charge, for those that go on
     """
 
     usd_per_gpu_h: float = 0.0
@@ -57,7 +67,7 @@ class Ledger:
     _grown_by: float = -math.inf
 
     def start(self, charge: Charge) -> None:
-        """Open a charge; what it is for must not be open already."""
+        """Open a charge. Raises `ValueError` if a charge for the same thing is open already."""
         if charge.what in self.open:
             raise ValueError(f"{charge.what} is charged already")
         self.open[charge.what] = charge
@@ -69,22 +79,25 @@ class Ledger:
             self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
     def end(self, what: str, at_s: float) -> None:
-        """Close the charge for `what`, never before it began."""
+        """Close the charge for `what`, never before it began. Raises `KeyError` if none is open."""
         charge = self._take(what)
         ended = replace(charge, until_s=max(at_s, charge.since_s))
         self.closed.append(ended)
         self._closed_gpu_s += ended.gpu_s(at_s)
 
     def void(self, what: str) -> None:
-        """What was charged never cost anything."""
+        """Remove the open charge for `what`, which never cost anything.
+
+        Raises `KeyError` if none is open.
+        """
         self._take(what)
 
     def begin_at(self, what: str, since_s: float) -> None:
-        """An open charge began at another time than was thought."""
+        """Correct when the open charge for `what` began. Raises `KeyError` if none is open."""
         self.start(replace(self._take(what), since_s=since_s))
 
     def copy(self) -> Ledger:
-        """To look ahead: what is charged there leaves this one as it is, to the last bit."""
+        """Return a copy to look ahead with; charging there leaves this ledger exactly as it is."""
         return replace(
             self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young)
         )
@@ -98,23 +111,25 @@ class Ledger:
         return charge
 
     def charges(self) -> Iterable[Charge]:
-        """Every charge, ended ones first."""
+        """Return every charge, ended ones first."""
         yield from self.closed
         yield from self.open.values()
 
     def spent_gpu_s(self, now_s: float) -> float:
-        """GPU-seconds billed up to now."""
+        """Return the GPU-seconds billed up to `now_s`."""
         return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
-        """GPU-seconds billed if everything that costs were given back from now on, which takes
-        `release_s`.
+        """Return the GPU-seconds billed in the end if everything is given back from now on.
+
+        Giving back takes `release_s` seconds, and costs until then.
         """
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Whether what is billed up to `at_s` stays within the budget. As exact as `spent_gpu_s`,
-        and cheap where the answer is clear.
+        """Return whether what is billed up to `at_s` stays within the budget.
+
+        This is as exact as `spent_gpu_s`, and fast where the answer is clear.
         """
         linear = self._linear_gpu_s(at_s)
         if at_s >= self._grown_by:
@@ -124,11 +139,11 @@ class Ledger:
         return linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
-        """The last moment (seconds since the run began) at which giving everything back still stays
-        within the budget.
+        """Return the last moment at which giving everything back still keeps the budget.
 
-        Infinite if nothing costs. Exact once every open charge is past its minimum, and never too
-        late before that, since a charge under its minimum already counts in full.
+        It is in seconds since the run began, infinite if nothing costs. It is exact once every open
+        charge is past its minimum. Before that it is never too late, since a charge under its
+        minimum already counts in full.
         """
         if self._open_gpus == 0:
             return math.inf
@@ -142,15 +157,15 @@ class Ledger:
         return self._last_affordable(budget_gpu_s, release_s)
 
     def usd(self, gpu_s: float) -> float:
-        """Money for so many GPU-seconds."""
+        """Return the price of so many GPU-seconds in USD."""
         return gpu_s / 3600 * self.usd_per_gpu_h
 
     def _linear_gpu_s(self, now_s: float) -> float:
-        """What would have been billed without a minimum for what is still open."""
+        """Return the GPU-seconds billed up to `now_s` if open charges had no minimum."""
         return self._closed_gpu_s + self._open_gpus * now_s - self._open_gpu_since
 
     def _shortfall(self, now_s: float) -> float:
-        """What the open charges under their minimum cost beyond the time they have run."""
+        """Return the GPU-seconds that minimums add to the open charges at `now_s`."""
         if now_s >= self._grown_by:
             return 0.0
         return sum(
@@ -158,8 +173,10 @@ class Ledger:
         )
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
-        """As `exhausted_at`, walking through the moments at which a charge passes its minimum; the
-        sum is piecewise linear.
+        """Compute `exhausted_at` where minimums matter.
+
+        Cost over time is piecewise linear: it bends where a charge passes its minimum. These
+        corners are walked through in order.
         """
         corners = sorted(c.since_s + c.minimum_s - release_s for c in self.open.values())
         affordable = -math.inf
@@ -176,8 +193,9 @@ class Ledger:
     def _interpolate(
         self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
     ) -> float:
-        """Where the linear piece between two corners crosses the budget; `low_s` itself if it is
-        already past it.
+        """Return where the linear piece between two corners crosses the budget.
+
+        That is `low_s` itself if the piece begins past the budget or is flat.
         """
         if low_s == -math.inf:
             return low_s

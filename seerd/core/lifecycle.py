@@ -1,5 +1,5 @@
-"""Through which phases a run, a trial and an instance go: one table of legal moves each; the
-diagrams in the docs are drawn from them.
+"""The phases of a run, a trial and an instance: one table of legal moves for each. The diagrams in
+the docs are drawn from these tables.
 
 The one rule: a phase changes only through `move`, and only along its table. An illegal move is a
 bug of the core and raises at once.
@@ -12,8 +12,12 @@ from typing import TypeVar
 
 
 class RunPhase(StrEnum):
-    """running: trials train; closing: they save and exit; releasing: the best model is published,
-    instances are given back; over.
+    """Where a run is in its life.
+
+    running    trials train
+    closing    trials save and exit
+    releasing  the best model is published, and instances are given back
+    over       nothing is left to do
     """
 
     RUNNING = "running"
@@ -23,8 +27,17 @@ class RunPhase(StrEnum):
 
 
 class TrialPhase(StrEnum):
-    """waiting: no process, may run (on); starting, running, stopping: an attempt holds GPUs; the
-    others are ends.
+    """Where a trial is in its life.
+
+    An attempt holds GPUs while the trial is starting, running or stopping.
+
+    waiting     it has no process, and may run later
+    starting    an attempt has been ordered
+    running     the attempt's processes exist
+    stopping    the attempt has been asked to end
+    finished    its script has ended by itself
+    eliminated  the policy has dropped it
+    failed      it has failed too often, or ended without a report
     """
 
     WAITING = "waiting"
@@ -37,8 +50,14 @@ class TrialPhase(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """requested: asked for; ready: its agent takes orders; leaving: the cloud will take it away;
-    releasing: being given back; terminated: costs nothing any more.
+    """Where an instance is in its life.
+
+    requested   it has been asked for
+    ready       its agent takes orders
+    leaving     the cloud will take it away, or it must not be used any more
+    releasing   it is being given back
+    terminated  it costs nothing any more
+    refused     it never came
     """
 
     REQUESTED = "requested"
@@ -53,9 +72,8 @@ RUN_MOVES: dict[RunPhase, frozenset[RunPhase]] = {
     RunPhase.RUNNING: frozenset({RunPhase.CLOSING}),
     RunPhase.CLOSING: frozenset({RunPhase.RELEASING}),
     RunPhase.RELEASING: frozenset({RunPhase.OVER}),
-    RunPhase.OVER: frozenset(
-        {RunPhase.RUNNING, RunPhase.RELEASING}
-    ),  # an interrupted run, or one without its model, that is resumed
+    # An interrupted run that is resumed goes on; one without its model fetches that.
+    RunPhase.OVER: frozenset({RunPhase.RUNNING, RunPhase.RELEASING}),
 }
 
 _ENDS = (TrialPhase.FINISHED, TrialPhase.ELIMINATED, TrialPhase.FAILED)
@@ -87,11 +105,11 @@ Phase = TypeVar("Phase", RunPhase, TrialPhase, InstancePhase)
 
 
 class IllegalMoveError(Exception):
-    """The core tried to move something along a way that its table does not have."""
+    """Raised when the core moves something along a way that its table does not have."""
 
 
 def move(moves: dict[Phase, frozenset[Phase]], who: str, old: Phase, new: Phase) -> Phase:
-    """`new`, if the table allows it from `old`."""
+    """Return `new`, if the table allows it from `old`. Raises `IllegalMoveError` otherwise."""
     if new not in moves[old]:
         raise IllegalMoveError(f"{who} cannot go from {old} to {new}")
     return new

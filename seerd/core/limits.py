@@ -1,7 +1,8 @@
-"""The deadline and the budget as moments in time: until when may go on what goes on now.
+"""The deadline and the budget as moments in time: until when the present work may go on. Moments
+are in seconds since the run began.
 
-The one rule: everything is counted with the time that giving back takes, so that a limit is kept
-even if the daemon dies right now.
+The one rule: every limit is counted with the time that giving back takes. So it is kept even if the
+daemon dies right now.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from seerd.core.verdicts import Promised
 
 
 def grace_s(state: State) -> float:
-    """How long a trial may take to save and exit: twice the slowest unit of work and save seen so
-    far, plus two seconds.
+    """Return how long a trial may take to save and exit, in seconds, see `grace_within`.
 
-    Never more than a tenth of the deadline, so that a short run is not all waiting.
+    It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
+    run is not all waiting.
     """
     return grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
@@ -26,45 +27,48 @@ def grace_s(state: State) -> float:
 
 
 def terminate_s(state: State) -> float:
-    """From asking to give an instance back until it costs no more: one that has not confirmed the
-    end of its trials is asked for as it is.
+    """Return the seconds from asking to give an instance back until it costs no more.
+
+    An instance that has not confirmed the end of its trials is given back all the same.
     """
     return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
 
 
 def end_s(state: State) -> float:
-    """From the end of the grace period until nothing costs any more."""
+    """Return the seconds from the end of the grace period until nothing costs any more."""
     return (
         0.0 if state.facts.cluster.instant else state.rules.kill_s + state.facts.cluster.terminate_s
     )
 
 
 def release_s(state: State) -> float:
-    """From the decision to stop until the GPUs are free."""
+    """Return the seconds from the decision to stop until the GPUs are free."""
     return grace_s(state) + end_s(state)
 
 
 def close_at(state: State) -> float:
-    """When everything must be asked to stop so that the best model is in the store by
-    the deadline.
+    """Return when everything must be asked to stop to keep the deadline.
+
+    The best model must be in its place by the deadline.
     """
     publish_s = 0.0 if state.facts.cluster.instant else state.rules.publish_s
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
 
 
 def exhausted_at(state: State) -> float:
-    """When everything must be asked to stop so that the budget is kept."""
+    """Return when everything must be asked to stop to keep the budget."""
     return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
 
 
 def budget_gpu_s(state: State) -> float:
-    """The tighter of the two budgets, GPU time and money, in GPU-seconds."""
+    """Return the tighter of the two budgets, GPU time and money, in GPU-seconds."""
     return state.facts.problem.limits.gpu_s(state.ledger.usd_per_gpu_h)
 
 
 def quiet_by(state: State) -> float:
-    """When, if everything is asked to stop now, no attempt may be left: a late daemon leaves less
-    time to save, but keeps the limits.
+    """Return when no attempt may be left if everything is asked to stop now.
+
+    If the daemon is late, trials have less time to save, but the limits are kept.
     """
     last = min(close_at(state), exhausted_at(state)) + release_s(state)
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(
@@ -73,7 +77,10 @@ def quiet_by(state: State) -> float:
 
 
 def grace_left_s(state: State) -> float:
-    """What is left of the grace period: all of it until everything has to be stopped."""
+    """Return the seconds that are left of the grace period.
+
+    All of it is left until everything must be stopped.
+    """
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - min(close_at(state), exhausted_at(state))
         return max(0.0, grace_s(state) - max(0.0, late_s))
@@ -87,16 +94,19 @@ def grace_left_s(state: State) -> float:
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
-    """Whether an attempt that began in `first_s` could still do something before the end; if not,
-    no instance is of use either.
+    """Return whether an attempt that begins in `first_s` seconds could do something before the end.
+
+    If not, a new instance is of no use either.
     """
     shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
     return state.now + first_s + shortest_s <= close_at(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Whether a trial may hold so many more GPUs, even if only until they can be given back; on
-    rented ones that costs no more.
+    """Return whether the budget allows a trial to hold `gpus` more GPUs.
+
+    It must allow that at least until they can be given back. With per-instance billing the GPUs are
+    paid already.
     """
     wait_s = release_s(state)
     more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
@@ -104,8 +114,9 @@ def affordable(state: State, gpus: int) -> bool:
 
 
 def affordable_launch(state: State, gpus: int) -> bool:
-    """Whether one more rented instance may be asked for: it costs its minimum at least, and its
-    boot before it is of any use.
+    """Return whether the budget allows one more rented instance with `gpus` GPUs.
+
+    It costs its minimum at least, and its boot before it is of any use.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance:
@@ -116,10 +127,10 @@ def affordable_launch(state: State, gpus: int) -> bool:
 
 
 def lease_s(state: State, now: float) -> float:
-    """For how long, from `now`, agents may go on without hearing from the daemon.
+    """Return for how many seconds from `now` on agents may go on without hearing from the daemon.
 
-    Never past the moment at which the run must close: an agent alone stops in time for deadline and
-    budget.
+    The lease never lasts past the moment at which the run must close, so that an agent alone stops
+    in time for deadline and budget.
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
@@ -132,11 +143,11 @@ def lease_s(state: State, now: float) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """How much longer than the grace period storing the last checkpoints may take where a lease
-    from `now` has ended.
+    """Return how many seconds beyond the grace period the last checkpoints may take to be stored.
 
-    Never so long that the deadline or the budget would be passed: a checkpoint that is not there by
-    then counts less than either.
+    This is for agents that are alone, with a lease from `now`; when the lease ends, the grace
+    period begins. Neither the deadline nor the budget may be passed: both count more than a
+    checkpoint that is not stored by then.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
     return max(
@@ -149,9 +160,10 @@ def last_s(state: State, now: float) -> float:
 
 
 def orphan_timeout_s(state: State) -> float | None:
-    """How long an instance that is asked for now may run without an agent, which would keep the
-    limits without a daemon: until a limit is reached if everything goes on as it is. None where
-    instances cost nothing by themselves.
+    """Return how many seconds an instance that is asked for now may run without an agent.
+
+    Then it ends itself. That is before a limit is reached if all goes on as it does now, so the
+    limits are kept even without a daemon. None if instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
@@ -163,12 +175,12 @@ def orphan_timeout_s(state: State) -> float | None:
 
 
 def limit_at(state: State) -> float:
-    """When everything must be asked to stop, whichever limit comes first."""
+    """Return when everything must be asked to stop, for whichever limit comes first."""
     return min(close_at(state), exhausted_at(state))
 
 
 def promise(state: State) -> Promised:
-    """What agents may rely on from now on."""
+    """Return what agents may rely on from now on."""
     limit_s = limit_at(state)
     return Promised(
         lease_s=state.rules.lease_s,
@@ -179,11 +191,11 @@ def promise(state: State) -> Promised:
 
 
 def gone_by(state: State) -> float:
-    """When whatever a dead daemon had left behind let go at the latest: when the lease that it last
-    promised had ended.
+    """Return by when everything that a dead daemon left behind has let go.
 
-    A lease that a limit has cut short leaves agents some of the time to release, not all of it:
-    they are gone when the limit is reached.
+    That is when the lease that it promised last has ended and trials have had their time to save
+    and exit. Where a limit cuts the lease short, agents have only part of that time: they are gone
+    when the limit is reached.
     """
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
@@ -195,7 +207,7 @@ def gone_by(state: State) -> float:
 
 
 def wake_at(state: State) -> float:
-    """The next moment at which something is due, infinite if there is none."""
+    """Return the next moment at which something is due, infinite if there is none."""
     if state.phase is RunPhase.CLOSING:
         return state.end.close_by if state.end.close_by is not None else math.inf
     if state.phase is not RunPhase.RUNNING:
@@ -210,8 +222,10 @@ def wake_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """When the policy must be asked next: not while it is being asked, and at once if its answer
-    came later than it wanted to be asked again.
+    """Return when the policy must be asked next: infinite while a question is open.
+
+    The moment is in the past if the last answer came later than the policy wanted to be asked
+    again.
     """
     plan = state.plan
     if plan.question is not None:

@@ -1,12 +1,14 @@
 """Which trials fit on which instances: bin packing that remembers where trials are.
 
-The one rule, in this order: the most valuable trials are placed; if asked, on the fewest instances;
-with the fewest moves; with the fewest resized trials away from the instance that has their files.
+The one rule is a list of aims, the most important first: place the most valuable trials; if asked,
+use the fewest instances; move the fewest trials; put the fewest resized trials away from the
+instance that has their files.
 
-The way is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): who can stay
-does, the others come largest first where the least room is left over, and smaller ones are
-displaced where nothing else helps. Where sizes divide each other, as 1, 2, 4 and 8 do, that finds
-room whenever there is any, with the fewest moves (`bench/packing.py` says what is left to win).
+The method is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3). Trials that
+can stay do so. The others are placed largest first, each where the least room is left over. Smaller
+trials are displaced where nothing else helps. If sizes divide each other, as 1, 2, 4 and 8 do, this
+finds room whenever there is any, with the fewest moves (`bench/packing.py` measures what is left to
+win).
 """
 
 from __future__ import annotations
@@ -18,21 +20,25 @@ from heapq import nsmallest
 from itertools import accumulate, chain
 
 CANDIDATES = 32
-"""So many instances on which room could be made are compared."""
+"""How many instances on which room could be made are compared."""
 
 
 Home = tuple[str, ...]
 """Where a trial is: one instance, or several whole ones."""
 
 Cost = tuple[int, int, int]
-"""Instances used (if that counts), trials moved, resized trials away from their files. Less is
-better, the first counts most.
+"""Instances used (0 if that does not count), trials moved, and resized trials away from their
+files. Less is better; the first counts most.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PackingNode:
-    """An instance that can take trials."""
+    """An instance that can take trials.
+
+    id    its id
+    gpus  how many GPUs it has
+    """
 
     id: str
     gpus: int
@@ -40,7 +46,11 @@ class PackingNode:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A trial and the number of GPUs that it should have, at least one."""
+    """A trial to be placed.
+
+    trial  its id
+    gpus   how many GPUs it should have, at least one
+    """
 
     trial: str
     gpus: int
@@ -48,21 +58,23 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Where trials are. `stay`: those that can be left as they are; `near`: resized ones, and the
-    instance with their files.
+    """Where trials are now.
+
+    stay  trial -> home, for those that can be left as they are
+    near  trial -> instance with its files, for resized ones
     """
 
     stay: Mapping[str, Home]
     near: Mapping[str, str]
 
     def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
-        """What these homes cost."""
+        """Return what these homes cost. Instances count only if `pack` is set."""
         steps = [self.step(trial, home) for trial, home in homes.items()]
         used = len({node for home in homes.values() for node in home}) if pack else 0
         return used, sum(moved for moved, _ in steps), sum(away for _, away in steps)
 
     def step(self, trial: str, home: Home) -> tuple[int, int]:
-        """What one trial adds to moves and to resized trials away."""
+        """Return what one trial adds to the moves and to the resized trials away: 0 or 1 each."""
         return int(self.stay.get(trial, home) != home), int(
             self.near.get(trial, home[0]) not in home
         )
@@ -71,7 +83,11 @@ class Before:
 def choose(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
 ) -> dict[str, Home]:
-    """Find instances for as many trials as fit, the most valuable (first) ones before others."""
+    """Find instances for as many trials as fit.
+
+    demands  most valuable first; these are placed before others
+    pack     whether to use as few instances as possible
+    """
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
     if not pack:
         return known
@@ -83,14 +99,16 @@ def choose(
 
 
 Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
-"""Homes for all of these, if there are any."""
+"""Returns homes for all of these demands, None if there are none."""
 
 
 def _most_valuable(
     demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
 ) -> tuple[list[Demand], dict[str, Home]]:
-    """The longest start of the list that fits, and then again of what could still find room beside
-    it; and homes for them.
+    """Return the trials that are placed, and homes for them.
+
+    These are the first of the list, as many as fit. Behind the first one that does not, the same is
+    done again with those that could still find room.
     """
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
@@ -102,8 +120,8 @@ def _most_valuable(
         homes = found or homes
         chosen += rest[:count]
         failed = rest[count].gpus if count < len(rest) else 0
-        # If no instance has room for it, none has for a larger trial; a spanning one may find whole
-        # ones of another size.
+        # If no instance has room for this trial, none has for a larger one. A trial that spans
+        # instances may still find whole ones of another size.
         rest = [d for d in rest[count + 1 :] if d.gpus != failed and not failed < d.gpus <= largest]
     return chosen, homes
 
@@ -111,8 +129,10 @@ def _most_valuable(
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """How many of the first of `rest` fit beside `chosen`: most often as many as there are GPUs
-    for.
+    """Return how many of the first of `rest` fit beside `chosen`, and homes for all of them.
+
+    `room` is how many GPUs `chosen` leaves free. Most often as many fit as there are GPUs for, so
+    that is tried first.
     """
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
@@ -129,8 +149,9 @@ def _longest(
 def _greedy(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """The better of two tries: resized trials near their files, or wherever the least room is left
-    over.
+    """Return the better of two tries, None if both fail.
+
+    One puts resized trials near their files, the other where the least room is left over.
     """
     best = _best_fit(demands, before, nodes, near_first=True)
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
@@ -177,7 +198,7 @@ def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: b
 
 
 class _Rooms:
-    """Free GPUs by instance, instances by free GPUs, and who is where."""
+    """Free GPUs by instance, instances by free GPUs, and which trials are where."""
 
     def __init__(self, nodes: Sequence[PackingNode]) -> None:
         self.largest = max((node.gpus for node in nodes), default=0)
@@ -199,14 +220,20 @@ class _Rooms:
             self._change(node, -min(demand.gpus, self._size[node]))
 
     def tightest(self, gpus: int, near: str | None) -> Home | None:
-        """The instance with the least room that is enough; the trial's old one if it is as good."""
+        """Return the instance with the least room that is enough, None if there is none.
+
+        Of several with equal room it is `near`, if that is one of them.
+        """
         for free in sorted(self._by_free):
             if free >= gpus and self._by_free[free]:
                 return (near,) if near in self._by_free[free] else (min(self._by_free[free]),)
         return None
 
     def cheapest(self, gpus: int) -> Home | None:
-        """The instance where the fewest, smallest trials must leave for so many GPUs."""
+        """Return the instance where the fewest and smallest trials must leave to free so many GPUs.
+
+        None if there is no such instance. At most `CANDIDATES` instances are compared.
+        """
         costs: list[tuple[int, int, str]] = []
         for node in self._roomiest_first():
             leaving = _leaving(self._inside[node], gpus - self.free[node], gpus)
@@ -217,7 +244,10 @@ class _Rooms:
         return (min(costs)[2],) if costs else None
 
     def emptiest(self, gpus: int) -> Home | None:
-        """Whole instances of one size, those where the fewest trials must leave."""
+        """Return whole instances of one size that have `gpus` GPUs together.
+
+        Those are chosen where the fewest trials must leave. None if there are not enough of them.
+        """
         for size in sorted(set(self._size.values()), reverse=True):
             empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
             if gpus % size:
@@ -233,7 +263,7 @@ class _Rooms:
         return None
 
     def make_room(self, demand: Demand, home: Home) -> list[Demand]:
-        """Take out whom the demand displaces."""
+        """Take out the trials that the demand displaces, and return them."""
         displaced: list[Demand] = []
         for node in home:
             need = min(demand.gpus, self._size[node]) - self.free[node]
@@ -261,8 +291,10 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """The fewest trials, all smaller than the newcomer, that give up enough GPUs, the last as small
-    as will do; None if they cannot.
+    """Return the fewest trials that must leave to free `need` GPUs.
+
+    All of them are smaller than the newcomer. The last one is as small as will do. None if they
+    cannot free so many.
     """
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
@@ -283,8 +315,9 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 def _squeezed(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """On as many instances of each size as a fresh start would need, and of each size those that
-    trials would leave least.
+    """Place the demands on as few instances of each size as an empty cluster would need.
+
+    Of each size those are used on which the most trials can stay. None if that does not work.
     """
     needed = _opened(demands, Counter(node.gpus for node in nodes))
     if needed is None:
@@ -298,8 +331,10 @@ def _squeezed(
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Size -> how many instances best fit, largest first, needs from nothing when it opens the
-    largest first.
+    """Return how many instances of each size the demands need on an empty cluster.
+
+    The largest demands are placed first, each where the least room is left. Where none is left, the
+    largest instance is opened. None if there are too few instances.
     """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()

@@ -1,10 +1,12 @@
-"""Trials onto the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4, Algorithm
-3).
+"""Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4,
+Algorithm 3).
 
-The one rule: a trial that fits an instance is never split, a larger one takes whole instances of
-one size, and a trial whose number of GPUs is unchanged keeps exactly its GPUs unless a more
-valuable or larger trial, or packing, needs them. Which instances trials go to is chosen in
-`packing`; which GPUs there, here. Nothing here knows of time, processes or money.
+The one rule: a trial that fits an instance is never split. A larger one takes whole instances of
+one size. A trial whose number of GPUs is unchanged keeps exactly its GPUs, unless a more valuable
+or larger trial, or packing, needs them.
+
+`packing` chooses the instances, and the GPUs on them are chosen here. Nothing here knows of time,
+processes or money.
 """
 
 from __future__ import annotations
@@ -19,19 +21,27 @@ __all__ = ["Assignment", "Demand", "PackingNode", "Placement", "Slots", "place"]
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Some GPUs of one instance, by index."""
+    """Some GPUs of one instance.
+
+    node  id of the instance
+    gpus  indices of the GPUs
+    """
 
     node: str
     gpus: tuple[int, ...]
 
 
 Assignment = tuple[Slots, ...]
-"""Where a trial runs: one element, or one per whole instance if it spans several."""
+"""Where a trial runs: one element, or one for each whole instance if it spans several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where trials go; `waiting` ones do not fit, most valuable first."""
+    """Where trials go.
+
+    assignments  trial -> its GPUs
+    waiting      trials that do not fit, most valuable first
+    """
 
     assignments: Mapping[str, Assignment]
     waiting: tuple[str, ...]
@@ -44,12 +54,16 @@ def place(
     *,
     pack: bool = False,
 ) -> Placement:
-    """Place the demands (most valuable first, no trial twice), given where trials are now.
+    """Place the demands, given where trials are now.
 
-    If not all fit, the most valuable are placed, and behind them whoever still finds room. With
-    `pack` as few instances as possible are used, so that the others can be given back. Among such
-    placements the one with the fewest moves is taken, or nearly so if sizes do not divide each
-    other. Deterministic; asked again with its own answer it changes nothing.
+    demands  most valuable first, no trial twice
+    current  trial -> the GPUs that it has
+    nodes    instances that can take trials
+    pack     True: use as few instances as possible, so that the others can be given back
+
+    If not all fit, the most valuable are placed, and behind them those that still find room. Among
+    such placements one with the fewest moves is taken, or nearly the fewest if sizes do not divide
+    each other. The result depends on nothing else; placing again from it changes nothing.
     """
     sizes = {node.id: node.gpus for node in nodes}
     stay = _unchanged(demands, current, sizes)
@@ -70,8 +84,9 @@ def place(
 def _unchanged(
     demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """Trials that could be left as they are. Where two claim the same GPU (one is on it, one was
-    promised it), the more valuable has it.
+    """Return the trials that could be left as they are, with their GPUs.
+
+    If two claim the same GPU (one is on it, one was promised it), the more valuable one has it.
     """
     largest = max(sizes.values(), default=0)
     claimed: set[tuple[str, int]] = set()
@@ -90,7 +105,7 @@ def _unchanged(
 
 
 def _proper(gpus: int, old: Assignment, sizes: Mapping[str, int], largest: int) -> bool:
-    """Whether GPUs that are there are held as the rule wants it."""
+    """Return whether these GPUs exist and are held as the module's rule wants it."""
     if any(gpu >= sizes.get(slots.node, 0) for slots in old for gpu in slots.gpus):
         return False
     if gpus <= largest:
@@ -106,7 +121,7 @@ def _new_slots(
     kept: Mapping[str, Assignment],
     sizes: Mapping[str, int],
 ) -> dict[str, Assignment]:
-    """GPUs beside those that are kept, largest trial first."""
+    """Choose GPUs beside those that are kept, largest trial first."""
     free = {node: set(range(gpus)) for node, gpus in sizes.items()}
     for assignment in kept.values():
         for slots in assignment:
@@ -124,8 +139,9 @@ def _new_slots(
 
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
-    """The lowest aligned run of neighbours (fast links join those), else the lowest run, else the
-    lowest free ones.
+    """Choose the lowest aligned run of neighbours, else the lowest run, else the lowest free GPUs.
+
+    Fast links join aligned neighbours.
     """
     for stride in (count, 1):
         for start in range(0, max(free) + 1, stride):

@@ -1,7 +1,8 @@
-"""How one plan differs from the one before it: what is written down of a plan, and sent.
+"""How one plan differs from the one before it. This difference is what is recorded of a plan, and
+sent.
 
 The one rule: an order to which a difference is applied has exactly the new plan's allocations, in
-its order; whatever is not in the difference is as it was.
+their order. Whatever is not in the difference is as it was.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from seerd.planner.model import Allocation, Compared, Plan
 from seerd.planner.space import Value
 
 STAYS = -1
-"""The place of a trial that keeps the one it has."""
+"""The place of a trial that keeps the place that it has."""
 FEW = 8
-"""So many trials are taken out one by one; more of them all at once."""
+"""Up to so many trials are taken out one by one, more of them all at once."""
 
 
 class Put(Struct, frozen=True, array_like=True, gc=False):
-    """An allocation that is new, has moved or is another one than before.
+    """An allocation that is new or has changed, or whose place has changed.
 
-    place  where it is in the new order, from 0; `STAYS`: where it was, among those that stay
+    trial    id of the trial
+    gpus     how many GPUs it should have
+    bracket  the bracket that it is in, from 0
+    until    ask again when it has made so many reports; None: do not
+    place    its place in the new order, from 0; `STAYS`: its place among those that stay
     """
 
     trial: str
@@ -35,14 +40,21 @@ class Put(Struct, frozen=True, array_like=True, gc=False):
 
 
 class New(Struct, frozen=True, array_like=True):
-    """A trial that is asked for, see `seerd.planner.model.NewTrial`."""
+    """A trial that is asked for, see `seerd.planner.model.NewTrial`.
+
+    trial   id of the trial
+    config  value of each hyperparameter
+    """
 
     trial: str
     config: dict[str, Value]
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """`seerd.planner.model.Compared`, without the names of its fields."""
+    """How a trial stood when it was compared.
+
+    It has the fields of `seerd.planner.model.Compared`, and leaves their names out of the JSON.
+    """
 
     trial: str
     metric: float | None
@@ -55,21 +67,23 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of_compared(cls, one: Compared) -> Standing:
-        """As it is written down."""
+        """Make it from what the policy said."""
         judged = (one.trial, one.metric, one.reports, one.place, one.of, one.best)
         return cls(*judged, one.bracket, one.final)
 
     def compared(self) -> Compared:
-        """As the policy said it."""
+        """Return what the policy said."""
         judged = (self.trial, self.metric, self.reports, self.place, self.of, self.best)
         return Compared(*judged, self.bracket, self.final)
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan, told by how its allocations differ from those before; see `seerd.planner.model.Plan`.
+    """A plan as its difference to the one before.
 
     gone  trials that have no allocation any more
-    put   first those that stay in their places, then the others by ascending place
+    put   first those that keep their places, then the others by ascending place
+
+    All other fields are as in `seerd.planner.model.Plan`.
     """
 
     gone: tuple[str, ...] = ()
@@ -86,7 +100,10 @@ class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Order:
-    """The allocations of the present plan, most valuable first. Only `apply` changes it."""
+    """The allocations of the present plan, most valuable first. Only `apply` changes it.
+
+    gpus  how many GPUs they have together
+    """
 
     __slots__ = ("_names", "_of", "gpus")
 
@@ -106,19 +123,19 @@ class Order:
 
     @property
     def names(self) -> Sequence[str]:
-        """Its trials, in order; not to be changed."""
+        """Its trials, in order. Callers must not change the list."""
         return self._names
 
     def get(self, trial: str) -> Allocation | None:
-        """The trial's allocation, if it has one."""
+        """Return the trial's allocation, None if it has none."""
         return self._of.get(trial)
 
     def puts(self) -> tuple[Put, ...]:
-        """What makes it of an empty one."""
+        """Return the changes that turn an empty order into this one."""
         return tuple(_put(allocation, place) for place, allocation in enumerate(self))
 
     def gpus_after(self, change: PlanChange) -> int:
-        """How many GPUs the next plan's allocations have together; `gpus`: those of this one."""
+        """Return how many GPUs the allocations have together once the change is applied."""
         left = [*change.gone, *(put.trial for put in change.put if put.trial in self._of)]
         return (
             self.gpus
@@ -127,7 +144,10 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Go on to the next plan. Raises `ValueError` if the change is not one of this order."""
+        """Change this order into that of the next plan.
+
+        Raises `ValueError` if the change does not fit this order.
+        """
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
             raise ValueError("a trial without an allocation cannot keep its place")
@@ -141,7 +161,10 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """How the plan differs from the one before it. Raises `ValueError` if it has a trial twice."""
+    """Return how the plan differs from the one before it.
+
+    Raises `ValueError` if a trial is in it twice.
+    """
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
     gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
@@ -166,7 +189,10 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Those of trials that had another one, or none. This is where the time goes."""
+    """Return the allocations of trials that had another one, or none.
+
+    Most of the time of comparing plans is spent here.
+    """
     return [
         a
         for a, b in zip(plan.allocations, map(before.get, names), strict=True)
@@ -175,11 +201,11 @@ def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation
 
 
 Moves = tuple[tuple[str, ...], dict[str, int]]
-"""Who is gone, and where those are who have come or moved, ascending."""
+"""The trials that are gone, and the new places of those that have come or moved, ascending."""
 
 
 def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
-    """As few as possible."""
+    """Find as few moves as possible. Raises `ValueError` if the plan has a trial twice."""
     old = before.names
     if old == names:
         return (), {}
@@ -194,7 +220,10 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Who must be taken out and put in elsewhere to make one of the other; both have the same."""
+    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`.
+
+    Both have the same trials.
+    """
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
@@ -208,7 +237,10 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many are the same at the beginning. By halving: comparing slices is fast."""
+    """Return how many elements are the same at the beginning.
+
+    It halves the range each time, since comparing slices is fast.
+    """
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -220,9 +252,9 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """The places of a longest rising subsequence.
+    """Return the places of a longest rising subsequence.
 
-    By the smallest end that each length can have (Fredman, On computing the length of longest
+    It keeps the smallest end that each length can have (Fredman, On computing the length of longest
     increasing subsequences, 1975).
     """
     ends: list[int] = []
@@ -247,7 +279,10 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """The others, in order. Raises `ValueError` if one of them is not there."""
+    """Return the names that are not in `out`, in order.
+
+    Raises `ValueError` if `out` has a name that is not among them.
+    """
     if len(out) <= FEW:
         left = list(names)
         for name in out:
@@ -261,7 +296,10 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """With these in their places."""
+    """Return the names with these trials put in their places.
+
+    Raises `ValueError` if there is no such place.
+    """
     if not placed:
         return names
     all_names: list[str] = []

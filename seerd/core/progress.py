@@ -1,7 +1,7 @@
 """What trials have done: reports and checkpoints.
 
-The one rule: training goes on from what is stored; a report that was made after it, by an attempt
-that was lost, is taken back.
+The one rule: training goes on from what is stored. A report that a lost attempt made after that is
+taken back.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from seerd.planner.model import Report
 def reporting(
     state: State, event: TrialTraining | TrialReported | TrialCheckpointed
 ) -> Trial | None:
-    """The trial of which this is so, if its present attempt can still say so: node 0 speaks for
-    all.
+    """Return the trial that an event is about, if its present attempt can still report; else None.
+
+    Only node 0 reports, for all nodes.
     """
     trial = state.trials.get(event.trial)
     if trial is None or trial.held is None or trial.attempt != event.attempt:
@@ -31,16 +32,18 @@ def reporting(
 
 
 def rewind(trial: Trial, reports: int) -> None:
-    """Training goes on after so many `reports`: later ones, made by an attempt that was lost, are
-    taken back.
+    """Take back all reports after the first `reports`, since training goes on from there.
+
+    An attempt that was lost had made them.
     """
     while trial.history and trial.history[-1].reports > reports:
         trial.history.pop()
 
 
 def fill(state: State, event: TrialReported) -> None:
-    """A report that comes when its instance is gone, and its trial has gone on from what was found
-    in the store.
+    """Add a report that comes after its instance was gone, if later reports are known.
+
+    The trial has then gone on from a checkpoint in the store that includes this report.
     """
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
@@ -51,7 +54,10 @@ def fill(state: State, event: TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Checkpoints that nobody had told of, oldest first: training goes on from the newest."""
+    """Confirm checkpoints that no agent had told of, given oldest first.
+
+    Training goes on from the newest.
+    """
     for one in saved:
         trial = state.trials.get(one.trial)
         if trial is None or trial.held is None or trial.attempt != one.attempt:
@@ -62,12 +68,12 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """It is in the store; told again, it changes nothing."""
+    """Record that a checkpoint is in the store. Told again, it changes nothing."""
     if any(known.name == new.name for known in trial.checkpoints):
         return
     trial.checkpoints = (new, *trial.checkpoints)
     state.agenda.saved.append(trial.id)
-    # What is told late, after a model had been handed back, may be a better one.
+    # A checkpoint that is told of after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
     )
@@ -75,7 +81,10 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
 
 
 def took(state: State, seconds: float) -> None:
-    """A unit of work or a save: the slowest one decides how early trials are asked to stop."""
+    """Note how many seconds a unit of work or a save took.
+
+    The slowest one decides how early trials are asked to stop.
+    """
     if seconds > state.end.slowest_s:
         state.end.slowest_s = seconds
         state.agenda.stirred = True

@@ -1,9 +1,9 @@
-"""Provisioning, asking for instances: how many now, when again after a refusal, and when it is of
-no use any more.
+"""Provisioning: how many instances to ask for now, when to ask again after a refusal, and when
+asking is of no use any more.
 
-The one rule: an instance is asked for only if it could still be ready in time, be paid, and keep
-within the most GPUs that the person allows; those that the cloud is taking away count until they
-are being given back.
+The one rule: an instance is asked for only if it could be ready in time, can be paid, and keeps
+within the largest number of GPUs that the person allows. Instances that the cloud is taking away
+count until they are being given back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from seerd.core.verdicts import Again, HoldCause
 
 
 def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
-    """When to ask again. Launches that were asked for together (`batch`) are refused together: that
-    counts once.
+    """Say when to ask again after a refused launch.
+
+    batch  number that all launches have in common that were asked for together; they are refused
+           together, and that counts once
+    retry  whether asking again may help
     """
     fleet, rules = state.fleet, state.rules
     refusals = fleet.refusals
@@ -36,8 +39,9 @@ def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
 
 
 def after_coming(state: State) -> Again | None:
-    """An instance has come: refusals begin anew, and so does the time until the next launch; None
-    if there were none.
+    """Start counting refusals anew, since an instance has come.
+
+    The next launch may then come earlier too. None if there is nothing to change.
     """
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
@@ -61,8 +65,9 @@ def _wait_s(state: State, refusals: int) -> float:
 
 
 def launches(state: State) -> int:
-    """How many instances more are wanted and may be asked for now, each of which must still be
-    affordable.
+    """Return how many more instances are wanted and may be asked for now.
+
+    Whether each of them can be paid is not looked at here.
     """
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
@@ -71,15 +76,16 @@ def launches(state: State) -> int:
         state.facts.cluster,
     )
     if not cluster.per_instance and cluster.max_instances is not None:
-        return min(
-            more, cluster.max_instances - state.fleet.present
-        )  # the same machines again, once they have been left
+        # These are always the same machines: one that is being left must be free first.
+        return min(more, cluster.max_instances - state.fleet.present)
     return more
 
 
 def asked_together(state: State) -> tuple[int, float | None]:
-    """How many instances are asked for now, and how long each may run without an agent, beside all
-    the others.
+    """Return how many instances to ask for now, and for how long each may run without an agent.
+
+    All of them together must be affordable. The time is in seconds; None if none is asked for, or
+    if instances cost nothing by themselves.
     """
     most, asked = launches(state), 0
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
@@ -98,13 +104,14 @@ def _charge_one(ahead: State, name: str) -> None:
 
 
 def affordable_one(state: State) -> bool:
-    """Whether one more instance may be paid."""
+    """Return whether the budget allows one more instance."""
     return affordable_launch(state, state.facts.cluster.gpus_per_instance)
 
 
 def held_back(state: State) -> HoldCause | None:
-    """Why instances that are wanted are not asked for now; None if there are none, or if they are
-    about to be asked for again.
+    """Return why wanted instances are not asked for now.
+
+    None if no instance is wanted, or if it is about to be asked for, now or again.
     """
     if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
         return None
@@ -116,7 +123,10 @@ def held_back(state: State) -> HoldCause | None:
 
 
 def _most(state: State) -> int:
-    """Instances that may be there at one moment: what the wanted trials need is never too many."""
+    """Return how many instances may be there at one moment.
+
+    What the wanted trials need is never too many.
+    """
     most_gpus = state.facts.problem.limits.max_gpus
     if most_gpus is None:
         return state.aims.needed + state.fleet.leaving
@@ -128,8 +138,9 @@ def _in_time(state: State) -> bool:
 
 
 def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
-    """How a run ends that has no instance and can get none, None if it has or can: nothing will
-    come of waiting.
+    """Return how a run ends that has no instance and can get none.
+
+    None if it has one or can get one.
     """
     if state.fleet.live or state.fleet.leaving:
         return None
@@ -143,16 +154,18 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
 
 
 def _patience_is_over(state: State) -> bool:
-    """Whether it will be over when launches may be asked for again; never, if asking again cannot
-    help.
+    """Return whether the run's patience will be over when launches may be asked for again.
+
+    If asking again cannot help, it is over.
     """
     patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
     return state.fleet.launch_at >= state.fleet.refused_since + patience_s
 
 
 def refused(state: State) -> str | None:
-    """Why the cloud refused, if a run has ended without a single attempt for want of an instance;
-    None if that is not so.
+    """Return why the cloud refused instances, for a run that ended without a single attempt.
+
+    None if the run is another one: not over, interrupted, or with an attempt.
     """
     if (
         not state.finished

@@ -1,7 +1,7 @@
 """The difference between what is wanted and what is, as commands.
 
 The one rule: what is under way counts as done, so reconciling twice asks for nothing new. Each
-command is yielded, and written down before the next is looked for.
+command is yielded, and applied before the next is looked for.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from seerd.core.verdicts import HeldBack, HoldCause
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
-    """What must be asked for now. While a plan is about to come, nothing is begun or given back
-    that it might undo.
+    """Yield what must be asked for now.
+
+    While a plan is about to come, nothing is started or given back that it might undo.
     """
     agenda = state.agenda
     touched, agenda.touched = agenda.touched, {}
@@ -56,7 +57,10 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 
 
 def set_timer(state: State) -> Iterator[SetTimer]:
-    """One timer at a time: set anew when something is due earlier than it, or when it has fired."""
+    """Yield a new timer if something is due before the present one fires, or if none is set.
+
+    Only one timer is set at a time.
+    """
     due = wake_at(state)
     set_already = (
         state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
@@ -69,8 +73,10 @@ def set_timer(state: State) -> Iterator[SetTimer]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
-    """An attempt that should not be where it is: eliminated and broken ones are killed, others may
-    save first.
+    """Stop an attempt that should not be where it is.
+
+    Attempts of eliminated trials, and those that are broken or hang, are killed. Others may save
+    first. A stop that is under way is repeated only if it must become a kill.
     """
     hung = hangs(trial)
     if trial.held is None or (
@@ -120,14 +126,16 @@ def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
 
 
 def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
-    """Who gets the GPUs that it has to leave."""
+    """Return the trials that get the GPUs that this trial has to leave."""
     claims = (state.fleet.instances[s.node].claims.get(gpu) for s in trial.left for gpu in s.gpus)
     return tuple(dict.fromkeys(name for name in claims if name is not None and name != trial.id))
 
 
 def _grace_s(state: State, trial: Trial) -> float:
-    """How long it may take to save and exit; once node 0 has, the others only have to exit, as they
-    are about to.
+    """Return how long the attempt may take to save and exit, in seconds.
+
+    Once node 0 has saved, the other nodes only have to exit. If the cloud takes an instance away,
+    the attempt must be gone before that.
     """
     left_s = (
         min(grace_left_s(state), state.rules.grace_min_s) if trial.saved else grace_left_s(state)
@@ -146,7 +154,7 @@ def _grace_s(state: State, trial: Trial) -> float:
 
 
 def _start_if_possible(state: State, trial: Trial) -> Iterator[StartTrial]:
-    """A waiting trial whose GPUs are all free and affordable."""
+    """Start a waiting trial if all its GPUs are free and affordable, and if enough time is left."""
     if not _could_start(state, trial) or not _worthwhile(state, trial):
         return
     first, *others = trial.target or ()
@@ -194,7 +202,7 @@ def _free(state: State, target: Assignment) -> bool:
 
 
 def _refused_start(state: State, trial: Trial) -> HeldBack | None:
-    """Why a trial whose GPUs are free does not get them; None if that is not so."""
+    """Say why a trial whose GPUs are free is not started; None if it is not such a trial."""
     if not _could_start(state, trial):
         return None
     why: HoldCause = "budget" if time_left(state) else "late"
@@ -205,7 +213,10 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
 
 
 def _fit_instances(state: State) -> Iterator[AnyCommand]:
-    """As many instances as the wanted trials need; on rented ones, no more."""
+    """Ask for the instances that the wanted trials need.
+
+    With per-instance billing, those that are not needed are given back.
+    """
     agenda, fleet = state.agenda, state.fleet
     if not agenda.refit:
         return
@@ -226,7 +237,7 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 
 def _launch(state: State) -> Iterator[Launch]:
-    """Every instance that is wanted and can be paid."""
+    """Ask for every instance that is wanted and that the budget allows."""
     asked, orphan_timeout_s = asked_together(state)
     for _ in range(asked):
         gpus = state.facts.cluster.gpus_per_instance
@@ -244,7 +255,7 @@ def _termination(state: State, instance: Instance, why: TerminateCause) -> Termi
 
 
 def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
-    """What is wanted and not asked for is told when it begins to be so, and when it ends."""
+    """Say when something wanted begins not to be asked for, and when that ends."""
     before = state.fleet.held_back
     why = held_back(state)
     now = (
@@ -264,9 +275,7 @@ def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
 
 
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:
-    """Everything is given back, the best model is put in its place, and when both have happened the
-    run is over.
-    """
+    """Give everything back and publish the best model; when both are done the run is over."""
     fleet, result = state.fleet, state.result
     if fleet.live or fleet.leaving:
         yield from _release_all(state)
@@ -279,9 +288,7 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
 
 
 def _release_all(state: State) -> Iterator[Terminate]:
-    """Those too that are still being asked for or made ready: nobody waits for them
-    past the end.
-    """
+    """Give back every instance, also those that are still being asked for or made ready."""
     for instance in list(state.fleet.instances.values()):
         if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
             yield _termination(state, instance, "end")

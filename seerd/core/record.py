@@ -1,8 +1,8 @@
-"""How each event changes the state: one small function per event, found by its type. What was
-decided is written down in `enact`.
+"""How each event changes the state: one small function for each event, found by its type. What was
+decided is applied in `enact`.
 
-The one rule: only what the event says is written down here, and what must be looked at next. No
-rule is read, so every version reads an event alike.
+The one rule: only what the event says is recorded here, and what must be looked at next. No rule is
+read, so every version of seerd reads an event alike.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ from seerd.planner.model import Report
 
 
 def record(state: State, event: AnyEvent) -> None:
-    """Write the event down. A fact of an agent that was seen before changes nothing, and one of an
-    instance that is gone only the record.
+    """Apply an event to the state.
+
+    A fact that was seen before changes nothing. A notice for an instance that is not known yet is
+    kept until it is. A late report of an instance that is gone only completes the trial's history.
     """
     if isinstance(event, AgentFact):
         instance = state.fleet.instances.get(event.instance)
@@ -100,8 +102,8 @@ def _(event: RunResumed, state: State) -> None:
     }
     state.agenda.missing = missing
     for trial in state.trials.values():
-        # The order may never have reached an agent; if it has, its `TrialStarted` follows and says
-        # since when.
+        # The order may never have reached an agent, so the attempt counts from now on. If it has,
+        # a `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None else ():
             key = trial.key_on(slots.node)
             if (
@@ -113,7 +115,7 @@ def _(event: RunResumed, state: State) -> None:
 
 
 def _reopen(state: State) -> None:
-    """An interrupted run goes on: its trials wait where their checkpoints left them."""
+    """Go on with an interrupted run: its trials wait where their checkpoints left them."""
     state.go(RunPhase.RUNNING)
     state.end.reopen()
     state.result.published = None
@@ -123,7 +125,7 @@ def _reopen(state: State) -> None:
 
 
 def _may_launch(state: State) -> None:
-    """An instance is gone, or will be: what was refused beside it may be had now."""
+    """Forget earlier refusals: an instance is gone or will be, so another may be had now."""
     fleet = state.fleet
     fleet.refusals = 0
     state.agenda.refit = state.agenda.refit or fleet.launch_at > state.now
@@ -173,7 +175,7 @@ def _(event: PolicyFailed, state: State) -> None:
 
 
 def _answers(state: State, question: str) -> bool:
-    """Whether this is the question that is open; then it is so no more."""
+    """Close the question and return True if it is the one that is open; else return False."""
     if state.plan.question != question:
         return False
     state.under_way.pop(question, None)
@@ -234,7 +236,11 @@ def _(event: InstanceLost, state: State) -> None:
 
 
 def lose(state: State, instance: Instance, at: float, why: str) -> None:
-    """An instance is gone that nobody had given back; it has cost until `at`."""
+    """Record that an instance is gone that nobody had given back.
+
+    at   when it stopped costing, in seconds since the run began
+    why  text for people
+    """
     instance.why = why
     _end_instance(state, instance, at, f"{instance.id} was lost: {why}")
     state.agenda.replace = True
@@ -242,8 +248,11 @@ def lose(state: State, instance: Instance, at: float, why: str) -> None:
 
 
 def _end_instance(state: State, instance: Instance, at: float, why: str) -> None:
-    """The instance and all that ran there are gone; what was asked of it has no outcome
-    any more.
+    """Record that an instance and all that ran there are gone.
+
+    at  when it ended, in seconds since the run began
+
+    Commands that were under way on it have no outcome any more.
     """
     state.fleet.go(instance, InstancePhase.TERMINATED)
     instance.ended_at = at
@@ -273,8 +282,10 @@ def _(event: InstanceNoticed, state: State) -> None:
 
 
 def _leave(state: State, instance: Instance, by: float | None) -> None:
-    """Nothing new is placed there, what runs there moves, and another one is wanted in
-    its place.
+    """Stop using an instance that will be taken away.
+
+    Nothing new is placed there, what runs there moves, and another instance is wanted in its place.
+    `by` is when it is taken away, in seconds since the run began; None if unknown.
     """
     state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by
@@ -297,7 +308,7 @@ def _(event: InstanceTerminated, state: State) -> None:
 
 
 def _settle_unready(state: State, instance: str, event: LaunchRefused | InstanceTerminated) -> None:
-    """An instance that is gone before it was ready costs from when it ran, if it ever did."""
+    """Charge an instance that ended before it was ready for the time that it ran, if any."""
     if event.running_since is None:
         state.ledger.void(instance)
     else:
@@ -306,14 +317,18 @@ def _settle_unready(state: State, instance: str, event: LaunchRefused | Instance
 
 
 def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:
-    """When the instance ended: by its cloud's account, if it has one, never in the future."""
+    """Return when the instance ended, in seconds since the run began.
+
+    That is the cloud's account if there is one, but never later than the event.
+    """
     return event.at if event.ended is None else min(event.ended, event.at)
 
 
 @_record.register
 def _(event: OrderRefused, state: State) -> None:
-    """Only an order to start can be refused, by an instance that got it; what else is under way is
-    none of an agent's business.
+    """Let a trial's attempt end on the instance whose agent could not start it.
+
+    Agents can refuse only orders to start; whatever else is under way is none of their business.
     """
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):

@@ -1,4 +1,4 @@
-"""The numbers that decisions go by, as one value that is given to whoever decides.
+"""The figures that decisions go by, as one value that is given to whoever decides.
 
 The one rule: only deciding reads them. Reading a run applies what was decided, so a version with
 other rules reads every run as it was.
@@ -11,43 +11,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times in seconds, shares from 0 to 1.
+    """Times are in seconds, shares from 0 to 1.
 
-    kept_checkpoints  so many of a trial's newest checkpoints stay in the store: a damaged newest
-                      one falls back to the one before it
-    max_crashes       a trial that ends by its own fault is restarted so often, then it has failed
-    max_losses        the same for ends that were the machine's fault: generous, but a trial that
-                      takes its machine down must not do so for ever
-
-    grace_min_s, grace_max_s  how long a trial may take to save and exit, at least and at most
+    kept_checkpoints  how many of a trial's newest checkpoints stay in the store; if the newest is
+                      damaged, the one before it is used
+    max_crashes       how many attempts of a trial may end by its own fault; with one more the trial
+                      has failed
+    max_losses        how many may end by a machine's fault; many, but a trial that takes its
+                      machine down must not do so for ever
+    grace_min_s       how long a trial may take to save and exit, at least
+    grace_max_s       how long a trial may take to save and exit, at most
     kill_s            from the end of the grace period until no process of an attempt is left,
-                      however loaded the machine
+                      however loaded the machine is
     publish_s         from the last checkpoint until the best model is in its place
-    shortest_s        an attempt that could not run so long before the end is not started: its
+    shortest_s        an attempt that has less time than this before the end is not started: its
                       processes would hardly be up
     lease_s           how long agents go on without hearing from the daemon, at most
-    orphan_timeout_s  how long an instance goes on that never gets an agent, at most: longer than
-                      one may take to get there
+    orphan_timeout_s  how long an instance goes on that never gets an agent, at most; getting one
+                      must not take longer
     last_s            how long agents alone may take to store the last checkpoints, at most
-    notice_margin_s   so long before the cloud takes an instance away its trials are gone: saved and
-                      told, not only asked to
-    timer_slack_s     a timer that would fire so little earlier is not set anew
-
-    max_refusals      a run that has no instance gives up when launches have been refused so many
-                      times in a row,
-    patience_share    for this part of the deadline (a tenth: 10)
-    retry_s, retry_most_s  from a refusal until launches are asked for again: at first, and at most;
-                           it doubles each time
-    retry_share       no wait takes more than this part of the deadline, so that a short run is not
-                      all waiting (a twentieth: 20)
-    worth_packing     between two plans, trials are moved together only if so few of the instances
-                      would do: each move costs a save and a start
-    slow_share        a rank is slow if each of the others waits for this part of its time more than
-                      it does itself
-
-    max_failures      so many times in a row the policy may give no plan that can be used, then the
-                      run ends
-    ask_again_s       how long after such an answer it is asked again
+    notice_margin_s   how long before the cloud takes an instance away its trials must be gone, so
+                      that they have saved and told so
+    timer_slack_s     a new timer is set only if it would fire earlier than the old one by more than
+                      this
+    max_refusals      a run without an instance gives up after so many refusals of launches in a
+                      row, if its patience is over too
+    patience_share    that patience is the deadline divided by this (10: a tenth)
+    retry_s           from a refusal until launches are asked for again, at first; it doubles each
+                      time
+    retry_most_s      from a refusal until launches are asked for again, at most
+    retry_share       no such wait is longer than the deadline divided by this (20: a twentieth), so
+                      that a short run is not all waiting
+    worth_packing     between two plans, trials are moved together only if this share of the
+                      instances would do: each move costs a save and a start
+    slow_share        a rank is slow if each of the others waits for at least this much more of its
+                      time than that rank does
+    max_failures      after so many answers in a row that cannot be used the run ends
+    ask_again_s       how long after such an answer the policy is asked again
     """
 
     kept_checkpoints: int = 2
@@ -75,4 +75,4 @@ class Rules:
 
 
 RULES = Rules()
-"""This version's."""
+"""The rules of this version."""

@@ -1,8 +1,8 @@
-"""What follows from a fact at once, whatever is wanted: who has failed for good, which checkpoints
-are needed, when launches are asked for again.
+"""What follows from a fact at once, whatever is wanted: which trials have failed for good, which
+checkpoints are needed, and when to ask for instances again.
 
-The one rule: it yields verdicts and changes nothing; each is written down before the next is looked
-for.
+The one rule: these functions yield verdicts and change nothing but the agenda. Each verdict is
+applied before the next is looked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since
 
 
 def settle(state: State) -> Iterator[AnyVerdict]:
-    """Verdicts about what the present event has put on the agenda."""
+    """Yield the verdicts on what the present event has put on the agenda."""
     agenda = state.agenda
     if agenda.missing is not None:
         yield from _missing(state, agenda)
@@ -73,8 +73,10 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Since when what was not found any more has cost nothing, as far as its cloud tells; else
-    since its lease has ended.
+    """Say since when instances that a resumed run did not find have cost nothing.
+
+    That is by their cloud's account, or else when their lease had ended. Launches that are under
+    way are charged anew, see `since_s`.
     """
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
@@ -86,11 +88,14 @@ def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def since_s(state: State, launch: str, ended: float) -> float:
-    """Since when a launch that is under way counts after a restart; whatever the dead daemon had
-    left behind was gone at `ended`.
+    """Return since when a launch that is under way is charged after a restart.
 
-    What this launch has brought may be there yet, for as long as it goes on without an agent; if it
-    is not, what it brings now begins now.
+    launch  id of the `Launch`
+    ended   when everything that the dead daemon had left behind was gone
+
+    All times are in seconds since the run began. An instance that this launch has brought may still
+    be there, for as long as it goes on without an agent. If there is none, what the launch brings
+    now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     orphan_timeout_s = (

@@ -1,8 +1,8 @@
-"""Everything that the core knows of a run: a fold over what its journal holds, events and what was
-decided.
+"""Everything that the core knows of a run. It follows from the journal alone: from the events and
+decisions in it, applied in order.
 
-The one rule: only `record` changes what is known here. What is only derived (`aims`, `agenda`) may
-be made anew at any time, see `derive`.
+The one rule: only `record` (events) and `enact` (decisions) change what is known here. `aims` and
+`agenda` are only derived from it; they may be computed anew at any time, see `derive`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from seerd.planner.model import Allocation, Outline, Report, TrialStatus
 from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
-"""Instances that are there or will be, and have not been given back."""
+"""Instances that have been asked for or are ready, and that nobody has given back."""
 THERE = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
-"""Instances that have been ready, and may still be found when a run is resumed."""
+"""Instances that are ready, that the cloud takes away, or that are being given back. A resumed run
+may still find them.
+"""
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
 STATUS: dict[TrialPhase, TrialStatus] = {
@@ -50,10 +52,11 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 class AttemptEnd:
     """How an attempt ended on one of its instances.
 
-    alone   nobody had asked for it
-    why     for people; empty if there is nothing to say
-    tail    last lines of its log, None if there are none to be had
-    silent  since when its log was silent, None if unknown
+    cause   what ended it; `refused`: the agent could not start it
+    alone   True if nobody had asked for this end
+    why     text for people; empty if there is nothing to say
+    tail    last lines of the attempt's log there, None if there are none
+    silent  since when that log was silent, in seconds since the run began; None if unknown
     """
 
     cause: ExitCause | Literal["refused"]
@@ -65,8 +68,10 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class NodeStall:
-    """Nothing of an attempt moves on one of its instances: some ranks are `hung` at this
-    `position`, or all wait there for others.
+    """Says that no rank of an attempt makes progress on one of its instances.
+
+    hung      True: some ranks there do nothing; False: all of them wait for ranks elsewhere
+    position  how far the ranks are, as (units, ticks), see `TrialStalled`
     """
 
     hung: bool
@@ -77,25 +82,42 @@ class NodeStall:
 class Trial:
     """One configuration and what became of it.
 
-    gpus         how many GPUs are wanted for it now, 0 for none
-    until        the policy wants to be asked when it has made so many reports; `reached`: it has
-                 made them, and nobody has said how it goes on
-    target       where it should run; `held`: where its present attempt is; neither, one or both may
-                 be there
-    told         of an attempt on several instances: where it has started; `ends`: where it has
-                 ended already, and how
-    stalls       of such an attempt: where nothing moves; `hung`: some of its ranks wait for others
-                 that do nothing, so it must end
-    waits        which share of their time its ranks wait for others, by instance and rank; `slow`:
-                 who keeps the others waiting, and since when that is known
-    history      its reports, without those that a later restart from an older checkpoint has taken
-                 back
-    checkpoints  confirmed ones that are needed, newest first
-    crashes      ends that were its own fault; losses: those that were the machine's; `fault`: which
-                 of them its last end was; stopped: why its last attempt was asked to end, None if
-                 it was not
-    note         what people should know of how it ran, for as long as it is remembered
-    out          eliminated: its attempt, if there still is one, ends without a checkpoint
+    id             name of the trial
+    config         its value of each hyperparameter
+    seed           seed of its random numbers
+    phase          where it is in its life, see `TrialPhase`
+    gpus           how many GPUs the plan wants for it now, 0 for none
+    bracket        bracket in which it is compared with others
+    until          the policy wants to be asked when the trial has made so many reports; None: not
+                   by reports
+    reached        the value of `until` that it has reached, until a plan says how it goes on; else
+                   None
+    target         GPUs on which it should run, None if it has none
+    held           GPUs that its present attempt was started on, None if there is no such attempt
+    told           instances on which its present attempt has started (an ordered set)
+    ends           instance -> how its present attempt has ended there already
+    stalls         instance -> how far its ranks are there, while none of them makes progress
+    hung           True: its present attempt is being ended because some ranks do nothing
+    waits          instance -> rank -> share of its time (0 to 1) for which that rank waits for
+                   others
+    slow           rank -> when it became known that it keeps the others waiting, in seconds since
+                   the run began
+    attempt        number of its newest attempt, from 1; 0: there was none
+    start_command  id of the `StartTrial` that is under way, else None
+    stop_command   id of the `StopTrial` that is under way, else None
+    pid            id of the attempt's process on node 0, None if unknown
+    training       True: its present attempt has reached its training loop
+    history        its reports, oldest first, without those that a restart from an older checkpoint
+                   took back
+    checkpoints    confirmed checkpoints that are still needed, newest first
+    crashes        how many of its attempts ended by its own fault
+    losses         how many of its attempts ended by a machine's fault
+    stopped        why its newest attempt was asked to end, None if it was not asked
+    fault          whose fault the end of its last attempt was, None if nobody's
+    out            True: eliminated; an attempt that still runs ends without a checkpoint
+    why            text for people: why its last attempt failed, or why it was eliminated
+    note           text for people on how it ran; empty if there is none
+    tail           last lines of the log of its last attempt
     """
 
     id: str
@@ -132,45 +154,52 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """As policies see it."""
+        """How policies see the trial.
+
+        An eliminated one is out even while its attempt is still ending.
+        """
         if self.out and self.phase not in STATUS:
             return "eliminated"
         return STATUS.get(self.phase, "live")
 
     @property
     def reports(self) -> int:
-        """How many reports its present line of training has."""
+        """How many reports it has made that still count."""
         return self.history[-1].reports if self.history else 0
 
     @property
     def metric(self) -> float | None:
-        """The metric of its last report, None if that was not finite or there is none."""
+        """Metric of its last report; None if that was not finite or if there is no report."""
         return self.history[-1].metric if self.history else None
 
     @property
     def key(self) -> str:
-        """Names its present attempt in the ledger and in messages."""
+        """Name of its present attempt in the ledger and in messages."""
         return f"{self.id}/{self.attempt}"
 
     @property
     def left(self) -> list[Slots]:
-        """Where its present attempt still holds GPUs, node 0 first if it is among them."""
+        """GPUs that its present attempt still holds, by instance, node 0 first.
+
+        Node 0 is missing if the attempt has ended there.
+        """
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
     @property
     def saved(self) -> bool:
-        """Its present attempt has finished on node 0, which is the one that saves: nothing more can
-        come of the others.
+        """Whether its present attempt has finished on node 0.
+
+        Node 0 saves for all, so nothing more can come of the other nodes.
         """
         end = self.ends.get(self.held[0].node) if self.held else None
         return end is not None and end.cause == "finished"
 
     @property
     def broken(self) -> bool:
-        """Its present attempt has ended on one of its instances and nobody asked for it: it must
-        not go on on the others.
+        """Whether its present attempt must not go on.
 
-        One that has finished beside node 0 leaves it the time to save.
+        It hangs, or it has ended on one of its instances and nobody had asked for that. A node
+        other than node 0 that has finished is no reason: the attempt keeps the time to save.
         """
         return self.hung or (
             bool(self.ends)
@@ -178,24 +207,35 @@ class Trial:
         )
 
     def key_on(self, node: str) -> str:
-        """Names the part of its present attempt on one of its instances in the ledger; node 0 has
-        the attempt's own name.
+        """Return the name, in the ledger, of the part of its present attempt that runs on `node`.
+
+        On node 0 that is the attempt's own name.
         """
         return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
 
     def go(self, phase: TrialPhase) -> None:
-        """Change phase along the table."""
+        """Move to another phase. Raises `IllegalMoveError` if `TRIAL_MOVES` does not allow it."""
         self.phase = move(TRIAL_MOVES, f"trial {self.id}", self.phase, phase)
 
 
 @dataclass(slots=True)
 class Instance:
-    """One machine. `id` is the id of the `Launch` that asked for it until it is known by its own.
+    """One machine of the run.
 
-    boot    which boot of the machine its agent was started in, empty if it does not tell
-    seen    its agent's last fact
-    busy    which trial holds each GPU; `claims`: which one is to get it
-    by      when the cloud takes it away, None if it has not said so
+    id                 its own id; until it is ready, the id of the `Launch` that asked for it
+    gpus               how many GPUs it has
+    phase              where it is in its life, see `InstancePhase`
+    boot               which boot of the machine its agent was started in; empty if the machine does
+                       not tell
+    ready_at           when it was ready, in seconds since the run began; None: not yet
+    ended_at           when it ended, in seconds since the run began; None: not yet
+    seen               number of the last fact of its agent that was recorded
+    busy               GPU index -> trial that holds it
+    claims             GPU index -> trial that is to get it
+    terminate_command  id of the `Terminate` that gives it back, None if there is none
+    by                 when the cloud takes it away, in seconds since the run began; None if it has
+                       not said
+    why                text for people: why it was refused or lost
     """
 
     id: str
@@ -214,7 +254,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The best model so far that is surely in the store."""
+    """The best model so far among those that are confirmed to be in the store.
+
+    trial       trial that made it
+    checkpoint  checkpoint that holds it
+    metric      metric of that checkpoint, finite
+    """
 
     trial: str
     checkpoint: Checkpoint
@@ -223,7 +268,11 @@ class Incumbent:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The run's result: the incumbent at the end, and where its files lie."""
+    """The result of the run.
+
+    incumbent  the best model when it was published
+    path       where its files are, in the run's folder
+    """
 
     incumbent: Incumbent
     path: str
@@ -231,12 +280,13 @@ class Published:
 
 @dataclass(slots=True)
 class Result:
-    """What is handed back, and what people should know of how it came about.
+    """What is handed back, and what people should know of it.
 
-    publishing  the model that is being put in its place; `published`: the one that lies there
-    unreadable  "trial/checkpoint" of models that cannot be read
-    no_model    the best model is in the store, which does not give it
-    notes       for people, in the order in which they came up
+    publishing  the model that is being copied to its place, None if there is none
+    published   the model that is in its place, None if there is none
+    unreadable  "trial/checkpoint" of each model that cannot be read
+    no_model    True: the best model is in the store, but could not be fetched from it
+    notes       texts for people, oldest first
     """
 
     publishing: Incumbent | None = None
@@ -250,14 +300,20 @@ class Result:
 class Fleet:
     """All instances, and when more may be asked for.
 
-    What is counted here is counted nowhere else, and `invariants` counts it again.
+    These counts are kept nowhere else; `invariants` compares them with a recount.
 
-    live      instances that are asked for or ready; `leaving`: those that the cloud will take away;
-              `present`: these, and those being given back too; `holding`: attempts that hold GPUs
-    noticed   instances that were told to leave before they were ready, and by when
-    refusals  batches of launches in a row that were refused, since `refused_since`; `refused`: the
-              newest one; `launch_at`: when to ask again
-    held_back what is wanted and not asked for, if anything is
+    instances      every instance of the run by its id
+    live           how many are asked for or ready
+    leaving        how many the cloud will take away
+    present        how many are not gone: live, leaving, or being given back
+    holding        how many attempts hold GPUs
+    noticed        instance -> when the cloud takes it away, for notices that came before it was
+                   ready
+    refusals       how many batches of launches in a row were refused
+    refused        number of the newest batch that was refused
+    refused_since  when the first of these refusals came, in seconds since the run began
+    launch_at      when to ask again, in seconds since the run began; infinite: never
+    held_back      what is wanted and not asked for, None if there is nothing
     """
 
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -273,13 +329,16 @@ class Fleet:
     held_back: HeldBack | None = None
 
     def add(self, instance: Instance) -> None:
-        """One more is asked for."""
+        """Add an instance that was just asked for."""
         self.instances[instance.id] = instance
         self.live += 1
         self.present += 1
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
-        """Change an instance's phase along the table."""
+        """Move an instance to another phase and keep the counts true.
+
+        Raises `IllegalMoveError` if `INSTANCE_MOVES` does not allow it.
+        """
         old, instance.phase = (
             instance.phase,
             move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase),
@@ -291,16 +350,21 @@ class Fleet:
 
 @dataclass(slots=True)
 class PlanInForce:
-    """The last plan that was adopted, and what the policy remembers.
+    """The plan that was adopted last, and what the policy remembers.
 
-    order      its allocations, most valuable first; `wanted`: those of trials that may still run
-    last       the answer that brought it
-    memory     what the policy is given back with the next question
-    reached    trials that have made the reports after which it wants to be asked, since this plan
-               was adopted
-    question   the one that is open; `asked`: the last one, and `asked_s` when; `answer`: its
-               answer, as long as nobody has judged it
-    failures   answers in a row that were of no use; `again_s`: when it may be asked again
+    order     its allocations, most valuable first
+    wanted    trial -> allocation, of those trials that may still run
+    last      the answer that brought this plan
+    memory    what the policy is given back with the next question
+    reached   trials that have made the reports after which the policy wants to be asked, since this
+              plan was adopted (an ordered set)
+    question  id of the question that is open, None if none is
+    asked     id of the last question, open or not
+    asked_s   when that was asked, in seconds since the run began
+    answer    its answer while nobody has judged it: plan and memory, or a text on why there is none
+    failures  how many answers in a row could not be used
+    again_s   when the policy may be asked again after such an answer, in seconds since the run
+              began
     """
 
     order: Order = field(default_factory=Order)
@@ -323,11 +387,12 @@ class PlanInForce:
 
 @dataclass(slots=True)
 class Aims:
-    """Where wanted trials should run: derived from plan and fleet.
+    """Where wanted trials should run. All of it is derived from the plan and the fleet.
 
-    aimed    trials that have a target; `waiting`: wanted ones without; `sizes`: how many wanted
-             ones there are of each number of GPUs
-    needed   instances that the wanted trials need
+    aimed    trials that have a target (an ordered set)
+    waiting  wanted trials that have none
+    sizes    number of GPUs -> how many wanted trials want so many
+    needed   how many instances the wanted trials need
     """
 
     aimed: dict[str, None] = field(default_factory=dict)
@@ -340,26 +405,31 @@ class Aims:
 class Agenda:
     """What must be looked at next.
 
-    woken     a timer has fired: the limits must be looked at. Only then: after a restart, what
-              agents have yet to tell (that attempts ended meanwhile) comes before the first timer,
-              and must be known before anything is judged to be used up
-    stirred   the present event has changed something on which decisions depend
-    resumed   it says what a new daemon has found: what is derived must be made anew
-    because   why more instances would be asked for now
-    hold      a plan is about to come: nothing is begun or given back that it might undo
-    ask       why the policy must be asked, None if it need not; `about`: whose report or end it is,
-              if it is one's
-    replace   trials must be placed anew; `refit`: the number of instances may be wrong
-    ended     trials that have finished or failed since the last decision, and how many GPUs were
-              wanted for them
-    roomy     instances where room has appeared since trials were last placed; `idle`: those on
-              which nothing may run any more
-    touched   trials whose wanted and real place may differ since the last `reconcile`
-    saved     trials with a new checkpoint; `judge`: those that have ended by a fault; `waited`:
-              those whose ranks wait for others
-    missing   instances that a resumed run did not find, and since when, if their cloud tells
-    refused   launches that were refused: number of their batch, and whether asking again may help;
-              `came`: an instance has come
+    Limits are judged only when a timer has fired. After a restart, agents may still have to tell
+    that attempts ended meanwhile; these facts come before the first timer and lower what is spent.
+
+    woken    True: a timer has fired, so the limits must be looked at
+    stirred  True: the present event has changed something on which decisions depend
+    resumed  True: the present event tells what a new daemon has found; what is derived must be
+             computed anew
+    because  the reason to give if more instances are asked for now
+    hold     True: a plan is about to come; start nothing and give nothing back that it might undo
+    ask      why the policy must be asked, None if it need not
+    about    trial whose report or end is that reason, None if it is no single trial's
+    replace  True: trials must be placed anew
+    refit    True: the number of instances may be wrong
+    ended    trial -> GPUs that were wanted for it, for trials that have finished or failed since
+             the last decision
+    roomy    instances on which GPUs have become free since trials were last placed (an ordered set)
+    idle     instances on which perhaps nothing runs any more (an ordered set)
+    touched  trials that may not be where they should be, for the next `reconcile` (an ordered set)
+    saved    trials with a new checkpoint
+    judge    trial -> cause, for trials whose attempt ended by a fault
+    waited   trials whose ranks wait for others
+    missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
+             resumed run did not find
+    refused  launches that were refused: number of their batch, and whether asking again may help
+    came     True: an instance has become ready
     """
 
     woken: bool = False
@@ -385,13 +455,15 @@ class Agenda:
 
 @dataclass(slots=True)
 class Clock:
-    """Where in its journal the run is. All times are seconds since it began.
+    """Where in its journal the run is. Times are in seconds since the run began.
 
-    now       when the present event was; it never goes back
-    heard_at  when the event before that was; a daemon that has died has lived at least until then
-    seq       events so far; `given`: commands so far that followed from the present one. A
-              command's id is made of both
-    timer     the one timer that is set
+    The id of a command is made of `seq` and `given`.
+
+    now       time of the present event; it never goes back
+    heard_at  time of the event before that; a daemon that died was alive at least until then
+    seq       how many events there were so far
+    given     how many commands have followed from the present event so far
+    timer     the one timer that is set, None if none is
     """
 
     now: float = 0.0
@@ -401,7 +473,7 @@ class Clock:
     timer: SetTimer | None = None
 
     def tick(self, at: float) -> None:
-        """One more event, of this time."""
+        """Count one more event, which came at `at` (seconds since the run began)."""
         self.seq += 1
         self.given = 0
         self.heard_at = self.now
@@ -410,15 +482,18 @@ class Clock:
 
 @dataclass(slots=True)
 class RunEnd:
-    """How far the run is on the way to its end, and what is known of that end.
+    """How the run ends, and how far it is on the way there.
 
-    Until it closes nothing is known but how long trials may take to save; from then on `status`,
-    `why` and `close_by` are.
+    `status`, `why` and `close_by` are set when the run begins to close.
 
-    status     how it ends; `hard`: at once; `why`: what made it end; `close_by`: no attempt may be
-               left then, in seconds since the run began
-    slowest_s  the slowest unit of work or save so far: how early trials are asked to stop
-    promised   what agents were told last of how long they may go on alone
+    phase      where the run is in its life, see `RunPhase`
+    status     how it ends, None while it goes on
+    hard       True: the person wants it to end at once, without checkpoints
+    why        what made it end
+    close_by   when no attempt may be left, in seconds since the run began
+    slowest_s  seconds that the slowest unit of work or save took so far; it decides how early
+               trials are asked to stop
+    promised   what agents were last told of how long they may go on alone
     """
 
     phase: RunPhase = RunPhase.RUNNING
@@ -430,17 +505,31 @@ class RunEnd:
     promised: Promised | None = None
 
     def reopen(self) -> None:
-        """An interrupted run goes on; what was learned of its trials and told to agents holds."""
+        """Forget how the run was to end, since an interrupted run goes on.
+
+        What was learned of its trials and told to agents still holds.
+        """
         self.status, self.hard, self.why, self.close_by = None, False, None, None
 
 
 @dataclass(slots=True)
 class State:
-    """A run: `facts` and `rules`, which never change, and ten things that do.
+    """A run. `facts` and `rules` never change; everything else does.
 
-    rules      what this version decides by; nothing that was recorded is read with them
-    under_way  commands whose outcome is not known, by id; after a restart exactly these are asked
-               for again
+    facts      what was decided before the run began
+    ledger     what it has cost
+    rules      figures by which this version decides; recorded events and decisions are read without
+               them
+    clock      where in its journal the run is
+    end        how it ends, and how far it is on the way there
+    trials     trial id -> trial
+    fleet      its instances
+    plan       the plan in force
+    result     the model that is handed back
+    under_way  command id -> command whose outcome is not known; after a restart exactly these are
+               carried out again
+    aims       where trials should run (derived)
+    agenda     what must be looked at next (derived)
     """
 
     facts: RunFacts
@@ -473,20 +562,23 @@ class State:
 
     @property
     def outline(self) -> Outline:
-        """The whole run as it was planned; without stages where that was not recorded."""
+        """The whole run as it was planned; without stages if that was not recorded."""
         return UNKNOWN if self.facts.outline is None else self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Change phase along the table."""
+        """Move the run to another phase.
+
+        Raises `IllegalMoveError` if `RUN_MOVES` does not allow it.
+        """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
     def touch(self, trial: str) -> None:
-        """Have `reconcile` look at this trial."""
+        """Put this trial on the agenda of the next `reconcile`."""
         self.agenda.touched[trial] = None
 
     @property
     def next_id(self) -> str:
-        """The id of the next command."""
+        """Id of the next command."""
         return f"{self.clock.seq}.{self.clock.given}"
 
 
@@ -494,5 +586,5 @@ UNKNOWN = Outline((), (), 0.0)
 
 
 def new_state(facts: RunFacts, rules: Rules = RULES) -> State:
-    """The state before the first event."""
+    """Return the state of a run before its first event."""
     return State(facts, Ledger(facts.cluster.usd_per_gpu_h), rules)

@@ -2,7 +2,7 @@
 decision is recorded before the next is made.
 
 The one rule: no clock, no network, no randomness, no logging. `step` is for a run that goes on;
-`follow` reads one, and decides nothing.
+`follow` reads a recorded run and decides nothing.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from seerd.core.settle import settle
 from seerd.core.state import Agenda, State
 
 QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
-"""Most events of a run. They leave nothing to decide unless `record` says so, and deciding and
-reconciling twice gives nothing new.
+"""Most events of a run are of these kinds. They leave nothing to decide, unless `record` says so
+(`agenda.stirred`).
 """
 ABOUT_ANY = (InstanceLost, InstanceTerminated, OrderRefused, RunResumed)
-"""They do not name the trials whose attempts end with them. One that had saved has finished then.
-"""
+"""Events that do not name the trials whose attempts end with them."""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
-    """Handle one event; what was decided, in order. The commands among it must now be carried out,
-    after `RunResumed` behind those of `unfinished` that are still under way.
+    """Handle one event and return what was decided, in order.
+
+    The caller must now carry out the commands among it. After `RunResumed` it first carries out
+    those of `unfinished` that are still under way.
     """
     take(state, event)
     return list(decisions(state, event))
 
 
 def take(state: State, event: AnyEvent) -> None:
-    """Record an event."""
+    """Record an event in the state, without deciding anything."""
     state.clock.tick(event.at)
     state.agenda.stirred = False
     state.agenda.because = "room"
@@ -57,8 +58,9 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """What follows from the event that was just taken. Each decision is written down when the next
-    one is asked for.
+    """Decide what follows from the event that was just taken.
+
+    Each decision is applied to the state when the next one is asked for.
     """
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
@@ -67,7 +69,7 @@ def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
 
 
 def _later(state: State, *, quiet: bool) -> Iterator[AnyDecision]:
-    """Looked for only when everything is settled."""
+    """Decide what must wait until `settle` is done; nothing if a quiet event stirred nothing."""
     if quiet and not state.agenda.stirred:
         return
     if state.agenda.resumed:
@@ -80,11 +82,11 @@ def _later(state: State, *, quiet: bool) -> Iterator[AnyDecision]:
 
 
 def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> None:
-    """Read one event and what was decided: the state is as it was then."""
+    """Apply one recorded event and its decisions, so that the state is as it was then."""
     take(state, event)
     for decision in decided:
         enact(state, decision)
-    # What was to be looked at has been, by whoever decided.
+    # The daemon that decided has already worked off its agenda.
     if isinstance(event, QUIET):
         state.agenda.saved.clear()
         state.agenda.waited.clear()
@@ -94,17 +96,20 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
 
 
 def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
-    """Those that must be carried out."""
+    """Return the commands among the decisions: those that must be carried out."""
     return [one for one in decided if isinstance(one, Command)]
 
 
 def unfinished(state: State) -> list[AnyCommand]:
-    """Commands whose outcome is not known: after a restart exactly these are carried on."""
+    """Return the commands whose outcome is not known.
+
+    After a restart exactly these are carried out again.
+    """
     return list(state.under_way.values())
 
 
 def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | None:
-    """Trials that may be seen otherwise by a policy after this event than before it; None: any."""
+    """Return the trials that a policy may see differently after this event; None: any of them."""
     if isinstance(event, ABOUT_ANY):
         return None
     named = (getattr(what, "trial", None) for what in (event, *decided))

@@ -1,8 +1,8 @@
-"""What was decided beside commands: each changes the state, and nobody has to be told. Recorded
-with the event that they follow from.
+"""Decisions that are no commands: each changes the state, and nobody has to be told. They are
+recorded with the event that they follow from.
 
-The one rule: a verdict says everything that `record` needs to write it down. Whoever reads a run
-applies it, and knows no rule.
+The one rule: a verdict holds everything that `enact` needs to apply it. Whoever reads a run applies
+its verdicts without knowing any rule.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from seerd.core.commands import Status
 from seerd.core.plans import Put
 
 FailCause = Literal["crashes", "losses", "silent"]
-"""crashes: it has ended by its own fault too often; losses: by its machines' too often; silent: its
-script has ended without a report.
+"""Why a trial has failed for good.
+
+crashes  its attempts have ended by their own fault too often
+losses   its attempts have ended by a machine's fault too often
+silent   its script has ended without a report
 """
 
 CloseCause = Literal[
@@ -30,28 +33,40 @@ CloseCause = Literal[
     "policy",
     "unknown",
 ]
-"""plan: the policy wants nothing more; last-stage: the plan was in its last one when the deadline
-came near, or was carried out when the budget ended; deadline, budget: that limit came near before;
-person: asked for it; no-instance: none could be had; no-trial: none is left, and none has reported;
-policy: it gave no plan that could be used, again and again; unknown: format 1 does not say.
+"""Why a run ends.
+
+plan              the policy wants nothing more
+last-stage        the deadline came near in the last stage of the plan, or the budget after the plan
+                  had been carried out
+deadline, budget  that limit came near before
+person            the person asked for it
+no-instance       no instance could be had
+no-trial          the policy wants nothing more, and no trial has reported
+policy            the policy gave no usable plan, several times in a row
+unknown           format 1 does not say
 """
 
 HoldCause = Literal["budget", "late", "most"]
-"""budget: it could not be paid; late: it would not be ready early enough before the end; most: no
-more may be there at one moment.
+"""Why something that is wanted is not asked for.
+
+budget  the budget could not pay for it
+late    it would not be ready early enough before the end
+most    no more may be there at one moment
 """
 
 
 class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """Something that was decided."""
+    """Base of all verdicts."""
 
 
 # ------------------------------------------------------------ the plan
 
 
 class Adopted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="adopted"):
-    """The answer to this question is the plan from now on, but for `dropped`: trials that had ended
-    since it was asked.
+    """The answer of the policy is the plan from now on.
+
+    question  id of the `AskPolicy`
+    dropped   trials that the answer wants but that have ended since; they are left out
     """
 
     question: str
@@ -59,8 +74,12 @@ class Adopted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="adopt
 
 
 class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="declined"):
-    """The question has no usable answer, for the `failures`-th time in a row: the last plan stands,
-    and it is asked again at `again_s`.
+    """The answer of the policy cannot be used, so the last plan stands.
+
+    question  id of the `AskPolicy`
+    why       text for people
+    failures  how many answers in a row could not be used, with this one
+    again_s   when it is asked again, in seconds since the run began
     """
 
     question: str
@@ -73,7 +92,12 @@ class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="decl
 
 
 class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed"):
-    """A trial has failed for good; `detail` for people, empty: what its last end said."""
+    """A trial has failed for good.
+
+    trial   trial that has failed
+    why     why it has
+    detail  text for people; empty: what its last end said
+    """
 
     trial: str
     why: FailCause
@@ -81,14 +105,23 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
-    """Only so many of a trial's newest checkpoints are needed any more."""
+    """Of a trial's checkpoints only the newest are needed from now on.
+
+    trial   trial of the checkpoints
+    newest  how many of them are needed
+    """
 
     trial: str
     newest: int
 
 
 class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
-    """A rank of the trial's present attempt keeps the others waiting; `detail` for people."""
+    """A rank of a trial's present attempt keeps the others waiting.
+
+    trial   trial of the attempt
+    rank    the rank that the others wait for
+    detail  text for people
+    """
 
     trial: str
     rank: int
@@ -99,8 +132,10 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
 
 
 class Gone(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="gone"):
-    """An instance that a resumed run did not find; it stopped costing at `at_s` (seconds since the
-    run began).
+    """A resumed run did not find an instance.
+
+    instance  id of the instance
+    at_s      when it stopped costing, in seconds since the run began
     """
 
     instance: str
@@ -108,15 +143,22 @@ class Gone(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="gone"):
 
 
 class Since(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="since"):
-    """The open charge for `what` counts from `at_s` on."""
+    """The open charge for `what` counts from another time on.
+
+    what  what is charged
+    at_s  since when, in seconds since the run began
+    """
 
     what: str
     at_s: float
 
 
 class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again"):
-    """Launches have been refused `refusals` times in a row, the last ones together as `batch`; they
-    are asked for again at `at_s`, None: asking again cannot help.
+    """Launches have been refused, or an instance has come: when to ask for instances again.
+
+    refusals  how many batches of launches in a row were refused, 0 if an instance has come
+    batch     number of the newest batch that was refused
+    at_s      when to ask again, in seconds since the run began; None: asking again cannot help
     """
 
     refusals: int
@@ -125,8 +167,14 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
-    """Instances, or GPUs for a `trial` that waits, are wanted and not asked for now; told when it
-    begins to be so. No `why`: not any more.
+    """Instances, or GPUs for a waiting trial, are wanted and not asked for now.
+
+    It is recorded when that begins, when its kind changes, and when it ends (`why` is None).
+
+    why     what keeps them from being asked for; None: nothing is held back any more
+    trial   trial that waits for GPUs, None if instances are meant
+    needed  how many instances the wanted trials need
+    had     how many are asked for or ready
     """
 
     why: HoldCause | None = None
@@ -138,10 +186,11 @@ class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held
 class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="promised"):
     """How long agents may go on without the daemon from now on.
 
-    lease_s  since it was last heard of, if no limit comes before
-    limit_s  when everything must be asked to stop, None if nothing limits it (seconds since the run
-             began)
-    grace_s  and `end_s`: from then until trials have saved, and until nothing costs any more
+    lease_s  seconds since they last heard from it, if no limit comes before
+    limit_s  when everything must be asked to stop, in seconds since the run began; None if nothing
+             limits it
+    grace_s  seconds from then until trials have saved
+    end_s    seconds from the end of `grace_s` until nothing costs any more
     """
 
     lease_s: float
@@ -154,13 +203,16 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
 
 
 class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closing"):
-    """The run ends: every trial saves and exits, nothing new is started. No attempt may be left at
-    `by_s`.
+    """The run ends: every trial saves and exits, and nothing new is started.
 
-    close_at_s      when everything must be asked to stop for the deadline; `exhausted_at_s`: the
-                    same for the budget, None if nothing costs
-    release_s       how long giving everything back takes, at most
-    detail          for people
+    status          how the run ends
+    why             what made it end
+    by_s            when no attempt may be left, in seconds since the run began
+    close_at_s      when everything must be asked to stop for the deadline, in seconds since the run
+                    began
+    exhausted_at_s  the same for the budget; None if nothing costs
+    release_s       seconds that giving everything back takes at most
+    detail          text for people
     """
 
     status: Status
@@ -180,13 +232,16 @@ class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="rel
 
 
 class Eliminated(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="eliminated"):
-    """A trial was out from here on."""
+    """A trial was eliminated at this point, as far as a journal of format 1 shows."""
 
     trial: str
 
 
 class Assumed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="assumed"):
-    """The plan was not recorded: whoever ran is taken to be wanted."""
+    """A plan that was not recorded: trials that ran are taken to be wanted.
+
+    put  their allocations
+    """
 
     put: tuple[Put, ...]
 

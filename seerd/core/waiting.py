@@ -1,5 +1,5 @@
-"""Trials that are wanted and have no GPUs, by size: what to put where room has appeared is found
-without looking at all of them.
+"""Trials that are wanted and have no GPUs, by size. So those to put where GPUs have become free are
+found without looking at all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from seerd.core.packing import Demand
 
 @dataclass(slots=True)
 class Waiting:
-    """In the order of their value: for each number of GPUs the trials that want so many, each with
-    its place in the whole order.
+    """The waiting trials: for each number of GPUs those that want so many, most valuable first.
+
+    Each is kept with its place in the order of all.
     """
 
     _by_size: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -28,14 +29,17 @@ class Waiting:
         return bool(self._by_size)
 
     def remove(self, trial: str, gpus: int) -> None:
-        """It waits no longer, if it did."""
+        """Remove a trial, if it waits."""
         same = self._by_size.get(gpus, {})
         same.pop(trial, None)
         if not same:
             self._by_size.pop(gpus, None)
 
     def first(self, gpus: int) -> list[Demand]:
-        """Most valuable first, all those that could be among the best that share so many GPUs."""
+        """Return all trials that could be among the most valuable ones that share so many GPUs.
+
+        They come most valuable first.
+        """
         found = [
             (place, Demand(trial, size))
             for size, same in self._by_size.items()
@@ -46,5 +50,5 @@ class Waiting:
 
     @property
     def largest(self) -> int:
-        """GPUs of the largest one, 0 if there is none."""
+        """GPUs of the largest waiting trial, 0 if none waits."""
         return max(self._by_size, default=0)

@@ -1,8 +1,8 @@
-"""A run's explanation, a trial's life and a moment as JSON-ready values. Keys are documented in
+"""A run's explanation, a trial's life and a moment as values for JSON. Keys are documented in
 docs/json.md and only ever added to.
 
-The one rule: pure functions of what was read; explanations are told as they are, with the sentence
-that people read beside them.
+The one rule: these are pure functions of what was read. Explanations are given as they are, with
+the sentence that people read beside them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ UNDER_WAY = {
     "publish": "the model of {trial} is being fetched",
     "finish": "the end",
 }
-"""What has been ordered, by kind of the command."""
+"""Kind of a command -> template of what is said while it is under way."""
 
 
 def explanations_json(explanations: Iterable[Explanation], state: State) -> list[Json]:
-    """Tell what happened, each with its sentence."""
+    """Return what happened, each with its sentence."""
     return [
         {
             "kind": explanation.kind,
@@ -66,7 +66,10 @@ def _metric(state: State) -> Json:
 
 
 def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
-    """Tell a run: `replay --json`, but for what the replay itself has found."""
+    """Return what `replay --json` prints, without what the replay itself has found.
+
+    status  how the run ended or stands
+    """
     divided = zip(timeline.chapters, costs(timeline, state, state.now), strict=True)
     return {
         **result(state, status),
@@ -111,7 +114,7 @@ def _cost(cost: Cost, state: State) -> Json:
 
 
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
-    """Tell a trial's life: `replay --trial --json`, but for what the replay itself has found."""
+    """Return what `replay --trial --json` prints, without what the replay itself has found."""
     outcome, why = outcome_of(trial, timeline, state)
     attempts, published = timeline.attempts.of(trial.id), state.result.published
     gpu_s = sum(attempt.gpu_s(state.now) for attempt in attempts)
@@ -160,8 +163,10 @@ def _report(report: Report) -> Json:
 
 
 def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str]:
-    """Tell in one word what became of a trial, and in one sentence why; the words are in
-    docs/json.md. Whatever ended it is the last of its explanations that could have.
+    """Return in one word what became of a trial, and in one sentence why.
+
+    The words are in docs/json.md. What ended the trial is the last of its explanations that could
+    have.
     """
     newest = {explanation.kind: explanation for explanation in timeline.of_trial(trial.id)}
     judged, stopped = newest.get("judged"), newest.get("stopped")
@@ -197,7 +202,10 @@ def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
 
 
 def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
-    """Tell whether it was asked to end as the run ended; if nobody knows why, after that."""
+    """Return whether an attempt was asked to end because the run ended.
+
+    If the reason was not recorded, it counts if it was asked after the end had begun.
+    """
     if stopped.why != "unknown":
         return stopped.why in ("closing", "hard")
     ends = (
@@ -212,8 +220,10 @@ def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
 
 
 def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
-    """Tell one moment: `replay --at --json`, but for what the replay itself has found. `state` is
-    the one after the last event before `at_s`.
+    """Return what `replay --at --json` prints, without what the replay itself has found.
+
+    at_s   the moment, in seconds since the run began
+    state  the state after the last event before that moment
     """
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
@@ -267,7 +277,10 @@ def _running(trial: Trial) -> Json:
 
 
 def _money(at_s: float, state: State) -> Json:
-    """Tell what is spent, what would be if everything were given back then, and what is left."""
+    """Return what is spent and what is left of the budget, in GPU-minutes and USD.
+
+    What is committed is what would be spent if everything were given back at `at_s`.
+    """
     book, budget = state.ledger, budget_gpu_s(state)
     spent = book.spent_gpu_s(at_s)
     committed = book.committed_gpu_s(at_s, release_s(state)) if book.open else spent
@@ -283,7 +296,7 @@ def _money(at_s: float, state: State) -> Json:
 
 
 def _next(state: State) -> list[Json]:
-    """Tell what is due, soonest first. When the run is closed the limits have been kept."""
+    """Return what is due, soonest first. Once the run is closed, the limits are due no more."""
     plan, fleet = state.plan, state.fleet
     due: list[tuple[float | None, str]] = []
     if state.phase is RunPhase.CLOSING:

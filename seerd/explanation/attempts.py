@@ -1,4 +1,4 @@
-"""Attempts of trials: where each was, for how long, what it reported, how it ended.
+"""Attempts of trials: where each was and for how long, what it reported, and how it ended.
 
 The one rule: an attempt holds its GPUs on an instance from the order to start it until its
 processes there are gone.
@@ -16,7 +16,13 @@ from seerd.planner.model import Report
 
 @dataclass(slots=True)
 class Held:
-    """So many GPUs of one instance, from `since_s` to `until_s` (None: still)."""
+    """GPUs of one instance that an attempt holds. Times are in seconds since the run began.
+
+    instance  id of the instance
+    gpus      how many GPUs
+    since_s   when the attempt was ordered
+    until_s   when the GPUs were free again; None: it still holds them
+    """
 
     instance: str
     gpus: int
@@ -24,23 +30,30 @@ class Held:
     until_s: float | None = None
 
     def leave(self, at_s: float) -> None:
-        """Free them, if they were not free before."""
+        """Free the GPUs at `at_s` (seconds since the run began), if they were not free before."""
         if self.until_s is None:
             self.until_s = max(self.since_s, at_s)
 
     def until(self, now_s: float) -> float:
-        """Give when they were free, or now."""
+        """Return when the GPUs were free, or `now_s` if they still are held.
+
+        Both are in seconds since the run began.
+        """
         return max(self.since_s, now_s if self.until_s is None else self.until_s)
 
 
 @dataclass(slots=True)
 class AttemptHistory:
-    """One attempt, of which `started` and later `ended` tell.
+    """What is known of one attempt.
 
-    stopped      the last order to end it, None if there was none
-    training_s   when it reached its training loop, None if it did not; it went on after
-                 `after_reports` reports
-    made         its reports
+    started        the order to start it
+    held           the GPUs that it holds or held, by instance
+    stopped        the last order to end it, None if there was none
+    training_s     when it reached its training loop, in seconds since the run began; None if it did
+                   not
+    after_reports  how many reports its checkpoint restored
+    made           its reports
+    ended          how it ended, None if it has not
     """
 
     started: Explanation
@@ -53,35 +66,40 @@ class AttemptHistory:
 
     @property
     def ended_s(self) -> float | None:
-        """Give when it was gone from all its instances; None: it is not."""
+        """When it was gone from all its instances, in seconds since the run began.
+
+        None if it is not.
+        """
         return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
 
     def gpu_s(self, now_s: float) -> float:
-        """Give the GPU-seconds for which it has held its GPUs."""
+        """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
         return sum(held.gpus * (held.until(now_s) - held.since_s) for held in self.held)
 
 
 @dataclass(slots=True)
 class Attempts:
-    """All attempts of a run, in the order in which they were ordered; those that have not ended by
-    trial.
+    """All attempts of a run.
+
+    all   every attempt, in the order in which they were ordered
+    open  trial -> its attempt that has not ended
     """
 
     all: list[AttemptHistory] = field(default_factory=list)
     open: dict[str, AttemptHistory] = field(default_factory=dict)
 
     def of(self, trial: str) -> list[AttemptHistory]:
-        """Give those of one trial."""
+        """Return the attempts of one trial."""
         return [attempt for attempt in self.all if attempt.started.trial == trial]
 
     def start(self, started: Explanation) -> None:
-        """Add one."""
+        """Add the attempt that was just ordered."""
         held = [Held(on.instance, len(on.gpus), started.at_s) for on in started.on]
         self.open[started.trial] = AttemptHistory(started, held)
         self.all.append(self.open[started.trial])
 
     def hear(self, event: AnyEvent, state: State) -> None:
-        """Note what an attempt tells of itself; what came too late or twice does not count."""
+        """Note what an attempt tells of itself. What came too late or twice does not count."""
         if not isinstance(event, TrialTraining | TrialReported):
             return
         attempt, trial = self.open.get(event.trial), state.trials.get(event.trial)
@@ -96,13 +114,14 @@ class Attempts:
             attempt.made += newest
 
     def on(self, instance: str) -> tuple[str, ...]:
-        """Name the trials that hold GPUs of an instance."""
+        """Return the trials that hold GPUs of an instance."""
         held = ((trial, held) for trial, attempt in self.open.items() for held in attempt.held)
         return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
 
     def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
-        """Free the GPUs of processes that are gone after an event; give the attempts that have
-        none left.
+        """Free the GPUs of processes that an event has ended.
+
+        Return the attempts that have no process left. `state` is the one after the event.
         """
         some = self.open.keys() & {event.trial} if isinstance(event, TrialExited) else self.open
         gone = []
@@ -118,6 +137,6 @@ class Attempts:
 
 
 def gone_s(name: str, state: State) -> float:
-    """Give since when an instance is gone, or now."""
+    """Return when an instance ended, in seconds since the run began; now, if that is not known."""
     instance = state.fleet.instances.get(name)
     return state.now if instance is None or instance.ended_at is None else instance.ended_at

@@ -1,10 +1,11 @@
-"""What each chapter of a run cost: the ledger's charges, cut where the chapters meet.
+"""What each chapter of a run cost: the ledger's charges, divided where one chapter ends and the
+next begins.
 
 The one rule: every charge is divided without a remainder, in exact arithmetic, so that the chapters
 add up to the ledger's total.
 
-A charge that was billed longer than it lasted (the 60 seconds that EC2 bills at least) has the rest
-in the chapter in which it ended.
+A charge may be billed for longer than it lasted (EC2 bills at least 60 seconds). The rest is then
+counted in the chapter in which the charge ended.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from seerd.explanation.timeline import Timeline
 
 @dataclass(slots=True)
 class Cost:
-    """What one chapter cost, or one of its `instances` in it, in GPU-seconds.
+    """What one chapter cost, or one instance in it, in GPU-seconds.
 
-    held      while a trial held its GPUs; what was billed beside that is idle
-    starting  of that, until the trial trained: processes, imports, loading
+    instance   id of the instance; empty for a chapter
+    gpus       how many GPUs it has; for a chapter, all its instances together
+    billed     what was billed
+    held       of that, while a trial held the GPUs; the rest is idle
+    starting   of `held`, until the trial trained: processes, imports, loading
+    instances  of a chapter: the cost of each of its instances
     """
 
     instance: str
@@ -36,12 +41,12 @@ class Cost:
 
     @property
     def idle(self) -> float:
-        """Give what was billed while no trial held the GPUs."""
+        """GPU-seconds that were billed while no trial held the GPUs."""
         return max(0.0, float(self.billed) - self.held)
 
     @classmethod
     def of(cls, instances: Iterable[Cost]) -> Cost:
-        """Sum up a chapter."""
+        """Sum up a chapter from its instances."""
         some = tuple(one for one in instances if one.billed or one.held)
         billed = sum((one.billed for one in some), Fraction(0))
         held, starting = sum(one.held for one in some), sum(one.starting for one in some)
@@ -71,28 +76,29 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     for one in (one for book in books for one in book.values()):
         if not state.facts.cluster.per_instance:
             one.held = float(one.billed)
-        # An attempt whose beginning was told anew after a restart may have been seen to start
-        # before it is charged.
+        # After a restart the beginning of a charge may be corrected to later than the attempt was
+        # seen to start.
         one.starting = min(one.held, one.starting)
     return [Cost.of(book.values()) for book in books]
 
 
 Parts = Iterator[tuple[int, Fraction]]
-"""Chapters, by their place, and seconds."""
+"""Index of a chapter, and seconds in it."""
 
 
 def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:
     until_s = now_s if charge.until_s is None else charge.until_s
     lasted = Fraction(until_s) - Fraction(charge.since_s)
     yield from _cut(charge.since_s, until_s, starts)
-    # What the minimum adds. What was ordered after `now_s` the ledger counts as less than nothing.
+    # `more` is what the minimum adds. The ledger counts a charge that begins after `now_s` as less
+    # than nothing, and the chapters must add up to its total.
     more = max(Fraction(0), Fraction(charge.minimum_s) - lasted) if charge.minimum_s else 0
     if more or lasted < 0:
         yield _chapter_of(until_s, starts), more + min(Fraction(0), lasted)
 
 
 def _cut(since_s: float, until_s: float, starts: Sequence[float]) -> Parts:
-    """Cut an interval where chapters begin; the first one has also what was before it."""
+    """Cut an interval where chapters begin; what was before the first one counts as part of it."""
     first, last = _chapter_of(since_s, starts), _chapter_of(until_s, starts)
     for chapter in range(first, last + 1):
         begin = Fraction(since_s if chapter == first else starts[chapter])

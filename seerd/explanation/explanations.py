@@ -1,9 +1,9 @@
-"""What happened in a run, each with its reason: an explanation is what was recorded, with the
+"""What happened in a run, each with its reason. An explanation is what was recorded, with the
 numbers that a person wants to see beside it.
 
 The one rule: an explanation is data, in the units that its keys name; `seerd replay --json` prints
-it as it is. Each kind's keys are in docs/json.md; what a recorded reason means is told where it is
-recorded, in `seerd.core.commands` and `seerd.core.verdicts`.
+it as it is. The keys of each kind are in docs/json.md. What a recorded reason means is documented
+where it is recorded, in `seerd.core.commands` and `seerd.core.verdicts`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ Kind = Literal[
     "came", "refused", "noticed", "lost", "given-back", "closing", "stop-wanted", "resumed",
     "chosen", "not-usable", "over", "slow", "remark",
 ]  # fmt: skip
-"""What was decided, about the plan (planned, declined, judged), an attempt (started, stopped),
-instances (asked, held-back, given-back) and the run (closing, chosen); and what happened.
+"""What was decided about the plan (planned, declined, judged), an attempt (started, stopped),
+instances (asked, held-back, given-back) and the run (closing, chosen). All other kinds are things
+that happened.
 """
 DECISIONS: tuple[Kind, ...] = (
     *("planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back"),
@@ -27,28 +28,48 @@ DECISIONS: tuple[Kind, ...] = (
 )
 
 Judgement = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
-"""goes-on: it trains on; out: eliminated; paused: it waits, and may go on later; complete: it has
-made all reports of a training; finished: its script had ended by itself, its model counts; failed:
-it had crashed too often.
+"""What became of a trial that was compared.
+
+goes-on   it trains on
+out       it is eliminated
+paused    it waits, and may go on later
+complete  it has made all reports of a training
+finished  its script had ended by itself; its model counts
+failed    it had failed for good
 """
 EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
-"""saved: it was asked to, saved and exited; killed: without a checkpoint; finished: its script
-ended by itself; crashed; refused: its agent could not start it; lost: its instance or agent was
-gone; lease: its agent stopped it, nobody had renewed the lease; silent: without a report.
+"""How an attempt ended.
+
+saved     it was asked to save and exit, and did
+killed    it ended without a checkpoint
+finished  its script ended by itself
+crashed   it ended by its own fault
+refused   its agent could not start it
+lost      its instance or agent was gone
+lease     its agent stopped it, since nobody had renewed the lease
+silent    its script ended without a report
 """
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 """What the end of an attempt meant for its trial."""
 
 
 class On(Struct, frozen=True, kw_only=True):
-    """Some GPUs of one instance, by index."""
+    """Some GPUs of one instance.
+
+    instance  id of the instance
+    gpus      indices of the GPUs
+    """
 
     instance: str
     gpus: tuple[int, ...]
 
 
 class Sized(Struct, frozen=True, kw_only=True):
-    """So many trials on so many GPUs each."""
+    """Trials that are wanted with the same number of GPUs.
+
+    trials          how many trials
+    gpus_per_trial  how many GPUs each
+    """
 
     trials: int
     gpus_per_trial: int
@@ -58,8 +79,10 @@ class Sized(Struct, frozen=True, kw_only=True):
 class Explanation:
     """One thing that happened, or was decided.
 
-    event  the event's number; `at_s`: when it was learned, seconds since the run began
-    facts  what else its kind has, by key; also to be had as attributes
+    kind   what it is
+    event  number of the event with which it was recorded
+    at_s   when the daemon learned of it, in seconds since the run began
+    facts  key -> value, for what else its kind has; also available as attributes
     """
 
     kind: Kind
@@ -68,7 +91,7 @@ class Explanation:
     facts: dict[str, Any]
 
     def __getattr__(self, key: str) -> Any:
-        """Give one of its facts. Raises `AttributeError`."""
+        """Return one of its facts. Raises `AttributeError` if it has none of that name."""
         try:
             return self.facts[key]
         except KeyError:
@@ -76,9 +99,12 @@ class Explanation:
 
     @property
     def decided(self) -> bool:
-        """Tell whether it was decided, and did not only happen."""
+        """Whether it was decided, and did not only happen."""
         return self.kind in DECISIONS
 
     def named(self, trial: str) -> bool:
-        """Tell whether it happened to a trial; a plan is about all of them."""
+        """Return whether it happened to this trial.
+
+        A plan does not count, since it is about all trials.
+        """
         return self.kind != "planned" and self.facts.get("trial") == trial

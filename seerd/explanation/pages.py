@@ -1,8 +1,8 @@
-"""A run's explanation, a trial's life and a moment, to be read on a terminal.
+"""A run's explanation, a trial's life and a moment, as pages for a terminal.
 
-The one rule: nothing is said here that `--json` does not say too; no line is wider than the
-terminal, and nothing is cut without saying by how much. Alike things that happened together are one
-line, and what a table already says is none; nothing that went wrong is left out.
+The one rule: nothing is said here that `--json` does not say too. No line is wider than the
+terminal, and nothing is cut without saying by how much. Things of one kind that happened together
+are one line. What a table already says is not repeated, but nothing that went wrong is left out.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ STOPS: dict[StopCause, str] = {
     "hard": "killed at the end",
     "unknown": "asked to end",
 }
-"""What is counted of a stage's stops."""
+"""Cause of a stop -> what is said when the stops of a stage are counted."""
 QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
-"""Causes of stops and ends that the table of who was compared, or the end itself, explains."""
+"""Causes of stops and ends that need no line: the table of compared trials, or the end of the run,
+explains them.
+"""
 NEXT = {
     "deadline": "everything must be asked to stop, to keep the deadline",
     "budget": "everything must be asked to stop, to keep the budget",
@@ -79,8 +81,10 @@ def wrapped(text: str, style: str = "") -> Table:
 
 
 def grid(rows: Rows) -> Table:
-    """Show moments and what happened then; the text keeps to its column however narrow the
-    terminal is. Of very many the first and the last ones.
+    """Show when things happened, and what they were.
+
+    The text keeps to its column however narrow the terminal is. Of more than `MOST_LINES` rows only
+    the first and the last are shown.
     """
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True, min_width=9)
@@ -95,7 +99,7 @@ def grid(rows: Rows) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    """Make an empty one; columns whose name begins with `>` are for numbers."""
+    """Make an empty table. Columns whose name begins with `>` are for numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         name, number = column.removeprefix(">"), column.startswith(">")
@@ -162,7 +166,7 @@ def _title(chapter: Chapter, state: State) -> str:
 
 
 def _judged(judged: Sequence[Explanation], state: State) -> Table:
-    """Show each of those that were compared."""
+    """Show each of the trials that were compared, in a table."""
     several = len({explanation.bracket for explanation in judged}) > 1
     columns = ("  trial", "", f">{state.facts.metric}", ">reports", "place", "GPUs")
     table = _table(*columns, *["bracket"] * several)
@@ -198,7 +202,7 @@ def _judged(judged: Sequence[Explanation], state: State) -> Table:
 
 
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
-    """Tell whether that explains why some have other numbers of GPUs than before."""
+    """Return whether numbers of GPUs have changed because the best trials get the most."""
     on = [
         explanation
         for explanation in _ordered(judged, state)
@@ -210,8 +214,10 @@ def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
-    """Tell of many trials, by bracket, how many went on, and who just did or did not. Those that
-    were compared as they came: by how many reports they had made, each as it was told last.
+    """Say of many trials how many went on, by bracket, and which just did or did not.
+
+    If trials were compared as they came, they are told by number of reports too, each as it was
+    told last.
     """
     as_they_came = len({explanation.event for explanation in judged}) > 1
     rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
@@ -237,7 +243,7 @@ def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
 
 
 def _ordered(judged: Sequence[Explanation], state: State) -> list[Explanation]:
-    """Order those with a finite metric, best first."""
+    """Order the trials with a finite metric, best first."""
     finite = [explanation for explanation in judged if explanation.metric is not None]
     return sorted(
         finite,
@@ -246,7 +252,7 @@ def _ordered(judged: Sequence[Explanation], state: State) -> list[Explanation]:
 
 
 def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[str, str]]:
-    """Tell when what happened; `name`: what the metric is called."""
+    """Yield when things happened, and what they were. `name` is the name of the metric."""
     taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
     groups: dict[tuple[object, ...], list[Explanation]] = {}
     for explanation in explanations:
@@ -266,7 +272,10 @@ def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[s
 
 
 def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
-    """Tell whether an explanation is a line of its own; `taken`: what is told with its instance."""
+    """Return whether an explanation has a line of its own.
+
+    taken  (event, trial) of what the line of an instance already tells
+    """
     if explanation.kind == "planned":
         return bool(explanation.dropped or explanation.note)
     if explanation.kind == "stopped":
@@ -286,7 +295,7 @@ def _in(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
 
 
 def _attempts(explanations: Sequence[Explanation]) -> str:
-    """Count the attempts that were started and stopped, and why."""
+    """Count the attempts that were started and stopped, by cause."""
     started = [explanation for explanation in explanations if explanation.kind == "started"]
     first = sum(explanation.attempt == 1 for explanation in started)
     stops = Counter(
@@ -304,7 +313,7 @@ def _cost(cost: Cost, state: State) -> Parts:
     per_instance = state.facts.cluster.per_instance
 
     def share(part: float, of: float) -> str:
-        # Parts are told to a tenth of a cent, so that they add up.
+        # A tenth of a cent is exact enough for the parts to add up.
         usd = f", ${state.ledger.usd(of):.3f}" if state.ledger.usd_per_gpu_h else ""
         idle = f", {part / of:.0%} idle" if per_instance and of else ""
         return f"{of / 60:.2f} GPU-min{usd}{idle}"
@@ -325,7 +334,7 @@ def _cost(cost: Cost, state: State) -> Parts:
 
 
 def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
-    """Show the value of `replay --trial --json`."""
+    """Show what `replay --trial --json` prints."""
     name = state.facts.metric
     result = "; its model is the result" if told["handed_back"] else ""
     parts: list[RenderableType] = [
@@ -370,7 +379,7 @@ def _attempt(attempt: Json, name: str) -> str:
 
 
 def moment_page(told: Json, state: State) -> RenderableType:
-    """Show the value of `replay --at --json`."""
+    """Show what `replay --at --json` prints."""
     return Group(*_moment(told, state))
 
 

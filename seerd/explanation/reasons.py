@@ -1,9 +1,9 @@
-"""What an entry of the journal says, as explanations: who came, went and ended, what was decided,
-and the reason that was recorded with it.
+"""What an entry of the journal says, as explanations: who came, went and ended, and what was
+decided, with the reason that was recorded.
 
-The one rule: nothing is concluded here. What stands beside a reason, the numbers that a person
-wants to see with it, is read from the state after the event; of the state before, only what the
-event is about, so that telling costs the same with one trial as with ten thousand.
+The one rule: nothing is concluded here. The numbers that stand beside a reason are read from the
+state after the event. Of the state before, only what the event is about is looked at, so that
+explaining costs the same with one trial as with ten thousand.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from seerd.planner.ranking import standing
 Explanations = Iterator[Explanation]
 
 ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
-"""Events with which attempts end."""
+"""Events with which attempts may end."""
 THENS: dict[TrialPhase, Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",
@@ -67,10 +67,12 @@ THENS: dict[TrialPhase, Then] = {
 class KnownBefore:
     """What was told before, and is needed to tell what follows.
 
-    asked_s    when each launch was asked for
-    question   what the policy was asked last; `planned`: it has given a plan that stands
-    published  the model that was last to be handed back
-    closed     the run is being ended, or has ended
+    attempts   all attempts so far
+    asked_s    id of a launch -> when it was asked for, in seconds since the run began
+    question   what the policy was asked last, None if nothing
+    planned    True: the policy has given a plan that stands
+    published  the last order to hand back a model, None if there was none
+    closed     True: the run is being ended, or has ended
     """
 
     attempts: Attempts = field(default_factory=Attempts)
@@ -81,7 +83,7 @@ class KnownBefore:
     closed: bool = False
 
     def note(self, decision: AnyDecision, now_s: float) -> None:
-        """Keep what was decided at `now_s`."""
+        """Keep what was decided at `now_s` (seconds since the run began)."""
         match decision:
             case AskPolicy():
                 self.question = decision
@@ -97,11 +99,16 @@ class KnownBefore:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry of the journal, the state after it, and what was known.
+    """One entry of the journal, with the state after it and what was known before.
 
-    there   the instance that the event names was there before
-    live    instances that were asked for or ready before
-    gpus    how many were wanted before for each trial that an answer of the policy judges
+    event    the event
+    decided  the decisions that followed
+    known    what was told before
+    state    the state, which moves on from before the entry to after it
+    there    True: the instance that the event names was there before
+    live     how many instances were asked for or ready before
+    gpus     trial -> GPUs that were wanted for it before, for trials that an answer of the policy
+             judges
     """
 
     event: AnyEvent
@@ -120,7 +127,7 @@ class Step:
         known: KnownBefore,
         state: State,
     ) -> Step:
-        """Look at what the event is about before it is read."""
+        """Note what the event is about, before the event is read."""
         instance = state.fleet.instances.get(getattr(event, "instance", ""))
         there = instance is not None and instance.phase in THERE
         gpus, wanted = {}, state.plan.wanted
@@ -132,16 +139,21 @@ class Step:
     def tell(
         self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any
     ) -> Explanation:
-        """Make an explanation of what the source has under these keys, and of what stands beside
-        it.
+        """Make an explanation.
+
+        kind    its kind
+        source  object from which facts are copied
+        keys    names of these facts, separated by spaces
+        beside  further facts
         """
         recorded = {key: getattr(source, key) for key in keys.split()}
         return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
 
 
 def explanations_of(step: Step) -> Explanations:
-    """Tell what an entry says, what happened first. `step.state` is the one after it; what is known
-    is kept up.
+    """Yield what an entry says: first what happened, then what was decided.
+
+    `step.state` must be the state after the entry. `step.known` is kept up to date.
     """
     yield from _happened(step)
     if isinstance(step.event, ENDS):
@@ -157,13 +169,13 @@ def explanations_of(step: Step) -> Explanations:
 
 
 def wanted(state: State) -> tuple[Sized, ...]:
-    """Count how many trials are wanted with each number of GPUs, largest first."""
+    """Count how many trials are wanted with each number of GPUs, largest number first."""
     counted = sorted(_sizes(state).items(), reverse=True)
     return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in counted)
 
 
 def needed(state: State) -> int | None:
-    """Count the instances that the wanted trials need; None where the plan was not recorded."""
+    """Return how many instances the wanted trials need; None if the plan was not recorded."""
     return instances_needed(_sizes(state), state.facts.cluster) if state.plan.asked else None
 
 
@@ -272,7 +284,7 @@ def _then(attempt: AttemptHistory, trial: Trial) -> Then:
 
 
 def _decided(one: AnyDecision, step: Step) -> Explanations:
-    """Tell one decision; instances that come or go together are told together, see below."""
+    """Tell of one decision. Instances that come or go together are told of in `_instances`."""
     known, event = step.known, step.event
     match one:
         case Adopted() if isinstance(event, PolicyAnswered):
@@ -307,7 +319,7 @@ def _planned(verdict: Adopted, plan: PlanChange, step: Step) -> Explanation:
 
 
 def _judgements(plan: PlanChange, step: Step) -> Explanations:
-    """Tell of everyone that the plan has compared, and of those that are out without that."""
+    """Tell of every trial that the plan has compared, and of those that are out without that."""
     compared = [one.compared() for one in plan.compared]
     cuts = {(one.bracket, one.of): one for one in compared if one.place == one.best}
     for one in compared:
@@ -370,7 +382,7 @@ def _stopped(command: StopTrial, step: Step) -> Explanation:
 
 
 def _instances(step: Step) -> Explanations:
-    """Tell of those asked for together, and of those given back for the same reason."""
+    """Tell of instances asked for together, and of those given back for the same reason."""
     state = step.state
     launches = [one for one in step.decided if isinstance(one, Launch)]
     if launches:
@@ -396,7 +408,7 @@ def _closing(verdict: Closing, step: Step) -> Explanation:
 
 
 def _chosen(command: Publish, step: Step) -> Explanation:
-    """Tell of the model beside what else there was."""
+    """Tell of the model that is handed back, beside what else there was."""
     state = step.state
     usable = _usable(state)
     others = (one for one in usable.items() if one[0] != command.trial)
@@ -418,7 +430,7 @@ def _chosen(command: Publish, step: Step) -> Explanation:
 
 
 def _usable(state: State) -> dict[str, Checkpoint]:
-    """Find each trial's best checkpoint that could be handed back."""
+    """Return each trial's best checkpoint that could be handed back."""
     best: dict[str, Checkpoint] = {}
     for trial in state.trials.values():
         kept = (c for c in trial.checkpoints if c.metric is not None)

@@ -1,4 +1,4 @@
-"""What happened, and why, in sentences that a person understands who has never read this code.
+"""What happened, and why, in sentences for people who have never read this code.
 
 The one rule: a sentence says only what its explanation says, with the numbers that were compared.
 """
@@ -18,7 +18,9 @@ SUBJECTS: dict[Kind, str] = {
     "ended": "trial",
     "came": "instance",
 }
-"""Whom a sentence is about, where it begins with that: "t0001: killed since it is out"."""
+"""Kind -> key of the trial or instance with which its sentences begin: "t0001: killed since it is
+out".
+"""
 
 NEED = "[{wanted:sizes} need {needed}, ]{had} there"
 LATE = (
@@ -57,7 +59,7 @@ SAYS: dict[Kind, str] = {
     "slow": "{detail}",
     "remark": "{text}",
 }
-"""By kind; `{reason}`: see below."""
+"""Kind -> template of its sentences. `{reason}` stands for an entry of `REASONS`."""
 REASONS: dict[str, dict[str, str]] = {
     "planned": {
         "began": "the run begins: ",
@@ -133,31 +135,31 @@ REASONS: dict[str, dict[str, str]] = {
         "unknown": ": {status:ending}",
     },
 }
-"""By kind and cause; where nothing stands for a cause, nothing is said of it."""
+"""Kind -> cause -> text. For a cause that is not listed, nothing is said."""
 CAUSES: dict[Kind, str] = {
     "planned": "because",
     "judged": "verdict",
     "ended": "how",
     "noticed": "notice",
 }
-"""Under which key an explanation has its cause, where it is not `why`."""
+"""Kind -> key under which its explanations have their cause, where that is not `why`."""
 
 
 def subject(explanation: Explanation) -> str:
-    """Name the trial or instance with which its sentence begins; empty if with none."""
+    """Return the trial or instance with which the sentence begins; empty if there is none."""
     return (
         str(explanation.facts[SUBJECTS[explanation.kind]]) if explanation.kind in SUBJECTS else ""
     )
 
 
 def sentence(explanation: Explanation, name: str) -> str:
-    """Say what happened; `name`: what the metric is called."""
+    """Write what happened and why. `name` is the name of the metric."""
     who = f"{subject(explanation)}: " if explanation.kind in SUBJECTS else ""
     return who + predicate(explanation, name)
 
 
 def predicate(explanation: Explanation, name: str) -> str:
-    """Say what happened to its subject."""
+    """Write what happened to the subject, without naming it. `name` is the name of the metric."""
     cause = explanation.facts.get(CAUSES.get(explanation.kind, "why"))
     reason = REASONS.get(explanation.kind, {}).get(str(cause), "")
     more = PARTS[explanation.kind](explanation) if explanation.kind in PARTS else {}
@@ -168,12 +170,12 @@ def predicate(explanation: Explanation, name: str) -> str:
 
 
 def reason(explanation: Explanation) -> str:
-    """Say only why."""
+    """Write only why it happened."""
     return printable(fill(REASONS[explanation.kind].get(explanation.why, ""), explanation.facts))
 
 
 def _judged(explanation: Explanation) -> dict[str, str]:
-    """Find who goes on, and the last of them, for those behind it."""
+    """Choose what to say of the trials that go on, and of the last of them to those behind it."""
     late = explanation.place is None or explanation.place > explanation.best
     cut = "{cut} with {cut_metric:value}" if late and explanation.cut_metric is not None else ""
     cuts = "; nobody goes on yet" if explanation.verdict != "complete" else ""
@@ -195,7 +197,7 @@ def _judged(explanation: Explanation) -> dict[str, str]:
 
 
 def _ended(explanation: Explanation) -> dict[str, str]:
-    """Find what was saved, and what the end meant for the trial."""
+    """Choose what to say of what was saved, and of what the end meant for the trial."""
     newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
     after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
     if explanation.how in ("crashed", "refused"):
@@ -212,4 +214,4 @@ PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
     "ended": _ended,
     "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
 }
-"""What has to be chosen for a sentence beyond what is there and what is not."""
+"""Kind -> function that chooses parts of its sentences, where a template cannot."""

@@ -1,7 +1,7 @@
-"""A run's explanation in chapters, read entry by entry: one for each stage, and one for the end.
+"""A run in chapters, read entry by entry: one for each stage, and one for the end.
 
-The one rule: a stage begins when the plan says so, the end when the run is closed; what happens is
-in the chapter of its moment.
+The one rule: a stage begins when the plan says so, and the end begins when the run is closed. What
+happens belongs to the chapter of its moment.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from seerd.explanation.explanations import Explanation, Sized
 from seerd.explanation.reasons import KnownBefore, Step, explanations_of, wanted
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
-"""Leads a state by one event and what was decided with it."""
+"""Leads a state on by one event and its decisions."""
 
 
 @dataclass(slots=True)
 class Chapter:
-    """One stage as it went, or the end of the run (`end`): from `start_s` until the next one began
-    (None: it is the last).
+    """One stage as it went, or the end of the run. Times are in seconds since the run began.
 
-    stage          from 0; None: the end, or there is no plan yet, or none was recorded
-    planned_end_s  until when the stage was planned, None if it began more than once
-    times          how many times it has begun: brackets that follow each other have the same
-                   stages, an interrupted one begins again
-    groups         who was wanted when it began
+    start_s        when it began
+    end            True: the end of the run
+    stage          index of the stage, from 0; None: the end, or there is no plan yet, or none was
+                   recorded
+    planned_end_s  when the stage was planned to end; None if the stage began more than once
+    groups         which trials were wanted when it began
+    explanations   what happened in it, in order
+    until_s        when the next chapter began; None: it is the last
+    times          how many times this stage has begun: brackets that follow each other have the
+                   same stages, and an interrupted stage begins again
     """
 
     start_s: float
@@ -46,10 +50,14 @@ class Chapter:
 
 @dataclass(slots=True)
 class Timeline:
-    """What has happened so far. `events` and `commands` are counted.
+    """What has happened so far.
 
-    go  leads the state from one event to the next: whoever reads the run beside it may decide
-        again, what is told is what was recorded
+    go        leads the state from one event to the next; a caller may pass a function that also
+              decides again, but only what was recorded is told
+    chapters  in order
+    known     what was told before, and is needed to tell what follows
+    events    how many events were read
+    commands  how many commands were read
     """
 
     go: Follow = follow
@@ -60,20 +68,20 @@ class Timeline:
 
     @property
     def attempts(self) -> Attempts:
-        """Give all attempts of the run."""
+        """All attempts of the run."""
         return self.known.attempts
 
     @property
     def explanations(self) -> Iterator[Explanation]:
-        """Give all of them, in order."""
+        """All explanations, in order."""
         return (explanation for chapter in self.chapters for explanation in chapter.explanations)
 
     def of_trial(self, trial: str) -> list[Explanation]:
-        """Give what has happened to a trial."""
+        """Return what has happened to a trial."""
         return [explanation for explanation in self.explanations if explanation.named(trial)]
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """Follow the run by one entry, and write down what happened."""
+        """Lead the state on by one entry of the journal, and note what happened."""
         self.events += 1
         self.commands += len(commands_of(decided))
         quiet = not decided and isinstance(event, QUIET)
@@ -94,7 +102,7 @@ class Timeline:
         chapter.explanations += explanations
 
     def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
-        """Tell whether another stage begins, or a run that had ended goes on."""
+        """Return whether another stage begins, or a run that had ended goes on."""
         last = self.chapters[-1]
         if last.end:
             return state.phase is RunPhase.RUNNING
@@ -113,7 +121,7 @@ class Timeline:
         self.chapters.append(chapter)
 
     def _plan(self, chapter: Chapter, state: State) -> None:
-        """Note which stage it is."""
+        """Note which stage the chapter is."""
         stage = state.plan.stage
         chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
         chapter.stage, chapter.groups = stage, wanted(state)

@@ -1,7 +1,7 @@
-"""How numbers, names and what is not there are written in sentences.
+"""How numbers, names and missing values are written in sentences.
 
-The one rule: a template says where what is known goes, `{key:how}`; `[...]` is said only if there
-is what it names, what follows a `|` in it otherwise.
+The one rule: a template names what is known as `{key:how}`. Text in `[...]` is written only if
+there is what it names; otherwise what follows a `|` in it is written.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ MOST_NAMES = 6
 
 
 def at(seconds: float) -> str:
-    """Write a moment or a duration, to a tenth of a second."""
+    """Write a moment or a duration, given in seconds, to a tenth of a second."""
     return format_duration(round(seconds, 1))
 
 
 def count(number: int, what: str) -> str:
-    """Write 1 trial, 2 trials."""
+    """Write a number with its noun: 1 trial, 2 trials."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
 def ordinal(number: int) -> str:
-    """Write 1st, 2nd, 3rd, 4th."""
+    """Write a place: 1st, 2nd, 3rd, 4th."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def names(many: Sequence[str]) -> str:
-    """Write the first few of them."""
+    """Write the first names of many, and how many more there are."""
     more = len(many) - MOST_NAMES
     return ", ".join(many) if more <= 1 else f"{', '.join(many[:MOST_NAMES])} and {more} more"
 
 
 def places(on: Sequence[On]) -> str:
-    """Write m2.0 GPU 0-3 and m2.1 GPU 2."""
+    """Write which GPUs: m2.0 GPU 0-3 and m2.1 GPU 2."""
     return " and ".join(f"{one.instance} GPU {gpus_text(one.gpus)}" for one in on)
 
 
 def sizes(groups: Sequence[Sized]) -> str:
-    """Write 2 trials x 2 GPUs and 5 trials x 1 GPU."""
+    """Write how many trials on how many GPUs: 2 trials x 2 GPUs and 5 trials x 1 GPU."""
     each = [f"{count(g.trials, 'trial')} x {count(g.gpus_per_trial, 'GPU')}" for g in groups]
     return " and ".join(each) or "nobody"
 
 
 def value(metric: float | None) -> str:
-    """Write what was reported; None: it was not finite."""
+    """Write what was reported; None: it was missing or not finite."""
     return "missing or not finite" if metric is None else f"{metric:.6g}"
 
 
@@ -84,7 +84,7 @@ CHOICE = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
 
 
 def fill(template: str, facts: dict[str, Any]) -> str:
-    """Write a sentence with what is known."""
+    """Write a template with what is known. Raises `KeyError` if it names what is not in `facts`."""
 
     def there(key: str) -> bool:
         return bool(facts[key]) or isinstance(facts[key], float)
