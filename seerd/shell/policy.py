@@ -107,7 +107,7 @@ class PolicyProcess:
         child = self._child
         try:
             reply = await self._reply(child, question, data)
-        except BaseException:  # cancelled, too: what it says now answers nothing
+        except BaseException:  # also cancelled: a late answer would be for the wrong question
             if child is self._child:
                 self._abandon()
             raise

@@ -69,7 +69,7 @@ class RunEnvironment:
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has; None where nothing is checked
     data       lists what instances download before their setup commands, with fresh URLs
-    collector  brings what trials print on other machines; None where they print into the run's folder
+    collector  brings what trials print on other machines; None where they print here
     """
 
     provider: Provider

@@ -122,8 +122,8 @@ async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnectio
 
 
 async def _tcp(machine: RemoteMachine) -> socket.socket:
-    """Open a TCP connection within `TCP_S` seconds: asyncssh alone would wait for the kernel's
-    repeats. Raises `OSError`, `TimeoutError`.
+    """Open a TCP connection within `TCP_S` seconds, so that a booting machine is tried often.
+    Raises `OSError`, `TimeoutError`.
     """
     loop = asyncio.get_running_loop()
     family, kind, protocol, _, address = (
@@ -192,7 +192,7 @@ def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) 
 def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
     if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(
         error
-    ):  # of several addresses
+    ):  # asyncio puts several errors into one text
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
         return UnreachableError(

@@ -144,7 +144,7 @@ async def _multipart(probe: _Probe) -> None:
         lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload),
     )
     if aborted is None:
-        with contextlib.suppress(Exception):  # rather complete and deleted than forgotten
+        with contextlib.suppress(Exception):  # an open upload would stay and cost
             part = await probe.client.upload_part(
                 **probe.where, UploadId=upload, PartNumber=1, Body=b""
             )
