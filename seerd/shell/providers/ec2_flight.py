@@ -116,9 +116,7 @@ class Flight:
         return self._entry is None
 
     def abandon(self) -> None:
-        """From now on, have a cancellation leave everything as it is, for another process to take
-        up.
-        """
+        """Have a later cancellation leave everything as it is, for another process to take up."""
         self._abandoned = True
 
     async def fly(self) -> Launched:
