@@ -1,5 +1,5 @@
 """Machines over SSH: strict host keys, a cause for every failure, sending files, running remote
 tasks, and tunnels to agents.
 
-The one rule: nothing here knows of runs' trials or of providers; providers are built on it.
+The one rule: nothing here decides about a run or its trials; providers are built on it.
 """
