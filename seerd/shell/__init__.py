@@ -1,3 +1,3 @@
-"""The asyncio shell around the core: it carries out commands and tells the core what came of them.
-No decision is made here.
+"""The asyncio shell around the core: it carries out the core's commands and tells the core of their
+outcomes. It makes no decisions.
 """

@@ -1,12 +1,12 @@
-"""Conversations with agents: one per instance, reconnected for as long as the instance may still be
-there.
+"""Conversations with agents, one per instance. A broken connection is made again for as long as the
+instance may still be there.
 
-The one rule: a fact is handed on in order and once, and acknowledged only when `commit` says that
-it is in the journal. An agent is not trusted to keep to the protocol: one that breaks it for half a
-minute on end is given up, and nothing else comes of it. After a lost connection the conversation
-goes on behind the last fact that was handed on; orders whose outcome is unknown are said again,
-since agents carry out an order's id only once. An agent that will not talk to us is ended, and the
-one that is started in its place tells from its journal what it had kept.
+The one rule: each fact is handed on once and in order, and is acknowledged only when `commit` says
+that it is in the journal. After a lost connection, the conversation goes on after the last fact
+that was handed on, and orders whose outcome is unknown are sent again: an agent carries out an
+order's id only once. An agent is not trusted to keep to the protocol: one that breaks it for
+`GIVE_UP_S` seconds on end is given up. An agent of another protocol version is ended; the agent
+that takes its place reads the old one's facts from its journal.
 """
 
 from __future__ import annotations
@@ -50,30 +50,34 @@ GIVE_UP_S = 30.0
 ANSWER_S = 10.0
 CLOCK_S = 120.0
 PREPARE_S = 1200.0
-"""An instance is paid for while it is set up; what takes longer belongs into an image."""
+"""Longest preparation of an instance, seconds. The instance is paid for meanwhile; what takes
+longer belongs in its image.
+"""
 CATCH_UP_S = 60.0
-"""An agent that has announced facts and tells none is as good as silent, and a run must not wait
-for it beyond its deadline.
+"""Longest wait for the facts that an agent has announced, seconds: an agent that announces facts
+and sends none is as good as silent, and the run must not wait for it beyond its deadline.
 """
 BROKEN = (ProtocolError, ValueError)
-"""What the agent said is no message; asyncio's word for a line that does not end is
-`ValueError`.
+"""What is raised if the agent sends something that is no message. asyncio raises `ValueError` for a
+line that does not end.
 """
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 
 class RebootError(Exception):
-    """The machine behind an instance's name is not as it was."""
+    """The machine has been rebooted since the last connection."""
 
 
 class ForeignError(Exception):
-    """The agent will not talk to us: it speaks another version of the protocol."""
+    """The agent speaks another version of the protocol and refuses to talk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What came of the preparation of an instance: `why` it cannot be used, empty if it can;
-    `retry`: another one might do.
+    """What came of preparing an instance.
+
+    why    why it cannot be used; empty if it can
+    retry  whether another instance might do
     """
 
     why: str = ""
@@ -81,13 +85,13 @@ class Readiness:
 
 
 class Conversation:
-    """With the agent of one instance.
+    """The conversation with the agent of one instance.
 
-    orders   what it is told
-    boot     of its machine, empty if not known yet
-    ahead_s  how far its clock is ahead of the shell's
-    off_s    the same, or of the wall clock if that is nearer: one of ours that was wrong when this
-             process began, and is right now, is no fault of the machine
+    orders   makes the orders that the agent is told
+    boot     boot id of its machine, empty if not known yet
+    ahead_s  how far its clock is ahead of the steady clock here (`clock.wall`), seconds
+    off_s    the same, or compared with the wall clock here if that is nearer: if the wall clock was
+             wrong when this process began and is right now, that is no fault of the machine
     """
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
@@ -110,13 +114,13 @@ class Conversation:
 
     @property
     def over(self) -> bool:
-        """Whether the agent is not talked to any more."""
+        """Whether the conversation has ended for good."""
         return self._task is not None and self._task.done()
 
     async def start(self) -> None:
-        """Connect, and return when every fact that the agent had kept for us has been handed on.
+        """Connect to the agent. Returns when every fact that it had kept has been handed on.
 
-        Raises `ProviderError` if the agent cannot be reached.
+        Raises `ProviderError` if the agent does not answer within `CATCH_UP_S` seconds.
         """
         name = f"conversation {self.instance}"
         self._task = self._tasks.create_task(self._keep_talking(), name=name)
@@ -129,7 +133,9 @@ class Conversation:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     async def prepare(self, order: Prepare) -> Readiness:
-        """Have a new instance made ready for trials."""
+        """Have a new instance made ready for trials, and check its clock. Failures are in the
+        result.
+        """
         done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
         self._preparing = order, done
         try:
@@ -149,15 +155,15 @@ class Conversation:
             self._preparing = None
 
     def say(self, order: Order) -> None:
-        """Send this now; if the connection is down, orders are said again when it is back, as some
-        of `pending`.
+        """Send this order now. If the connection is down, nothing is sent; once it is back, all
+        orders that are still needed are sent again (`InstanceOrders.pending`).
         """
         if self._writer is not None:
             self._writer.write(encode(order))
 
     def tell(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
-        """Find what is to be said, then say it: after all that was to be said before, and before
-        all that comes later.
+        """Start a task that makes these orders and sends them, after all orders of earlier calls
+        and before all orders of later ones.
         """
         self._tasks.create_task(self._speak(orders))
 
@@ -167,18 +173,18 @@ class Conversation:
                 self.say(order)
 
     def renew(self) -> None:
-        """Tell the agent how long it may go on without us."""
+        """Tell the agent how long it may go on without hearing from the daemon."""
         self.say(Renew(*self._core.lease()))
 
     def commit(self, seen: int) -> None:
-        """Facts up to this number are in the journal."""
+        """Acknowledge all facts up to number `seen`: they are in the journal."""
         self.say(Ack(seen))
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
-        """Have the agent kill what still runs and end; returns when it has closed the connection,
-        or cannot be reached.
+        """Have the agent kill what still runs and end. Returns when it has closed the connection or
+        cannot be reached.
 
-        One that is only just being connected to is told as soon as it can hear, if that is within
+        An agent that is only being connected to is told as soon as it can be, if that is within
         `spare_s` seconds.
         """
         self._ending = True
@@ -187,13 +193,13 @@ class Conversation:
         await self.close(ANSWER_S if self._writer is not None else min(ANSWER_S, spare_s))
 
     async def drop(self, why: str) -> None:
-        """The instance is gone."""
+        """End the conversation because of `why`: the instance is gone."""
         self._fail_preparing(why)
         await self.close()
 
     async def close(self, patience_s: float = 0.0) -> None:
-        """End the conversation, after at most `patience_s` for the other side to end it. The agent
-        goes on by itself.
+        """End the conversation, waiting at most `patience_s` seconds for the agent to end it first.
+        The agent itself goes on.
         """
         self._ending = True
         if self._task is None:
@@ -231,7 +237,9 @@ class Conversation:
             await asyncio.sleep(RETRY_S)
 
     async def _talk_to_ours(self) -> None:
-        """The same with the agent that takes the place of one that will not talk to us."""
+        """Talk to the agent. If it speaks another version of the protocol, end it once and talk to
+        the agent that takes its place.
+        """
         try:
             await self._talk()
         except ForeignError:
@@ -243,7 +251,7 @@ class Conversation:
             await self._talk()
 
     async def _talk(self) -> None:
-        """One connection, from hello until it breaks."""
+        """Hold one connection, from hello until it breaks."""
         reader, writer = await self._environment.provider.connect(self.instance)
         renewing: asyncio.Task[None] | None = None
         try:

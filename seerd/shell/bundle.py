@@ -1,8 +1,8 @@
-"""Makes what is shipped to instances: the agent with the training side as one zip, and a copy of
-the user's source.
+"""Makes what is sent to instances: the agent and the training side as one zip, and a copy of the
+user's source.
 
-The one rule: the same content gives the same bytes, so that an instance can tell by the hash
-whether it has it.
+The one rule: the same content gives the same bytes, so that an instance can tell by a checksum
+whether it has them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def agent_for(path: Path) -> Path:
-    """A run's agent that speaks this version's protocol: the one that was made when the run began,
-    or one beside it.
+    """Return a run's agent that speaks this version's protocol: the zip that was made when the run
+    began, or a new one beside it.
 
-    The first is never written again: agents that live read from it.
+    The first zip is never overwritten: agents that are alive read from it.
     """
     if _version_of(path) == VERSION:
         return path
@@ -51,7 +51,7 @@ def agent_for(path: Path) -> Path:
 
 
 def _version_of(path: Path) -> int | None:
-    """Of the protocol that the agent speaks; None if it is not there or cannot be read."""
+    """Return the protocol version of this agent; None if it is missing or cannot be read."""
     try:
         with zipfile.ZipFile(path) as bundle:
             source = bundle.read("seerd/agent/protocol.py").decode()
@@ -62,11 +62,11 @@ def _version_of(path: Path) -> int | None:
 
 
 def build_agent(to: Path) -> None:
-    """Write the agent's zip; `python to` runs it.
+    """Write the agent's zip to `to`; `python to` runs it.
 
-    Each of its modules is in it as source, and compiled by this Python: one of the same version,
-    like that of many images, starts it in little more than half of the time, and any other takes
-    the source.
+    Each of the agent's modules is in it both as source and compiled by this Python. A Python of the
+    same version, as many images have, starts the compiled agent in little more than half of the
+    time; any other uses the source.
     """
     with zipfile.ZipFile(to, "w") as bundle:
         folder = Path(agent.__file__).parent
@@ -81,7 +81,9 @@ def build_agent(to: Path) -> None:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """A .pyc that is never compared with its source (PEP 552): both come in one zip."""
+    """Compile a module to a .pyc that is never compared with its source (PEP 552): both come in one
+    zip.
+    """
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     head = (
         importlib.util.MAGIC_NUMBER
@@ -96,8 +98,8 @@ def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def copy_source(source: Path, to: Path) -> None:
-    """Copy the user's source, without what `.seerdignore` (written as a .gitignore) names, and
-    without the folder of all runs.
+    """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, and
+    not the home folder. Raises `UsageError` if a file cannot be copied.
     """
     ignore = source / ".seerdignore"
     lines = ignore.read_text().splitlines() if ignore.is_file() else []

@@ -1,9 +1,8 @@
-"""The time: seconds since 1970 that go on steadily, and the time of a run, in seconds since it
-began.
+"""The clocks: a steady one in seconds since 1970, and a run's own, in seconds since it began.
 
-The one rule: what rents, bills and ends goes by `wall`, never by the wall clock. Somebody who sets
-that while a run is under way would otherwise change what an instance is billed for, and how long
-one that may have come of a lost answer is looked for.
+The one rule: renting, billing and ending go by `wall`, never by the system's wall clock. Otherwise,
+setting that clock during a run would change what an instance is billed for, and for how long EC2 is
+searched for an instance whose launch was never answered.
 """
 
 from __future__ import annotations
@@ -12,35 +11,37 @@ import time
 from typing import overload
 
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)): deadlines
-do, and so do bills.
+"""A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)), as
+deadlines and bills do.
 """
 
 began_at = time.time() - time.clock_gettime(STEADY)
-"""Where the steady clock began, in seconds since 1970, by the wall clock as it was when this
-process began.
+"""Zero of the steady clock, in seconds since 1970, by the wall clock as it was when this process
+began.
 """
 
 
 def wall() -> float:
-    """Seconds since 1970, whatever has happened to the wall clock since this process began."""
+    """Return the seconds since 1970, unaffected by changes of the wall clock since this process
+    began.
+    """
     return time.clock_gettime(STEADY) + began_at
 
 
 class RunClock:
-    """`origin`: when the run began, in seconds since 1970. Wall clock across restarts, steady
-    within one process.
+    """The time of a run that began at `origin` (seconds since 1970). It follows the wall clock from
+    one process to the next, and is steady within a process.
     """
 
     def __init__(self, origin: float) -> None:
         self.origin = origin
 
     def now(self) -> float:
-        """Seconds since the run began; never goes back while this process lives."""
+        """Return the seconds since the run began; never goes back while this process lives."""
         return wall() - self.origin
 
     def of_wall(self, moment: float) -> float:
-        """The run's time of a moment, seconds since 1970."""
+        """Convert a moment (seconds since 1970) to seconds since the run began."""
         return moment - self.origin
 
     @overload
@@ -48,7 +49,9 @@ class RunClock:
     @overload
     def past(self, moment: float | None) -> float | None: ...
     def past(self, moment: float | None) -> float | None:
-        """The run's time of a moment by another clock, of something that has happened in the run.
+        """Convert a moment of another clock (seconds since 1970) to seconds since the run began,
+        moved to between 0 and now: the clocks may differ, but what happened in the run is in its
+        past.
 
         None for None.
         """

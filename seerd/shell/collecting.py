@@ -1,8 +1,7 @@
-"""What trials print on other machines, brought into the run's folder while those machines are
-there.
+"""Brings what trials print on other machines into the run's folder, while those machines are there.
 
-The one rule: the run never waits for it but for a moment before a machine is given back, and
-nothing that a machine says becomes a path, or more than a bounded number of bytes.
+The one rule: the run waits for it only for a moment before a machine is given back. Nothing that a
+machine says becomes an unchecked path, or more than a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_S = 30.0
-"""How often machines on which trials run are asked. They are also asked when an attempt has ended,
-and before they are given back.
+"""How often machines with trials on them are asked, seconds. They are also asked when an attempt
+has ended, and before they are given back.
 """
 LAST_S = 1.5
-"""So long a machine that is to be given back is waited for, at most: it costs."""
+"""Longest wait for a machine that is to be given back, seconds: it costs meanwhile."""
 MOST_FILES = 2000
-"""Of one machine: the oldest make room."""
+"""Most files kept for one machine; the oldest are deleted."""
 MOST_AT_ONCE = 20
-"""Answers in a row of a machine that has more to tell."""
+"""Most answers in a row from a machine that has more to tell."""
 PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}"
 PART_FILE = ".part"
 UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")
@@ -33,8 +32,12 @@ NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{P
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Logs that have changed, by name, with their last bytes. `place`: the machine's name; `until`:
-    from when to ask the next time, which is now if there is `more`.
+    """What one machine has answered.
+
+    place  the machine's name
+    logs   the last bytes of each log that has changed, by its name
+    until  the moment from which to ask the next time, by the machine's clock
+    more   whether there are others, so that the next time is now
     """
 
     place: str
@@ -44,14 +47,14 @@ class Printed:
 
 
 Source = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks the machine of an instance for what was printed after a moment of its clock; None if it
-cannot be asked now. Raises `ProviderError`.
+"""Asks the machine of an instance for what was printed after a moment of its clock (seconds since
+1970); None if it cannot be asked now. Raises `ProviderError`.
 """
 
 
 class Collector:
-    """Keeps `folder` as it would be if all trials ran here: a folder for each machine, with the
-    logs of its trials.
+    """Collects logs into `folder`: a subfolder for each machine, laid out as if the trials had run
+    here.
     """
 
     def __init__(self, source: Source, folder: Path) -> None:
@@ -63,7 +66,7 @@ class Collector:
         self._looks: set[asyncio.Task[None]] = set()
 
     def look(self, instance: str) -> asyncio.Task[None]:
-        """Ask it after this moment, soon."""
+        """Start a look at the instance's logs, unless one is about to start; return its task."""
         if instance not in self._next:
             task = self._next[instance] = asyncio.create_task(self._look(instance))
             self._looks.add(task)
@@ -71,20 +74,22 @@ class Collector:
         return self._next[instance]
 
     async def last(self, instance: str, spare_s: float) -> None:
-        """Ask it for the last time, and wait for a moment that the run can spare."""
+        """Look at the instance's logs for the last time, and wait for it at most `LAST_S` seconds
+        and no longer than `spare_s` seconds.
+        """
         look = self.look(instance)
         if spare_s > 0:
             await asyncio.wait({look}, timeout=min(LAST_S, spare_s))
 
     async def keep_looking(self, instances: Callable[[], Iterable[str]]) -> None:
-        """Ask all of them again and again."""
+        """Look at the logs of all instances, every `LOOK_S` seconds."""
         while True:
             await asyncio.sleep(LOOK_S)
             for instance in list(instances()):
                 self.look(instance)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Cancel all looks that are under way."""
         for task in self._looks:
             task.cancel()
         await asyncio.gather(*self._looks, return_exceptions=True)
@@ -92,8 +97,8 @@ class Collector:
     async def _look(self, instance: str) -> None:
         async with self._locks[instance]:
             del self._next[instance]
-            # A machine that does not answer, or answers strangely, or a full disk here: the run is
-            # worth more than what its trials print.
+            # A machine that does not answer or answers nonsense, or a full disk here, must not end
+            # the run: it is worth more than the logs.
             with contextlib.suppress(Exception):
                 for _ in range(MOST_AT_ONCE):
                     found = await self._source(instance, self._after.get(instance, 0.0))

@@ -1,8 +1,8 @@
-"""The loop that runs a run: event -> step -> journal -> commands -> outcomes as events, until the
-core says that it is over.
+"""The loop that runs a run: event, step, journal, commands, and their outcomes as events, until the
+core says that the run is over.
 
 The one rule: commands are carried out, facts acknowledged and people told only after the events are
-committed.
+committed to the journal.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
 
 Watcher = Callable[[State, float, list[Entry]], None]
-"""Shown the state, the time and what was just committed, at least once a second; must not change
-anything.
+"""Is shown the state, the time in seconds since the run began and what was just committed, at least
+once a second. It must not change anything.
 """
 SHOW_S = 1.0
 
@@ -49,8 +49,9 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Daemon:
-    """Runs one run, from where its journal ends to the end of the run. `leftovers`: what then still
-    costs something, one line each.
+    """Runs one run, from where its journal ends to the end of the run.
+
+    leftovers  what still costs something when the run has ended, one line each
     """
 
     def __init__(
@@ -67,14 +68,12 @@ class Daemon:
         self._dispatch: Dispatch
 
     async def begin(self, event: AnyEvent) -> None:
-        """Run a new run, whose first event this is, whatever a person says meanwhile, until it is
-        over.
-        """
+        """Run a new run until it is over. `event`: its first."""
         self._queue.put_nowait(event)
         await self._at_work(self._run)
 
     async def resume(self) -> None:
-        """Take up a run whose daemon has gone: first say what is found, then go on."""
+        """Take up a run whose daemon has ended: record what is found, then run it to its end."""
         await self._at_work(self._take_up)
 
     async def _take_up(self) -> None:
@@ -106,7 +105,7 @@ class Daemon:
         self.leftovers = await self._dispatch.leftovers()
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do this while instances and checkpoints can be had."""
+        """Await `work` while the dispatch is open."""
         with self._signals():
             try:
                 async with Tasks() as tasks:
@@ -117,7 +116,9 @@ class Daemon:
                 await self._dispatch.close()
 
     async def _turn(self) -> None:
-        """Wait for something to happen, then handle all that has."""
+        """Wait for an event, at most `SHOW_S` seconds, then handle all events that are there.
+        Raises `AbandonedError` after more than `MOST_STOPS` requests to stop.
+        """
         try:
             async with asyncio.timeout(SHOW_S):
                 first = await self._queue.get()
@@ -153,7 +154,9 @@ class Daemon:
         self._watcher(self.state, self.clock.now(), entries)
 
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
-        """A question is about the run as it is now, whatever else is handled before it is sent."""
+        """Prepare the policy's question right after its event: it is about the run at that moment,
+        whatever is handled before the question is sent.
+        """
         self._dispatch.heard(entry)
         for command in [*entry.commands, *still]:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
@@ -167,7 +170,7 @@ class Daemon:
             )
 
     def _in_order(self, event: AnyEvent) -> AnyEvent:
-        """The event with a time that is not before that of the last one."""
+        """Return the event with a time that is not before the last event's."""
         return (
             event
             if event.at >= self.state.now
@@ -182,15 +185,15 @@ class Daemon:
     # ------------------------------------------------------------ see `environment.Core`
 
     def emit(self, event: AnyEvent) -> None:
-        """Take what has happened; it is handled soon."""
+        """Take an event; it is handled soon."""
         self._queue.put_nowait(event)
 
     def pending(self, instance: str) -> list[AnyCommand]:
-        """Commands for an instance whose outcome is not known."""
+        """Return the commands for this instance whose outcome is not known."""
         return [c for c in self.state.under_way.values() if instance in instances_of(c)]
 
     def running(self, instance: str) -> list[Running]:
-        """Attempts that report and save on this instance."""
+        """Return the attempts that report and save on this instance."""
         held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
         return [
             Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "")
@@ -198,17 +201,19 @@ class Daemon:
         ]
 
     def known(self, instance: str) -> tuple[int, str]:
-        """The number of its agent's last fact, and which boot of its machine that was."""
+        """Return the number of the last fact of the instance's agent, and the boot id of its
+        machine.
+        """
         there = self.state.fleet.instances.get(instance)
         return (0, "") if there is None else (there.seen, there.boot)
 
     def lease(self) -> tuple[float, float, float]:
-        """How long agents may go on without us, and what they may take after that, seconds."""
+        """Return the three times of `Core.lease`, in seconds."""
         now = self.clock.now()
         return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
 
     def spare(self) -> float:
-        """How long the end may still wait for a machine, seconds."""
+        """Return for how many seconds the end of the run may still wait for a machine."""
         last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
         return max(0.0, last - self.clock.now())
 
@@ -216,8 +221,8 @@ class Daemon:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGHUP end the run in order, the second one at once; ignored ones
-        (nohup) stay so.
+        """Have SIGINT, SIGTERM and SIGHUP stop the run in order; the second one stops it at once.
+        Signals that are ignored (nohup) stay ignored.
         """
         loop = asyncio.get_running_loop()
         numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
@@ -235,8 +240,8 @@ class Daemon:
 
 
 def _saved(trial: Trial) -> int:
-    """The number of the last checkpoint that the present attempt has put into a store that numbers
-    them.
+    """Return the number of the last checkpoint of the present attempt; 0 if it has none, or if the
+    store does not number them.
     """
     prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
     return max(

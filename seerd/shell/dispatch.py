@@ -1,8 +1,8 @@
-"""Carries out commands: the one place that knows both what the core asks for and the adapters that
-do it.
+"""Carries out the core's commands: the one place that knows both the commands and the adapters
+(provider, store, agents, policy's process) that do the work.
 
-The one rule: whatever an adapter does, fails at or raises becomes one of the command's outcome
-events. Nothing is raised into the core, and a command that is given twice is carried out once.
+The one rule: whatever an adapter returns or raises becomes one of the command's outcome events.
+Nothing is raised into the core, and a command that is given twice is carried out once.
 """
 
 from __future__ import annotations
@@ -59,16 +59,20 @@ FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
 REATTACH_S = 10.0
-"""How long a run that is resumed waits for agents to answer: whoever has, is not kept waiting for
-one that never will.
+"""How long a resumed run waits for its agents to answer, seconds. Agents that have answered need
+not wait longer than this for one that never will.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reattached:
-    """After a restart: the instances that are there, and when others ended, as far as their cloud
-    tells (seconds since the run began). An agent that has not answered yet is tried on, and its
-    instance lost later if it never does, as with a connection that breaks.
+    """What is found after a restart. An agent that has not answered yet counts as alive: the daemon
+    goes on trying, and its instance is lost later if it never answers, as after a broken
+    connection.
+
+    alive  instances that are still there
+    ended  when the others ended, as far as their cloud tells: seconds since the run began
+    saved  checkpoints in the store that the journal may not know yet
     """
 
     alive: tuple[str, ...]
@@ -92,8 +96,9 @@ class Dispatch:
         self._changed: set[str] | None = set()
 
     async def open(self) -> None:
-        """Before anything else. Raises `ProviderError` or `StoreError` if nothing can be had at
-        all.
+        """Start the policy's process, open the provider and the store, and begin the background
+        tasks. To be called before anything else. Raises `ProviderError` or `StoreError` if
+        instances or checkpoints cannot be had at all.
         """
         self._environment.policy.start()
         await self._environment.provider.open()
@@ -105,8 +110,8 @@ class Dispatch:
             self._tasks.create_task(looking)
 
     async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Reattached:
-        """Take up the conversations again after a restart, with what agents had kept for us handed
-        on. `launches` are under way.
+        """Reconnect to the agents of `instances` after a restart, and hand on all facts that they
+        had kept. `launches`: ids of the launches that were under way.
         """
         there = await self._environment.provider.adopt(instances, launches)
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
@@ -117,8 +122,8 @@ class Dispatch:
         ]
         gone = [instance for instance in instances if instance not in alive]
         ended = await asyncio.gather(*map(self._losses.ended, gone))
-        # What agents that have not answered yet have stored meanwhile may have taken the place of
-        # all that is known.
+        # An agent that has not answered yet may have stored new checkpoints and deleted all that
+        # the journal knows.
         silent = [instance for instance in alive if not answers[instance].done()]
         saved = [
             one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)
@@ -127,14 +132,14 @@ class Dispatch:
         return Reattached(tuple(alive), ends, tuple(saved))
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
-        """Begin all of them; returns at once."""
+        """Start carrying out all of these commands; returns at once."""
         if any(isinstance(command, StartTrial) for command in commands):
             self._sessions.renew()
         for command in commands:
             self._carry_out(command)
 
     def heard(self, entry: Entry) -> None:
-        """The policy is to know of it when it is asked next."""
+        """Note what this entry changes, so that the next question tells the policy of it."""
         changed = trials_of(entry.event, entry.decided)
         self._changed = (
             None if self._changed is None or changed is None else self._changed | changed
@@ -143,34 +148,40 @@ class Dispatch:
             self._environment.policy.forget()
 
     def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
-        """Take down what the policy is to be asked; it is asked when the command is carried out."""
+        """Prepare the policy's next question; it is sent when its command is carried out."""
         changed, self._changed = self._changed, set()
         self._environment.policy.note(question, view, plan.memory, plan.order, changed)
 
     def committed(self, instance: str, fact: int) -> None:
-        """Facts of this agent up to this number are in the journal."""
+        """Acknowledge to the agent all its facts up to number `fact`: they are in the journal."""
         self._sessions.committed(instance, fact)
 
     def collect(self, instance: str) -> None:
-        """A trial has ended there: bring what it has printed."""
+        """Bring what trials on this instance have printed: one of them has ended. Does nothing
+        where logs are not collected.
+        """
         if self._environment.collector is not None:
             self._environment.collector.look(instance)
 
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
-        """Only these checkpoints of the trial are needed any more."""
+        """Note that only these checkpoints of the trial are still needed; the store is tidied after
+        `KEEP_S` seconds.
+        """
         if not self._kept:
             self._tasks.create_task(self._keep_soon())
         self._kept[trial] = checkpoints
 
     async def leftovers(self) -> list[str]:
-        """What of the run still costs something, asked afresh; that it cannot be asked, if so."""
+        """Ask the provider what of the run still costs something. If it cannot be asked, return one
+        line that says so.
+        """
         try:
             return await self._environment.provider.leftovers()
         except ProviderError as error:
             return [f"whether anything is left could not be found out: {error}"]
 
     async def close(self) -> None:
-        """Let go of everything without ending it, when all tasks have ended."""
+        """Close all connections, ending nothing. To be called when all tasks have ended."""
         if self._timer is not None:
             self._timer.cancel()
         if self._environment.collector is not None:
@@ -212,10 +223,12 @@ class Dispatch:
 
     @_carry_out.register
     def _(self, command: Finish) -> None:
-        """The daemon ends when the core is over."""
+        """Do nothing: the daemon ends by itself when the core's state is finished."""
 
     def _await(self, timer: SetTimer) -> None:
-        """In hops, since the loop's own clock may stand still while the machine sleeps."""
+        """Wait until the timer is due, in hops of at most `HOP_S` seconds: the loop's own clock may
+        stand still while the machine sleeps.
+        """
         if self._timer is not None:
             self._timer.cancel()
         wait_s = timer.due - self._clock.now()
@@ -273,7 +286,7 @@ class Dispatch:
         )
 
     async def _return(self, command: Launch, launched: Launched, readiness: Readiness) -> None:
-        """An instance that is no good."""
+        """Give back an instance that could not be made ready, and refuse its launch."""
         why, until = readiness.why, None
         try:
             until = (await self._end(launched.instance, command.id)).until
@@ -318,11 +331,13 @@ class Dispatch:
         )
 
     async def _end(self, name: str, token: str) -> Span:
-        """Give it back. The agent of a rented instance is left as it is: if the cloud refuses, it
-        switches the instance off itself.
+        """Collect the instance's logs and give it back. Raises `ProviderError`. The agent of a
+        rented instance is not shut down: if the cloud refuses to end the instance, its agent still
+        switches it off when the lease ends.
         """
         if self._environment.collector is not None:
-            # As long as agents may still go on, nothing has to be given back yet.
+            # Collecting may take time only while agents hold a lease: until then nothing has to be
+            # given back.
             await self._environment.collector.last(name, self._core.lease()[0])
         if self._environment.rented:
             await self._sessions.drop(name, "it is given back")
@@ -360,8 +375,9 @@ class Dispatch:
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
 
     async def _fetch(self, command: Publish, to: Path) -> None:
-        """However often a store fails that has it: nothing is paid for meanwhile, and another model
-        would be a worse one.
+        """Fetch the best model, and try again for `FETCH_S` seconds unless the checkpoint is
+        damaged: nothing is paid for meanwhile, and any other model would be worse. Raises
+        `StoreError`.
         """
         end = self._clock.now() + FETCH_S
         while True:
@@ -377,7 +393,7 @@ class Dispatch:
                 return
 
     async def _remarking(self, work: Coroutine[Any, Any, T], text: str) -> T:
-        """Do this; if it takes its time, people are told."""
+        """Await `work`; after `REMARK_S` seconds, remark `text` once."""
         remark = asyncio.get_running_loop().call_later(
             REMARK_S, lambda: self._core.emit(Remarked(at=self._clock.now(), text=text))
         )
@@ -387,14 +403,14 @@ class Dispatch:
             remark.cancel()
 
     async def _keep_soon(self) -> None:
-        """Tidy up after a while, once for all that has come meanwhile: nothing waits for it, and
-        each time costs requests.
+        """Tidy the store after `KEEP_S` seconds, once for all trials noted meanwhile: nobody waits
+        for it, and each time costs requests.
         """
         await asyncio.sleep(KEEP_S)
         kept, self._kept = self._kept, {}
         for trial, checkpoints in kept.items():
-            # An older checkpoint that stays because the store refuses costs next to nothing, and
-            # the next time it is tried again.
+            # An old checkpoint that the store refuses to delete costs next to nothing, and is tried
+            # again with the trial's next one.
             with contextlib.suppress(StoreError):
                 await self._environment.store.keep(trial, checkpoints)
 
@@ -420,9 +436,7 @@ class Dispatch:
         return self._clock.past(span.since), self._clock.past(span.until)
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run it beside the others; a command that is already being carried out is not
-        begun again.
-        """
+        """Run `work` as a task of its own, unless the task of the same `key` is still under way."""
         if key in self._under_way and not self._under_way[key].done():
             work.close()
             return
@@ -430,7 +444,7 @@ class Dispatch:
 
 
 def _describe(command: Publish, to: Path) -> None:
-    """The winner's configuration beside its checkpoint."""
+    """Write the winner's trial, configuration and metric (JSON) beside its checkpoint."""
     to.parent.mkdir(parents=True, exist_ok=True)
     about = {"trial": command.trial, "config": command.config, "metric": command.metric}
     to.write_text(json.dumps(about, indent=2) + "\n")

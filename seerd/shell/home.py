@@ -1,7 +1,7 @@
-"""Where runs live on the coordinator's disk: one folder per run in the home folder.
+"""Where runs are kept on the coordinator's disk: one folder per run in the home folder.
 
-The one rule: a run's folder is all there is of it; only the daemon that holds its lock writes
-there.
+The one rule: everything about a run is in its folder, and only the daemon that holds its lock
+writes there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One run's files."""
+    """The files of one run."""
 
     path: Path
 
@@ -60,8 +60,8 @@ class RunFolder:
 
     @property
     def begun(self) -> float:
-        """When it was made, seconds since 1970: its spec is written once, at the start; a simulated
-        run has none.
+        """When the run was made, seconds since 1970. Its spec is written once, at the start; a
+        simulated run has only a journal.
         """
         return (self.spec if self.spec.is_file() else self.journal).stat().st_mtime
 
@@ -72,23 +72,23 @@ class RunFolder:
 
     @property
     def instances(self) -> Path:
-        """Local instances: a folder each, with the logs of its trials."""
+        """The folder of local instances: a subfolder each, with the logs of its trials."""
         return self.path / "instances"
 
     @property
     def store(self) -> Path:
-        """Checkpoints, unless the spec puts them elsewhere."""
+        """The checkpoint store, unless the spec puts it elsewhere."""
         return self.path / "store"
 
     @property
     def best(self) -> Path:
-        """The result."""
+        """The result: the best model."""
         return self.path / "best"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock, with our process id in it. Raises `BusyError` if another process
-        holds it.
+        """Hold the run's lock, with this process's id in it, for the length of the block. Raises
+        `BusyError` if another process holds it.
         """
         with (self.path / "lock").open("a+") as lock:
             try:
@@ -101,7 +101,9 @@ class RunFolder:
             yield
 
     def owner(self) -> int | None:
-        """Process id of the daemon that runs it now, or None."""
+        """Return the process id of the daemon that runs this run now; None if there is none or it
+        is unknown.
+        """
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -120,7 +122,9 @@ class Home:
     path: Path
 
     def new(self, name: str) -> RunFolder:
-        """A folder for a new run, private to the user."""
+        """Make a folder for a new run, private to the user. Raises `UsageError` if it cannot be
+        made.
+        """
         run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = RunFolder(self.path / run)
         try:
@@ -133,14 +137,16 @@ class Home:
         return folder
 
     def runs(self) -> list[RunFolder]:
-        """All runs, oldest first."""
+        """Return all runs, oldest first."""
         if not self.path.is_dir():
             return []
         found = [RunFolder(p) for p in self.path.iterdir() if (p / "journal.db").is_file()]
         return sorted(found, key=lambda folder: (folder.begun, folder.run))
 
     def find(self, name: str) -> RunFolder:
-        """The run of this name, or the only one whose name begins so, or the `last` one."""
+        """Return the run of this name, or the only run whose name begins with it; `last`: the
+        newest run. Raises `UsageError` if there is none, or more than one.
+        """
         runs = self.runs()
         if not runs:
             raise UsageError(f"there is no run in {self.path} yet; start one with: seerd run SPEC")
@@ -159,7 +165,7 @@ class Home:
 
 
 def default_home() -> Path:
-    """`$SEERD_HOME`, else `seerd` in the XDG state folder
+    """Return `$SEERD_HOME`, else `seerd` in the XDG state folder
     (specifications.freedesktop.org/basedir-spec).
     """
     if home := os.environ.get("SEERD_HOME"):
@@ -169,8 +175,8 @@ def default_home() -> Path:
 
 
 def copy_result(folder: RunFolder, to: Path) -> Path:
-    """Copy the best model's checkpoint and configuration; where the checkpoint lies then. Raises
-    `UsageError`.
+    """Copy the best model's checkpoint and configuration to the folder `to`; return the path of the
+    copied checkpoint. Raises `UsageError` if they cannot be copied.
     """
     try:
         to.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """The journal: every event of a run and what was decided, in one SQLite file, with its format and
 the version of seerd that wrote it.
 
-The one rule: a batch of events is committed, whole or not at all, before any of its commands is
-carried out and before any of its facts is acknowledged. Nothing is written into a journal of an
-older format: it is copied first. `PRAGMA synchronous=FULL` makes that hold through a power cut as
-well (sqlite.org/pragma.html#pragma_synchronous).
+The one rule: a batch of events is committed, as a whole or not at all, before any of its commands
+is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
+true through a power cut as well (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to
+a journal of an older format: it is copied and converted first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seerd.errors import JournalError
 from seerd.version import VERSION
 
 LATEST = 1e12
-"""No run begins later (wall clock, seconds since 1970)."""
+"""An upper limit for the start of a run (wall clock, seconds since 1970)."""
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
@@ -38,12 +38,17 @@ CREATE TABLE events (
 ) STRICT;
 """
 COLUMNS = {1: "commands", 2: "decisions"}
-"""Formats that can be read, and what the column behind the event is called there."""
+"""The formats that can be read, and the name of the column after the event in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event, its sequence number (from 1) and what was decided."""
+    """One event and what was decided.
+
+    seq      sequence number, from 1
+    event    what happened
+    decided  the decisions that followed
+    """
 
     seq: int
     event: AnyEvent
@@ -51,12 +56,12 @@ class Entry:
 
     @property
     def commands(self) -> list[AnyCommand]:
-        """What had to be carried out."""
+        """The commands among the decisions."""
         return commands_of(self.decided)
 
 
 class Journal:
-    """One run's journal. Readers may open it (`read_only`) while the daemon writes."""
+    """One run's journal. Others may open it `read_only` while the daemon writes."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -65,8 +70,8 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
-        """A new journal; `origin` is when the run began, in seconds since 1970. Raises
-        `JournalError` where it cannot be written.
+        """Make a new journal of a run that began at `origin` (seconds since 1970). Raises
+        `JournalError` if it cannot be written.
         """
         journal = cls(_connect(path, "rwc"), path)
         try:
@@ -80,10 +85,11 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """An existing journal; to be written, one of an older format is copied and converted first
-        (see `older`).
+        """Open an existing journal. To be written to, a journal of an older format is copied (see
+        `older`) and converted first.
 
-        Raises `JournalError` if it is none, or of a format that this version does not know.
+        Raises `JournalError` if the file is no journal, or of a format that this version does not
+        know.
         """
         if not path.is_file():
             raise JournalError(f"{path} does not exist")
@@ -101,7 +107,9 @@ class Journal:
         return cls(_connect(path, "rw"), path)
 
     def _converted(self) -> Path:
-        """A journal of today's format with the same entries, and a copy of this one, beside it."""
+        """Copy this journal, beside it, to the path that `older` gives; write its entries to a new
+        journal of today's format, and return the path of that.
+        """
         new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
         _remove(new_path)
         entries = list(self.entries())
@@ -121,7 +129,9 @@ class Journal:
         return new_path
 
     def _into_one_file(self) -> None:
-        """Without a log beside it, which would be taken for that of whatever lies there next."""
+        """Put everything into one file. A write-ahead log left beside it would be taken for the log
+        of whatever file is put in its place.
+        """
         try:
             self._connection.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.Error as error:
@@ -140,13 +150,13 @@ class Journal:
 
     @property
     def version(self) -> str:
-        """Which version of seerd began it; empty where that was not recorded."""
+        """The version of seerd that began it; empty where that was not recorded."""
         return self._maybe("version")
 
     @property
     def origin(self) -> float:
         """When the run began, in seconds since 1970, moved forward by the time for which it was
-        interrupted.
+        interrupted. Raises `JournalError` if that is not recorded.
         """
         try:
             origin = float(self._get("origin"))
@@ -163,7 +173,9 @@ class Journal:
         self._set("origin", repr(value))
 
     def append(self, entries: list[Entry]) -> None:
-        """Commit these entries. Nothing of them may be acted upon before this returns."""
+        """Commit these entries. Nothing of them may be acted upon before this returns. Raises
+        `JournalError`.
+        """
         rows = [
             (e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided)) for e in entries
         ]
@@ -175,8 +187,8 @@ class Journal:
             raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """All entries behind sequence number `after`, in order; those of format 1 as they would
-        have been written now.
+        """Yield all entries after sequence number `after`, in order. Entries of format 1 are
+        converted to what would be written now. Raises `JournalError` if the journal is damaged.
         """
         rows = self._rows(after if self.format == FORMAT else 0)
         if self.format == FORMAT:
@@ -240,7 +252,7 @@ class Journal:
 
 
 def older(path: Path, form: int) -> Path:
-    """Where the journal of an older format is kept when it has been converted."""
+    """Return the path at which a journal of an older format is kept once it has been converted."""
     return path.with_name(f"{path.stem}.format{form}{path.suffix}")
 
 

@@ -1,7 +1,7 @@
-"""Instances that are gone, or cannot be reached any more.
+"""Instances that are gone, or that cannot be reached any more.
 
-The one rule: the core is told of a loss when nothing of the instance costs anything any more, as
-far as its cloud says, and of all that its trials had put into the store.
+The one rule: the core is told of a loss only when the instance costs nothing any more, as far as
+its cloud says, and together with all checkpoints that its trials had stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seerd.shell.translate import saved_of
 
 
 class Losses:
-    """Those of one run."""
+    """The lost instances of one run."""
 
     def __init__(self, environment: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
         self._environment = environment
@@ -26,14 +26,16 @@ class Losses:
         self._giving_up: dict[str, asyncio.Task[None]] = {}
 
     def give_up(self, instance: str, why: str) -> None:
-        """Its agent cannot be reached any more: whatever there still is of it is given back before
-        it counts as lost.
+        """Give back an instance whose agent cannot be reached any more, then tell the core that it
+        is lost. Returns at once.
         """
         if instance not in self._giving_up or self._giving_up[instance].done():
             self._giving_up[instance] = self._tasks.create_task(self._lose(instance, why))
 
     async def ended(self, instance: str) -> float | None:
-        """When an instance ended that was gone, or had to be given up; None if that is unknown."""
+        """Return when an instance ended that was gone or had to be given up, in seconds since the
+        run began; None if that is unknown.
+        """
         if instance in self._giving_up:
             await asyncio.wait({self._giving_up[instance]})
         try:
@@ -44,7 +46,7 @@ class Losses:
         return self._core.clock.past(span.until)
 
     async def tell(self, loss: Loss) -> None:
-        """The instance is gone."""
+        """Tell the core that the instance is lost, with the checkpoints that were stored there."""
         saved = tuple(await self.saved_on(loss.instance))
         ended = self._core.clock.past(loss.span.until)
         at = self._core.clock.now()
@@ -53,12 +55,13 @@ class Losses:
         )
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
-        """What trials on an instance had put into the store that its agent has not told of: it is
-        gone, or does not answer.
+        """Return the checkpoints that trials on this instance had stored and its agent has not told
+        of: it is gone, or does not answer.
         """
         found = []
         for running in self._core.running(instance):
-            # If the store does not answer now, trials go on from what is known.
+            # If the store does not answer now, the trials go on from the checkpoints that are
+            # known.
             with contextlib.suppress(StoreError):
                 newer = await self._environment.store.newer(
                     running.trial, running.attempt, running.newest

@@ -1,7 +1,7 @@
 """An attempt on several instances, as each of their agents is told of it.
 
-The one rule: pure; every node meets the others at node 0, on a port that belongs to the attempt's
-order.
+The one rule: these functions are pure. Every node meets the others at node 0, on a port that
+follows from the id of the command.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.shell.translate import order_of
 
 FIRST_PORT, PORTS = 29_400, 500
-"""Below the ports that Linux gives away by itself (32768 and more), where torchrun's own default
-lies too.
+"""First port and number of ports for these meetings: below the ports that Linux hands out by itself
+(32768 and more), where torchrun's own default port is, too.
 """
 
 
 def instances_of(command: AnyCommand) -> tuple[str, ...]:
-    """The instances whose agents carry out this command."""
+    """Return the instances whose agents carry out this command."""
     return command.nodes if isinstance(command, StartTrial | StopTrial) else ()
 
 
 def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
-    """The order to start, as the agent of this instance gets it."""
+    """Return the order to start, as the agent of this instance gets it. `address`: gives the
+    address of an instance.
+    """
     start = order_of(command)
     assert isinstance(start, Start)
     if not command.beside:

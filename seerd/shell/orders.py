@@ -1,8 +1,7 @@
-"""What the agent of one instance is told: the core's commands as orders, with the grants that they
-need.
+"""Makes the orders for the agent of one instance from the core's commands, with the presigned URLs
+that they need.
 
-The one rule: nothing is said here. An agent gets places in the store for attempts of its own
-instance alone.
+The one rule: nothing is sent here. An agent gets URLs only for attempts on its own instance.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class InstanceOrders:
-    """Of the agent of `instance`."""
+    """Makes the orders for the agent of `instance`."""
 
     instance: str
     environment: RunEnvironment
     core: Core
 
     async def pending(self) -> list[Order]:
-        """What must be said again on a new connection."""
+        """Return the orders that must be sent again on a new connection: URLs for running attempts,
+        and commands whose outcome is not known.
+        """
         running = self.core.running(self.instance)
         orders = [order for one in running for order in await self.presign(one)]
         for command in self.core.pending(self.instance):
@@ -40,7 +41,7 @@ class InstanceOrders:
         return orders
 
     async def of(self, command: AnyCommand) -> list[Order]:
-        """Those that carry out this command."""
+        """Return the orders that carry out this command."""
         if isinstance(command, StopTrial):
             return [order_of(command)]
         if not isinstance(command, StartTrial):
@@ -52,10 +53,10 @@ class InstanceOrders:
         return [*await self.presign(attempt, command.checkpoints), start]
 
     async def presign(self, running: Running, checkpoints: Sequence[str] = ()) -> list[Order]:
-        """Places in the store for the next checkpoints, and where these `checkpoints` are.
+        """Return URLs for the attempt's next checkpoints, and for reading these `checkpoints`.
 
-        Without credentials nothing can be signed, and a trial must not start without what it was to
-        go on from: that is waited for.
+        Without credentials nothing can be signed. This then waits for them, since a trial must not
+        start without the checkpoint that it is to go on from.
         """
         trial, attempt, first = running.trial, running.attempt, running.saved + 1
         while True:
@@ -67,17 +68,17 @@ class InstanceOrders:
                 return [] if grant is None else [grant]
 
     async def parts(self, ask: Ask) -> list[Order]:
-        """The answer to a question for parts."""
+        """Return the answer to an agent that asks to upload a checkpoint in parts."""
         number = slot_number(ask.name)
         if ask.name == slot_name(ask.attempt, number) and self.is_ours(ask.trial, ask.attempt):
             return [await self.environment.store.parts(ask)]
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
 
     async def downloads(self) -> list[Order]:
-        """The job's data, with fresh URLs."""
+        """Return the downloads of the job's data, with fresh URLs."""
         return [] if self.environment.data is None else list(chunks(await self.environment.data()))
 
     def is_ours(self, trial: str, attempt: int) -> bool:
-        """Whether this attempt reports and saves on this instance."""
+        """Return whether this attempt reports and saves on this instance."""
         running = self.core.running(self.instance)
         return any((one.trial, one.attempt) == (trial, attempt) for one in running)

@@ -1,7 +1,7 @@
-"""The policy beside the daemon: a process that is asked, and killed if it does not answer.
+"""The policy beside the daemon: a process of its own, which is killed if it does not answer.
 
-The one rule: a question is what was so when it was noted. Nothing of the run is shared with the
-process, and an answer comes in time or not at all.
+The one rule: a question shows the run as it was when it was noted. The process shares nothing with
+the daemon, and an answer comes in time or not at all.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from seerd.shell.policy_wire import (
 
 BUFFER_BYTES = 1 << 20
 END_S = 1.0
-"""From closing its output to its end, at most."""
+"""Longest time from the end of its output to the end of the process, seconds."""
 
 
 class PolicyProcess:
-    """A problem's policy. One question at a time: `note` it, then await its `answer`.
+    """The process of a problem's policy. One question at a time: `note` it, then await its
+    `answer`.
 
-    limit_s  how long an answer may take, with the start of the process if it is not there yet
+    limit_s  how long an answer may take, seconds, including the start of the process if necessary
     plan     see `policy_wire.Opening`
     """
 
@@ -59,11 +60,11 @@ class PolicyProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process, if there is one."""
+        """The process id, if there is a process."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Begin the process, so that the first question need not wait for it. Returns at once."""
+        """Start the process, so that the first question need not wait for it. Returns at once."""
         if self._child is None:
             self._child = _Child(frame(self._opening))
             self._in_step = False
@@ -76,10 +77,13 @@ class PolicyProcess:
         order: Order,
         changed: Collection[str] | None = None,
     ) -> None:
-        """What to ask next; it replaces a question that has no answer yet.
+        """Record the next question; it replaces one that has no answer yet.
 
-        memory, order  what the policy remembers, and its plan, after all answers that were adopted
-        changed        trials that may not be as at the question before; None: all are looked at
+        question  its id
+        view      the run as the policy is shown it
+        memory    what the policy remembers, after all answers that were adopted
+        order     its plan, after the same answers
+        changed   trials that may differ from the question before; None: all trials are compared
         """
         if self._asked or (self._child is not None and self._child.ended):
             self._abandon()
@@ -93,8 +97,9 @@ class PolicyProcess:
         self._in_step = False  # until it is answered
 
     async def answer(self) -> Answer:
-        """The answer to the question. Raises `PolicyError` if there is none. Then the process has
-        been killed, unless it has told itself what the policy has raised.
+        """Send the question that was noted and return its answer. Raises `PolicyError` if there is
+        none. The process has then been killed, unless it reported itself what the policy had
+        raised.
         """
         if self._question is None or self._child is None:
             raise PolicyError("the policy was asked nothing")
@@ -102,7 +107,7 @@ class PolicyProcess:
         child = self._child
         try:
             reply = await self._reply(child, question, data)
-        except BaseException:  # cancelled, too: what it says now answers nothing
+        except BaseException:  # also cancelled: a late answer would be for the wrong question
             if child is self._child:
                 self._abandon()
             raise
@@ -114,11 +119,13 @@ class PolicyProcess:
         return reply.answer
 
     def forget(self) -> None:
-        """The last answer was not adopted: the next question tells the process everything."""
+        """Have the next question tell the process everything: its last answer was not adopted."""
         self._in_step = False
 
     async def close(self) -> None:
-        """Leave no process. Whoever is cancelled meanwhile has killed it already."""
+        """Kill the process and wait until it is gone. If this wait is cancelled, the process is
+        killed all the same.
+        """
         self._question = None
         self._abandon()
         for child in list(self._ending):
@@ -139,7 +146,7 @@ class PolicyProcess:
         return reply
 
     def _abandon(self) -> None:
-        """The process is of no use any more."""
+        """Kill the process, if there is one: its answers are of no use any more."""
         child, self._child = self._child, None
         self._in_step = self._asked = False
         if child is not None:
@@ -149,17 +156,22 @@ class PolicyProcess:
 
 @dataclass(slots=True)
 class _Known:
-    """What the process knows of a trial: its status and so many reports, the last of them this."""
+    """What the process knows of a trial.
+
+    status  the status that it was told; None: nothing was told yet
+    count   how many reports it was told
+    last    the last of these
+    """
 
     status: TrialStatus | None = None
     count: int = 0
     last: Report | None = None
 
     def news(self, trial: TrialView) -> TrialNews | None:
-        """What it does not know yet, if anything.
+        """Return what the process does not know yet of this trial; None if it knows everything.
 
-        Reports are frozen; they are only ever taken back from the end, or put in between. So while
-        the last one that it knows is in its place, all before it are.
+        Reports never change; they are only removed from the end, or inserted. So if the last report
+        that the process knows is still in its place, so are all before it.
         """
         status, history = trial.status, trial.history
         kept = self.count
@@ -173,7 +185,7 @@ class _Known:
 
 
 class _Told:
-    """What the process knows of the trials."""
+    """What the process knows of all trials."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -181,8 +193,8 @@ class _Told:
     def news(
         self, trials: Mapping[str, TrialView], changed: Collection[str] | None
     ) -> list[TrialNews]:
-        """What it does not know, of these or of all. New trials come last and in their order, by
-        which a policy may go.
+        """Return what the process does not know yet, of the trials `changed` or of all. New trials
+        come last and in their order, on which a policy may rely.
         """
         known = [name for name in changed or () if name in self._known]
         if changed is None:
@@ -206,16 +218,18 @@ class _Child(asyncio.SubprocessProtocol):
 
     @property
     def ended(self) -> bool:
-        """Nothing is left of it."""
+        """Whether nothing is left of it."""
         return self._gone.is_set()
 
     @property
     def pid(self) -> int | None:
-        """Its number, once it is there."""
+        """Its process id, once it has started."""
         return None if self._transport is None else self._transport.get_pid()
 
     async def ask(self, question: bytes) -> bytes:
-        """What it says to that. Raises `PolicyError` if it ends instead."""
+        """Send a question and return the reply's bytes. Raises `PolicyError` if the process ends
+        instead, or if the reply is too long.
+        """
         await asyncio.wait([self._started])
         try:
             self._write(question)
@@ -228,7 +242,9 @@ class _Child(asyncio.SubprocessProtocol):
             raise PolicyError(f"the policy's process {self._how()}") from error
 
     async def _end(self) -> None:
-        """It is ending by itself, as it seems: it may say how."""
+        """Wait up to `END_S` seconds for the process to end by itself, so that its exit code is
+        known; then kill it.
+        """
         try:
             async with asyncio.timeout(END_S):
                 await self._gone.wait()
@@ -237,7 +253,9 @@ class _Child(asyncio.SubprocessProtocol):
             await self._gone.wait()
 
     def kill(self) -> None:
-        """End it, with all processes that it has started: at once, or as soon as it is there."""
+        """Kill the process and all processes that it has started; if it is still starting, as soon
+        as it runs.
+        """
         self._killed = True
         if self._transport is not None and self._transport.get_returncode() is None:
             self._kill_group()
@@ -254,8 +272,9 @@ class _Child(asyncio.SubprocessProtocol):
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
     async def _start(self, opening: bytes) -> None:
-        """With the modules that this process has, in the same order, and none from the folder in
-        which it happens to be (-P); in a session of its own, so that Ctrl-C is not for it.
+        """Start the process. It finds the same modules in the same order as this one, and none in
+        the folder where it happens to run (-P). It has a session of its own, so that Ctrl-C does
+        not reach it.
         """
         loop = asyncio.get_running_loop()
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -281,7 +300,7 @@ class _Child(asyncio.SubprocessProtocol):
                 self._gone.set()
 
     def _write(self, data: bytes) -> None:
-        """Nothing is written to a process that is not there: reading tells so."""
+        """Write to the process if it is there. If it is not, nothing is raised: reading tells."""
         if self._transport is not None and not self.ended:
             pipe = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
             pipe.write(data)
@@ -293,7 +312,7 @@ class _Child(asyncio.SubprocessProtocol):
         return f"has ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
+        """Keep the transport of the started process; kill it if that was asked for meanwhile."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
         said = self._transport.get_pipe_transport(1)
         assert said is not None
@@ -302,20 +321,22 @@ class _Child(asyncio.SubprocessProtocol):
             self.kill()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002 - only its stdout
-        """It says something."""
+        """Hand on what the process has written."""
         self._said.feed_data(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
-        """It will say nothing more."""
+        """Note that the process will write nothing more."""
         if fd == 1:
             self._said.feed_eof()
 
     def process_exited(self) -> None:
-        """It has ended. What it has started ends too; some of it may have its pipes open."""
+        """Kill what the ended process has left running, and close its pipes, which may still be
+        open there.
+        """
         assert self._transport is not None
         self._kill_group()
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Its pipes are closed, too."""
+        """Note that the process has ended and its pipes are closed."""
         self._gone.set()

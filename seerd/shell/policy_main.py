@@ -1,6 +1,6 @@
 """The policy's process: `python -m seerd.shell.policy_main` answers until its input is closed.
 
-The one rule: nothing that a policy does gets into the answers but its answer, and nothing keeps
+The one rule: nothing that a policy prints can get into the stream of answers, and nothing keeps
 this process alive when the daemon is gone.
 """
 
@@ -34,12 +34,16 @@ from seerd.shell.policy_wire import (
 )
 
 SPARE_S = 5.0
-"""Beyond the daemon's limit, which ends this process itself if it is there."""
+"""How much longer than the daemon's limit this process may take before it ends itself, seconds.
+Normally the daemon has killed it by then.
+"""
 
 
 @dataclass(slots=True)
 class KnownTrial:
-    """A trial as it was when the question was asked: a `seerd.planner.model.TrialView`."""
+    """A trial as it was when the question was asked. It has the attributes of
+    `seerd.planner.model.TrialView`.
+    """
 
     id: str
     config: Config = field(default_factory=dict)
@@ -53,18 +57,18 @@ class KnownTrial:
 
     @property
     def metric(self) -> float | None:
-        """That of its last report."""
+        """The metric of its last report."""
         return self.history[-1].metric if self.history else None
 
     def hear(self, news: TrialNews) -> None:
-        """Bring it up to date."""
+        """Take over what has changed."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
         self.history[news.kept :] = news.reports
 
 
 class Answering:
-    """The policy and what it has been told of the run."""
+    """The policy, and what it has been told of the run."""
 
     def __init__(self, opening: Opening) -> None:
         self._problem = opening.problem
@@ -73,7 +77,7 @@ class Answering:
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)
 
     def reply(self, question: Question) -> Reply:
-        """Ask the policy."""
+        """Ask the policy and return its answer, or what it has raised."""
         self._hear(question)
         view = View(question.now_s, question.mode, self._trials)
         try:
@@ -92,7 +96,7 @@ class Answering:
 
 
 def main() -> None:
-    """Answer what comes in, until nothing more can."""
+    """Answer questions from standard input until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = _streams()
     _thread.start_new_thread(_end_with, (questions.fileno(),))
@@ -113,8 +117,8 @@ def _answer(messages: Iterator[bytes], answers: BinaryIO, opening: Opening) -> N
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output under other numbers. In their places are an empty input and the
-    standard error, for whoever reads and prints.
+    """Return the standard input and output under new descriptors. In their old places, what the
+    policy reads is empty, and what it prints goes to the standard error.
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -125,7 +129,7 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _messages(stream: BinaryIO) -> Iterator[bytes]:
-    """Until it is closed; what is cut off was never said."""
+    """Yield messages until the stream is closed; an incomplete last one is dropped."""
     while len(length := stream.read(LENGTH)) == LENGTH:
         size = int.from_bytes(length, "big")
         message = stream.read(size)
@@ -134,7 +138,9 @@ def _messages(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _end_with(descriptor: int) -> None:
-    """In a thread of its own: that the daemon was killed is noticed while the policy thinks."""
+    """End this process when the daemon's end of the pipe is closed. Runs in a thread of its own,
+    since the policy may be thinking at that time.
+    """
     closed = select.poll()
     closed.register(descriptor, 0)  # POLLHUP and POLLERR are always told
     closed.poll()
@@ -143,7 +149,9 @@ def _end_with(descriptor: int) -> None:
 
 @contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
-    """The system ends this process after so long, also if the policy lets no other thread run."""
+    """Have the system end this process if the block takes longer than `limit_s` seconds: a signal
+    works even if the policy lets no other thread run.
+    """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     yield

@@ -1,8 +1,8 @@
-"""What the daemon and the policy's process say to each other.
+"""The messages between the daemon and the policy's process.
 
-The one rule: a message is its length in four bytes and so many bytes of MessagePack, which, other
-than JSON, gives every number back as it was. First comes one `Opening`, then questions, each of
-which gets one reply.
+The one rule: a message is its length in four bytes, followed by that many bytes of MessagePack.
+Unlike JSON, MessagePack gives every number back exactly. First comes one `Opening`, then questions,
+each of which gets one reply.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from seerd.planner.space import Value
 
 LENGTH = 4
 MOST_BYTES = 1 << 28
-"""No reply is longer. Ten thousand new trials are about a megabyte."""
+"""Largest reply, bytes. A reply with ten thousand new trials has about a megabyte."""
 
 
 class Opening(Struct, frozen=True):
-    """What does not change.
+    """The first message: what does not change during a run.
 
-    limit_s  how long the daemon waits for an answer
-    plan     "module:function" to ask instead of the policy that the problem names; for tests
+    problem  the problem, which names the policy
+    limit_s  how long the daemon waits for an answer, seconds
+    plan     "module:function" to ask instead of the problem's policy; for tests
     """
 
     problem: Problem
@@ -35,10 +36,13 @@ class Opening(Struct, frozen=True):
 
 
 class TrialNews(Struct, frozen=True, array_like=True):
-    """A trial that is new, or not as it was at the question before.
+    """A trial that is new, or that has changed since the question before.
 
-    kept    so many of its reports are as they were; `reports` follow these
-    config  of a trial that is new
+    trial    its id
+    status   its status now
+    kept     how many of its first reports are unchanged
+    reports  the reports that follow those
+    config   its configuration, if it is new
     """
 
     trial: str
@@ -49,14 +53,26 @@ class TrialNews(Struct, frozen=True, array_like=True):
 
 
 class Anew(Struct, frozen=True):
-    """Forget everything. This is what the policy remembers, and its plan; all trials are news."""
+    """Forget everything: this is what the policy remembers, and its plan. All trials follow as
+    news.
+
+    memory  what the policy remembers
+    order   its plan
+    """
 
     memory: dict[str, Any]
     order: tuple[Put, ...]
 
 
 class Question(Struct, frozen=True):
-    """What is wanted now? `news`: trials that are known already, and new ones in their order."""
+    """A question: what does the policy want now.
+
+    id     the question's id, which the reply repeats
+    now_s  seconds since the run began
+    mode   whether more or less of the metric is better
+    news   trials that have changed, then new ones in their order
+    anew   what to begin again from; None: go on from the question before
+    """
 
     id: str
     now_s: float
@@ -73,7 +89,7 @@ class Answered(Struct, frozen=True, tag="answered"):
 
 
 class Failure(Struct, frozen=True, tag="failed"):
-    """The policy has raised something. It remembers what it did before the question."""
+    """The policy has raised an exception. Its memory is as it was before the question."""
 
     id: str
     why: str
@@ -85,6 +101,6 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def frame(message: Opening | Question | Reply) -> bytes:
-    """The message as it is sent. Raises `OverflowError` if it is 4 GiB or longer."""
+    """Return the message as it is sent. Raises `OverflowError` if it is 4 GiB or longer."""
     data = _encoder.encode(message)
     return len(data).to_bytes(LENGTH, "big") + data

@@ -1,7 +1,7 @@
 """What the parts of the shell share about a run: what it acts on, and what they may ask of the
 daemon.
 
-The one rule: values and questions only; nothing here does anything.
+The one rule: only data and interfaces; nothing here does anything.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from seerd.shell.stores.base import Store
 
 
 class Asker(Protocol):
-    """Asks the run's policy, beside the loop. One question at a time."""
+    """Asks the run's policy without stopping the daemon's loop. One question at a time."""
 
     def start(self) -> None:
-        """Get ready; returns at once."""
+        """Start what is needed to answer; returns at once."""
 
     def note(
         self,
@@ -37,31 +37,39 @@ class Asker(Protocol):
         order: Order,
         changed: Collection[str] | None = None,
     ) -> None:
-        """Take down what to ask: everything as it is now. `changed`: trials that may not be as they
-        were at the question before, None: all.
+        """Record the next question, with everything as it is now. `changed`: trials that may differ
+        from the question before; None: all of them.
         """
 
     async def answer(self) -> Answer:
-        """The answer to what was noted last. Raises `PolicyError` if there is none."""
+        """Return the answer to the question that was noted last. Raises `PolicyError` if there is
+        none.
+        """
 
     def forget(self) -> None:
-        """The last answer is not the plan."""
+        """Have the next question tell the policy everything: its last answer did not become the
+        plan.
+        """
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """End everything that was started."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """What a run acts on: where instances and checkpoints are, what is trained, where the result
-    goes.
+    """What a run acts on.
 
-    policy     whoever answers questions of the policy
+    provider   where instances come from
+    store      where checkpoints are kept
+    policy     asks the run's policy
+    job        what is trained
+    run        the run's id
+    metric     name of the metric that is reported
+    result     folder for the best model
     rented     whether instances switch themselves off when nobody renews the lease of their agents
-    expected   what a healthy instance has, None where nothing is looked at
-    data       lists what instances fetch before they are set up, with fresh URLs
-    collector  brings what trials print on other machines, None where it is in the run's folder
-               anyway
+    expected   what a healthy instance has; None where nothing is checked
+    data       lists what instances download before their setup commands, with fresh URLs
+    collector  brings what trials print on other machines; None where they print here
     """
 
     provider: Provider
@@ -79,8 +87,12 @@ class RunEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that holds GPUs: `saved` checkpoints of it are confirmed; the trial's last one is
-    called `newest`, empty if it has none.
+    """An attempt that holds GPUs.
+
+    trial    the trial's id
+    attempt  the attempt's number
+    saved    how many checkpoints of the attempt are confirmed
+    newest   name of the trial's last checkpoint; empty if it has none
     """
 
     trial: str
@@ -90,30 +102,33 @@ class Running:
 
 
 class Core(Protocol):
-    """The daemon, as everything beneath it knows it: it takes events, and answers questions about
-    the state.
+    """The daemon, as the parts below it see it: it takes events and answers questions about the
+    state.
     """
 
     clock: RunClock
 
     def emit(self, event: AnyEvent) -> None:
-        """Take what has happened; it is handled soon."""
+        """Take an event; it is handled soon."""
 
     def pending(self, instance: str) -> list[AnyCommand]:
-        """Commands for an instance whose outcome is not known."""
+        """Return the commands for this instance whose outcome is not known."""
 
     def running(self, instance: str) -> list[Running]:
-        """Attempts that report and save on this instance."""
+        """Return the attempts that report and save on this instance."""
 
     def known(self, instance: str) -> tuple[int, str]:
-        """The number of its agent's last fact, and which boot of its machine that was."""
+        """Return the number of the last fact of the instance's agent, and the boot id of its
+        machine.
+        """
 
     def lease(self) -> tuple[float, float, float]:
-        """How long agents may go on without us, how long trials may take to save, and how long
-        storing that may take after the lease has ended: seconds.
+        """Return three times in seconds: how long agents may go on without hearing from the daemon,
+        how long trials may take to save, and how long storing that may take after the lease has
+        ended.
         """
 
     def spare(self) -> float:
-        """How long the end may still wait for a machine so that the model is there by the deadline,
-        seconds.
+        """Return for how many seconds the end of the run may still wait for a machine, with the
+        model in its place by the deadline.
         """

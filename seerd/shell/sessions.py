@@ -1,7 +1,7 @@
-"""The conversations with the agents of a run: one for each instance that is there.
+"""The daemon's conversations with the agents of a run, one per instance.
 
-The one rule: what an instance's agent is told reaches it in the order in which the core asked for
-it, on whatever connection.
+The one rule: orders reach an instance's agent in the order in which the core gave them, whichever
+connection carries them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from seerd.shell.providers.base import Launched
 from seerd.shell.run_environment import Core, RunEnvironment
 
 RENEW_URLS_S = 600.0
-"""Grants are renewed this often: temporary credentials end, and URLs that were signed with them."""
+"""How often URLs are renewed, seconds: URLs signed with temporary credentials expire with them."""
 
 
 class Sessions:
-    """The conversations of one run, in tasks that end with their group."""
+    """The conversations of one run; their tasks end with their task group."""
 
     def __init__(
         self, environment: RunEnvironment, core: Core, losses: Losses, tasks: asyncio.TaskGroup
@@ -36,7 +36,7 @@ class Sessions:
         self._conversations: dict[str, Conversation] = {}
 
     async def keep_granting(self) -> None:
-        """Renew grants again and again."""
+        """Send every running attempt new URLs, every `RENEW_URLS_S` seconds."""
         while True:
             await asyncio.sleep(RENEW_URLS_S)
             for conversation in self._open().values():
@@ -44,14 +44,17 @@ class Sessions:
                     conversation.tell(partial(conversation.orders.presign, running))
 
     async def take_up(self, instance: str) -> None:
-        """Talk to this instance's agent; returns when all that it had kept for us was heard.
+        """Connect to this instance's agent, and return when all facts that it had kept have been
+        heard.
 
-        Raises `ProviderError`.
+        Raises `ProviderError` if the agent does not answer.
         """
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Have a new instance made ready for trials."""
+        """Have a new instance made ready for trials: data, setup commands, checks. `token`: of its
+        launch.
+        """
         expected = self._environment.expected
         if expected is not None:
             expected = replace(expected, gpus=launched.gpus)
@@ -63,41 +66,41 @@ class Sessions:
             raise
 
     def boot(self, instance: str) -> str:
-        """Which boot of its machine we talk to; empty if that is not known."""
+        """Return the boot id of the instance's machine; empty if it is not known."""
         there = self._open()
         return there[instance].boot if instance in there else ""
 
     def instances(self) -> list[str]:
-        """Those that we talk to."""
+        """Return the instances with an open conversation."""
         return list(self._open())
 
     def order(self, command: StartTrial | StopTrial) -> None:
-        """Tell every instance whose agent it concerns."""
+        """Send the command to the agent of each instance that it concerns."""
         there = self._open()
         for instance in instances_of(command):
             if instance in there:
                 there[instance].tell(partial(there[instance].orders.of, command))
 
     def renew(self) -> None:
-        """Renew all leases now: what is done next must not find one that is about to end."""
+        """Renew all leases now: the next command must not find one that is about to end."""
         for conversation in self._open().values():
             conversation.renew()
 
     def committed(self, instance: str, fact: int) -> None:
-        """Facts of this agent up to this number are in the journal."""
+        """Acknowledge to the agent all its facts up to number `fact`: they are in the journal."""
         if instance in self._conversations:
             self._conversations[instance].commit(fact)
 
     async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
-        """Have its agent kill what still runs and end; returns when it has, or cannot be reached,
-        for which `spare_s` seconds are waited at most.
+        """Have the agent kill what still runs and end. Returns when it has ended or cannot be
+        reached; an agent without a connection is waited for at most `spare_s` seconds.
         """
         conversation = self._conversations.pop(instance, None)
         if conversation is not None:
             await conversation.shut_down(token, spare_s)
 
     async def drop(self, instance: str, why: str) -> None:
-        """The instance is gone."""
+        """End the conversation: the instance is gone."""
         conversation = self._conversations.pop(instance, None)
         if conversation is not None:
             await conversation.drop(why)
@@ -109,6 +112,6 @@ class Sessions:
         return conversation
 
     def _open(self) -> dict[str, Conversation]:
-        """Without those that are over: their instances are being given up."""
+        """Return the conversations that are not over; the others' instances are being given up."""
         self._conversations = {i: c for i, c in self._conversations.items() if not c.over}
         return self._conversations

@@ -1,4 +1,4 @@
-"""Work that goes on beside a block of code, and ends with it."""
+"""Tasks that run beside a block of code and end with it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ class _OverError(Exception):
 
 
 class Tasks(asyncio.TaskGroup):
-    """Tasks that are cancelled when the block ends, and end it when one of them fails.
-
-    The block then raises what the first of them has raised; a group of exceptions is never raised.
+    """A task group whose tasks are cancelled when the block ends. If a task fails, the block ends
+    and raises what the first failing task has raised, never a group of exceptions.
     """
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Between the core's words and the agent's: commands become orders, facts become events.
+"""Translates between core and agent: commands become orders, facts become events.
 
 The one rule: nothing is decided and nothing is kept; each value becomes one other value, or none.
 """
@@ -43,7 +43,7 @@ from seerd.shell.run_environment import Running
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:
-    """The core's command as the agent of its first instance knows it."""
+    """Return the order for a command, as the first instance's agent gets it."""
     if isinstance(command, StopTrial):
         return Stop(command.id, command.trial, command.attempt, command.checkpoint, command.grace_s)
     return Start(
@@ -58,10 +58,10 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
-    """The fact as the core knows it; None for what the core need not know.
+    """Return the event for an agent's fact; None if the core need not know it.
 
-    `happened` is `fact.at` in seconds since the run began; other times of the agent's clock are
-    counted from there.
+    `at` and `happened` are in seconds since the run began: now, and the moment `fact.at`. Other
+    times of the agent's clock are converted from there.
     """
     common: dict[str, Any] = {
         "at": at,
@@ -143,7 +143,7 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
 
 
 def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:
-    """A checkpoint in the store as the core knows it, of the attempt that had put it there."""
+    """Return the core's checkpoint for a manifest in the store that this attempt has written."""
     return Checkpoint(
         trial=running.trial,
         attempt=running.attempt,
@@ -156,5 +156,7 @@ def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:
 
 
 def _as_happened(wall: float | None, at: float, happened: float) -> float | None:
-    """Another time by the clock that showed `at` when it `happened`."""
+    """Convert another time of the clock that showed `at` when it was `happened` (seconds since the
+    run began).
+    """
     return None if wall is None else happened + (wall - at)

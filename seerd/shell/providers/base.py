@@ -1,10 +1,10 @@
 """What the shell needs of any source of instances.
 
-The one rule: every call may be repeated. Launching under the same token again gives the same
-instance, connecting starts an agent only if none answers, and terminating what is gone is a
-success. Failures are `errors.ProviderError`.
+The one rule: every call may be repeated. Launching again under the same token gives the same
+instance, connecting starts an agent only if none answers, and terminating an instance that is gone
+succeeds. Failures are `errors.ProviderError`.
 
-An instance is known by the token of its launch and, once it is there, by its id; both name it.
+An instance is known by the token of its launch and, once it is there, by its id; either names it.
 Times are wall clock, seconds since 1970.
 """
 
@@ -18,20 +18,20 @@ from typing import Protocol
 
 
 class LineReader(Protocol):
-    """What comes from an agent: `asyncio.StreamReader`, or a channel over SSH."""
+    """Reads from an agent: an `asyncio.StreamReader`, or a channel over SSH."""
 
     def readline(self) -> Awaitable[bytes]:
-        """The next line with its end, or what there was before the stream ended."""
+        """Return the next line with its end, or what was left when the stream ended."""
 
 
 class Writer(Protocol):
-    """What goes to an agent: `asyncio.StreamWriter`, or a channel over SSH."""
+    """Writes to an agent: an `asyncio.StreamWriter`, or a channel over SSH."""
 
     def write(self, data: bytes) -> None:
-        """Send it."""
+        """Send these bytes."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 Connection = tuple[LineReader, Writer]
@@ -39,7 +39,11 @@ Connection = tuple[LineReader, Writer]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When an instance ran. `since`: None if it never did; `until`: None while it runs."""
+    """When an instance ran, in seconds since 1970.
+
+    since  when it began to run; None if it never did
+    until  when it ended; None while it runs, or if that is unknown
+    """
 
     since: float | None = None
     until: float | None = None
@@ -47,7 +51,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An instance whose agent takes connections, with so many GPUs, running `since` then."""
+    """An instance whose agent takes connections.
+
+    instance  its id
+    gpus      how many GPUs it has
+    since     when it began to run
+    """
 
     instance: str
     gpus: int
@@ -56,7 +65,12 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An instance that is gone and that nobody gave back: why, for people, and when it ran."""
+    """An instance that is gone, though nobody gave it back.
+
+    instance  its id
+    why       the cause, for people
+    span      when it ran
+    """
 
     instance: str
     why: str
@@ -64,59 +78,60 @@ class Loss:
 
 
 class Provider(Protocol):
-    """Instances with an agent on each."""
+    """A source of instances with an agent on each."""
 
     async def open(self) -> None:
-        """Before anything else; raises `ProviderError` if nothing can be had at all (credentials,
-        network).
+        """Check that instances can be had. To be called before anything else. Raises
+        `ProviderError` if none can be had at all (credentials, network).
         """
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """After a restart: which of these instances are still there. What the run has beyond them
-        and what these launches, which are under way, may have brought, is given back.
+        """Return which of the instances `known` are still there after a restart. All other
+        instances of the run are given back, except those of the launches `tokens`, which are still
+        under way.
         """
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """One instance for this token, once its agent takes connections. `orphan_timeout_s`: how
-        long it may cost without ever having had one, before it ends itself; None if nobody counts.
+        """Launch one instance for this token. Returns once its agent takes connections.
+        `orphan_timeout_s`: after how many seconds without ever having had an agent the instance
+        ends itself; None: never.
 
-        Raises `errors.LaunchError`, after whatever it had brought was given back: what went wrong,
-        whether to ask again, when it ran.
+        Raises `errors.LaunchError`, after everything that the launch had brought was given back.
+        The error says what went wrong, whether to ask again and when the instance ran.
         """
 
     async def connect(self, instance: str) -> Connection:
-        """A byte stream to the instance's agent, which is started if it does not run."""
+        """Return a byte stream to the instance's agent, which is started if it does not run."""
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End an agent that will not talk to us, but not the instance: its trials may save for at
-        most `grace_s` seconds. `connect` then starts one that does, which takes up its journal.
+        """End the agent because it speaks another version of the protocol, but keep the instance.
+        Its trials may save for at most `grace_s` seconds. The next `connect` starts a new agent,
+        which reads the old one's journal.
         """
 
     def address(self, instance: str) -> str:
-        """Where other instances reach this one."""
+        """Return the address at which other instances reach this one."""
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End the instance and everything on it, or whatever the launch of this token has brought
-        or would still bring.
+        """End the instance and everything on it. If `name` is a token: everything that this launch
+        has brought or would still bring.
 
         Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot
-        be reached is waited for no longer than `spare_s` seconds: what is there ends with its
-        agent's lease.
+        be reached is waited for at most `spare_s` seconds: what runs there ends with its agent's
+        lease.
         """
 
     async def loss(self) -> Loss:
         """Wait for the next instance that is found to be gone. May wait for ever."""
 
     async def leftovers(self) -> list[str]:
-        """What of the run still costs something, asked afresh: instances and volumes, one line
-        each.
-        """
+        """Ask what of the run still costs something: instances and volumes, one line each."""
 
     async def close(self) -> None:
-        """Let go of connections; ends nothing."""
+        """Close all connections; ends nothing."""
 
 
 async def never() -> Loss:
-    """The `loss` of a provider whose instances cannot vanish."""
+    """Wait for ever: the `loss` of a provider whose instances cannot vanish."""
     forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
     return await forever

@@ -1,7 +1,7 @@
-"""Instances of EC2: rented one by one, watched together, given back for certain.
+"""Instances of EC2: rented one by one, watched together, and given back for certain.
 
-The one rule: an instance is known by its launch's token and its id, both of which are in its tags
-from its first moment. Whoever lost everything else finds it by them.
+The one rule: an instance is known by its launch's token and its id. The token is in its tags from
+its first moment, so it can be found even if everything else is lost.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from seerd.shell.ssh.connecting import RemoteMachine
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
 UNDO_S = 30.0
-"""How long a caller who gives up a launch waits for its end. It goes on afterwards, and if this
-process ends first, the next one does it.
+"""How long a cancelled `launch` waits for the launch to be undone, seconds. Undoing goes on
+afterwards; if this process ends first, the next one does it.
 """
 
 LEAVE_S = 60.0
-"""How long instances that are shutting down are waited for before they count as left over."""
+"""How long instances that are shutting down are waited for before they count as left over, seconds.
+"""
 
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
 class Ec2Provider:
-    """The instances of one run."""
+    """The EC2 instances of one run."""
 
     def __init__(self, settings: Ec2Settings, remote: Door, cloud: Cloud | None = None) -> None:
         self._settings = settings
@@ -53,8 +54,8 @@ class Ec2Provider:
         self._awaited: set[str] = set()
 
     async def open(self) -> None:
-        """Look up image and subnets, before anything is rented. Raises `CloudError`: credentials,
-        region, permissions, image, subnets.
+        """Look up the image and the subnets, before anything is rented. Raises `CloudError` for
+        credentials, region, permissions, image or subnets.
         """
         image = await images.resolve(self._cloud, self._settings.image)
         places = await subnets.resolve(self._cloud, self._settings.subnets)
@@ -70,8 +71,8 @@ class Ec2Provider:
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those of `known` that live. What launches of `tokens` have brought is left for `launch`
-        to find; the rest is ended.
+        """Return those of the instances `known` that live. What the launches `tokens` have brought
+        is left for `launch` to find; all else is ended.
         """
         self._awaited = set(tokens)
         found = await self._found(known)
@@ -90,8 +91,9 @@ class Ec2Provider:
         return [entry.instance for entry in kept]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """One instance for this token, its agent ready. Raises `LaunchError`. Cancelled, it gives
-        back what it has first.
+        """Launch one instance for this token and return it once its agent is ready. Raises
+        `LaunchError`. If cancelled, it first gives back what it has, for which it waits at most
+        `UNDO_S` seconds.
         """
         self._fleet.watch()
         task = self._fly(token, orphan_timeout_s)
@@ -103,24 +105,24 @@ class Ec2Provider:
             raise
 
     async def connect(self, instance: str) -> Connection:
-        """A byte stream to its agent. Raises `ProviderError`."""
+        """Return a byte stream to its agent. Raises `ProviderError`."""
         return await self._remote.connect(self.machine(instance))
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End its agent; its trials may save. Raises `ProviderError`."""
+        """End its agent, after its trials had `grace_s` seconds to save. Raises `ProviderError`."""
         await self._remote.end_agent(self.machine(instance), grace_s)
 
     def machine(self, instance: str) -> RemoteMachine:
-        """How to log in there. Raises `ProviderError` if it is gone."""
+        """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
         return machine(self._opened(), self._live(instance))
 
     def address(self, instance: str) -> str:
-        """Its private address: instances of a run reach each other inside the network."""
+        """Return its private address: instances of a run reach each other inside the network."""
         return self._live(instance).private
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End this instance, or what this token's launch has brought or would bring. Raises
-        `ProviderError` if EC2 refuses for good.
+        """End this instance or, for a token, everything that its launch has brought or would bring.
+        Raises `ProviderError` if EC2 refuses for good.
         """
         self._fleet.watch()
         self._awaited.discard(name)
@@ -134,14 +136,15 @@ class Ec2Provider:
         return await self._end(self._fleet.register.of(name))
 
     async def loss(self) -> Loss:
-        """The next instance that has ended without being given back."""
+        """Wait for the next instance that ends without being given back."""
         loss = await self._fleet.loss()
         await self._remote.forget(loss.instance)
         return loss
 
     async def leftovers(self) -> list[str]:
-        """Instances that have not ended and volumes that are not deleted, by the run's tag. What
-        still runs is ended first.
+        """End what still runs, then return the instances that have not ended and the volumes that
+        are not deleted, found by the run's tag. Those that are ending are waited for, up to
+        `LEAVE_S` seconds.
         """
         await self._end_what_runs()
         end = asyncio.get_running_loop().time() + LEAVE_S
@@ -160,8 +163,8 @@ class Ec2Provider:
         return lines + [f"volume {v.volume} ({v.gb} GB) is {v.state}" for v in disks]
 
     async def _end_what_runs(self) -> None:
-        """Nothing of a run that is over has a reason to run; what cannot be ended is named by
-        `leftovers`.
+        """End all instances of the run: it is over. Failures are not raised, since `leftovers`
+        names what remains.
         """
         entries = [self._fleet.register.take_up(seen, wall()) for seen in await self._fleet.find()]
         with contextlib.suppress(ProviderError):
@@ -170,7 +173,7 @@ class Ec2Provider:
             )
 
     async def close(self) -> None:
-        """Stop watching and close connections; what is being launched or ended is left for the next
+        """Stop watching and close connections. What is being launched or ended is left for the next
         process.
         """
         for flight, task in self._flights.values():
@@ -184,7 +187,7 @@ class Ec2Provider:
     # ------------------------------------------------------------ launches
 
     def _fly(self, token: str, orphan_timeout_s: float | None) -> asyncio.Task[Launched]:
-        """The launch of this token: the one under way, or a new one."""
+        """Return the task of this token's launch: the one under way, or a new one."""
         if token not in self._flights:
             flight = Flight(self._opened(), token, orphan_timeout_s)
             task = asyncio.create_task(flight.fly())
@@ -196,17 +199,15 @@ class Ec2Provider:
     def _landed(self, token: str, task: asyncio.Task[Launched]) -> None:
         self._flights.pop(token, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be left
+            task.exception()  # counts as retrieved, even if nobody waits for it
 
     def _busy(self, token: str) -> bool:
-        """Whether an instance of this token that nobody knows may be one that is being waited
-        for.
-        """
+        """Return whether an unknown instance with this token may be one that is awaited."""
         flight = self._flights.get(token)
         return token in self._awaited or (flight is not None and flight[0].searching)
 
     def _give_up(self, token: str) -> asyncio.Task[Launched]:
-        """Have a launch give back what it has, if it does not do so already; its task."""
+        """Have a launch give back what it has, unless it does so already; return its task."""
         flight, task = self._flights[token]
         if not flight.undoing:
             task.cancel()
@@ -230,8 +231,8 @@ class Ec2Provider:
     # ------------------------------------------------------------ instances
 
     async def _found(self, known: Sequence[str]) -> list[instances.SeenInstance]:
-        """All instances of the run; asked a second time if some that should be there are
-        missing.
+        """Find all instances of the run; ask a second time if known ones are missing, since EC2's
+        answers lag behind.
         """
         found = await self._fleet.find()
         if set(known) - {seen.instance for seen in found}:

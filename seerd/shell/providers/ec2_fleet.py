@@ -1,8 +1,8 @@
-"""The run's instances as one: watching all of them with one question at a time, finding those of a
-launch, and ending them.
+"""The run's instances together: watching all of them with one question at a time, finding those of
+a launch, and ending them.
 
-The one rule: what EC2 has of this run and nobody here knows is ended, never used. An instance may
-cost money only while someone accounts for it.
+The one rule: an instance of this run that EC2 has and nobody here knows is ended, never used. An
+instance may cost money only while someone accounts for it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
 
 BUSY_S = 0.25
 CALM_S = 0.5
-"""From one question to the next: while a start or an end is awaited, and otherwise. An instance is
-charged from the last question before its start until the first answer after its end: three quarters
-of a second too much at most, and the time of an answer. EC2 lets an account go on asking twenty
-times a second (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
+"""From one question to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
+`CALM_S`. An instance is charged from the last question before its start until the first answer
+after its end: at most three quarters of a second too much, plus the time of an answer. EC2 lets an
+account go on asking twenty times a second
+(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
 """
 SLOW_S = 1.0
-"""After a question that came to nothing, and the longest rest."""
+"""The pause after a question that failed, and the longest pause after an answer, seconds."""
 RESTS = 2
-"""A rest is at least so many times as long as the answer took: EC2 or this machine is busy enough,
-with hundreds of instances in it.
+"""A pause is at least this many times as long as the last answer took: with hundreds of instances,
+EC2 or this machine has enough to do.
 """
 PATIENCE_S = 5.0
-"""For one answer, while EC2 is busy."""
+"""How long one answer is waited for while EC2 is busy, seconds."""
 
 HUNT_S = 15.0
-"""How long after a launch of unknown outcome EC2 is asked for what it brought. What shows up even
-later, the watch ends.
+"""How long after a launch of unknown outcome EC2 is asked for what it brought, seconds. The watch
+ends what shows up later.
 """
 
 HUNT_POLL_S = 1.0
@@ -47,21 +48,22 @@ HUNT_POLL_S = 1.0
 
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED})
 MEND_S = 240.0
-"""How long a refusal that others may mend is borne: longer than an agent's lease, its trials' last
-save and its last upload.
+"""How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
+its trials' last save and its last upload.
 """
 PAST_END_S = 120.0
-"""An end that EC2 has not confirmed so long after instances have switched themselves off is not
-waited for any more.
+"""How long after the hard end, when instances switch themselves off, EC2's confirmation of an end
+is still waited for, seconds.
 """
 
 Result = TypeVar("Result")
 
 
 class Ec2Fleet:
-    """All instances of one run, which switch themselves off at `hard_end` (wall clock).
+    """All instances of one run, which switch themselves off at `hard_end` (wall clock, seconds
+    since 1970).
 
-    `busy`: whether a launch of this token is under way and has not heard of its instance yet.
+    `busy`: says whether a launch of this token is under way that does not know its instance yet.
     """
 
     def __init__(
@@ -80,18 +82,18 @@ class Ec2Fleet:
         self._endings: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
-        """Begin to watch, or look again at once."""
+        """Start watching; if the watch runs already, have it ask again at once."""
         self._nudge.set()
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_watching())
 
     async def loss(self) -> Loss:
-        """The next loss. Raises what has ended the watch, if a bug has."""
+        """Wait for the next loss. If a bug has ended the watch, raises its exception."""
         return await self._unless_blind(self._losses.get())
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something that an answer of EC2 will tell. Raises what has ended the watch, if a
-        bug has.
+        """Wait until `true()` holds, which is tried after each of EC2's answers. If a bug has ended
+        the watch, raises its exception.
         """
         await self._unless_blind(self._heard(true))
 
@@ -100,8 +102,8 @@ class Ec2Fleet:
             await self._news.wait_for(true)
 
     async def _unless_blind(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What is waited for comes from the watch alone: if that ends, nothing would come any
-        more.
+        """Await `work`, which waits for something that only the watch can bring. Raises the watch's
+        exception if the watch ends, since `work` would then never end.
         """
         self.watch()
         assert self._watch is not None
@@ -115,20 +117,23 @@ class Ec2Fleet:
             waiting.cancel()
 
     async def find(self, *, patience_s: float = 60.0) -> list[SeenInstance]:
-        """All instances of the run, asked afresh."""
+        """Ask EC2 for all instances of the run. Raises `AwsError`."""
         return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
 
     async def find_launched(self, token: str) -> list[RegisterEntry]:
-        """What this launch has brought, asked afresh and taken up; ended ones too."""
+        """Ask EC2 for the instances of this launch and register them; return them, with ended ones.
+        Raises `AwsError`.
+        """
         filters = tagged(RUN, self._run) + tagged(COMMAND, token)
         for seen in await instances.find(self._cloud, filters):
             self.register.take_up(seen, wall())
         return self.register.of(token)
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
-        """The same, asked until there is something, or nothing at this time (wall clock). Raises
-        `AwsError`, but not while EC2 is only busy, nor soon where others may mend what it refuses:
-        an instance that nobody knows would run on.
+        """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
+        since 1970). Raises `AwsError`, but not while EC2 is only busy, and only after `MEND_S`
+        seconds for a refusal that a person may put right: an instance that nobody knows would run
+        on.
         """
         begun = asyncio.get_running_loop().time()
         while True:
@@ -142,8 +147,8 @@ class Ec2Fleet:
             await asyncio.sleep(HUNT_POLL_S)
 
     async def end(self, instance: str) -> Span:
-        """End it, however long EC2 takes to agree. Raises `ProviderError` if it is refused for
-        good.
+        """End an instance, however long EC2 takes to agree; return when it ran. Raises
+        `ProviderError` if EC2 refuses for good.
         """
         entry = self.register[instance]
         entry.given_back = True
@@ -155,7 +160,7 @@ class Ec2Fleet:
                 await self._judge(entry, error, asyncio.get_running_loop().time() - begun)
             else:
                 if answer.before in ENDING and await self._has_ended(entry):
-                    break  # before we asked: EC2 knows since when
+                    break  # already before this call: EC2 says when
                 if answer.now in ENDING:
                     self.register.end(instance, wall(), before=answer.before)
                     break
@@ -165,8 +170,8 @@ class Ec2Fleet:
         return entry.span
 
     async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
-        """End these and say when the first began and the last ended. Raises `ProviderError`, after
-        all have been tried.
+        """End these instances; return when the first began and the last ended. Raises
+        `ProviderError`, after all have been tried.
         """
         results = await asyncio.gather(
             *(self.end(entry.instance) for entry in entries), return_exceptions=True
@@ -184,9 +189,10 @@ class Ec2Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
-        """What a termination means that fails since so many seconds: nothing, if asking again may
-        help. Credentials are renewed, and an instance whose agent nobody talks with switches itself
-        off: that is waited for.
+        """Decide what it means that ending an instance has failed for `for_s` seconds. Return if
+        asking again may help: EC2 may be busy, a person may put right what it refuses, and an
+        instance whose agent hears from nobody switches itself off. Raises `ProviderError`
+        otherwise.
         """
         if error.kind in AGAIN and wall() < self._hard_end + PAST_END_S:
             return
@@ -208,7 +214,7 @@ class Ec2Fleet:
         ) from error
 
     async def _has_ended(self, entry: RegisterEntry) -> bool:
-        """Whether an end that was refused has come all the same."""
+        """Ask EC2 for the instance; return whether it has ended although that was refused."""
         with contextlib.suppress(AwsError):
             for seen in await instances.find(
                 self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]
@@ -235,10 +241,12 @@ class Ec2Fleet:
             )
 
     async def _rest(self, least_s: float, calm_s: float) -> None:
-        """Wait until it is time to ask again."""
+        """Wait until it is time to ask again: `least_s` seconds, and if no start or end is awaited,
+        up to `calm_s`.
+        """
         await asyncio.sleep(least_s)
         if not self.register.restless():
-            # Not `wait_for`: until Python 3.12 it loses a cancellation that comes together with
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with
             # what it waits for.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(calm_s - least_s):
@@ -263,14 +271,14 @@ class Ec2Fleet:
 
 
 def rest_s(every_s: float, took_s: float) -> float:
-    """How long EC2 is not asked after an answer that took so long, if it is to be asked every so
-    often.
+    """Return the pause before the next question, seconds. `every_s`: the wanted time from one
+    question to the next; `took_s`: how long the last answer took.
     """
     return min(SLOW_S, max(every_s - took_s, RESTS * took_s))
 
 
 def joined(spans: Iterable[Span]) -> Span:
-    """From when the first of them ran until the last had ended."""
+    """Return one span, from when the first of these ran until the last had ended."""
     ran = [span for span in spans if span.since is not None]
     if not ran:
         return Span()

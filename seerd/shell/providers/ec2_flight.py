@@ -1,7 +1,7 @@
-"""One launch, from asking for an instance to an agent that answers, or back to nothing.
+"""One launch: from asking for an instance to an agent that answers, or back to nothing.
 
-The one rule: whatever ends a launch early (a refusal, an instance that dies, a cancellation), it
-first learns what EC2 has made of its requests, and gives that back. Only then is it over.
+The one rule: whatever ends a launch early (a refusal, an instance that ends, a cancellation), the
+launch first finds out what EC2 has made of its requests and gives that back. Only then is it over.
 """
 
 from __future__ import annotations
@@ -26,34 +26,49 @@ from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instan
 from seerd.shell.ssh.connecting import RemoteMachine
 
 ASK_S = 120.0
-"""How long EC2 may be busy or broken before a launch is given up."""
+"""How long EC2 may be busy or broken before a launch is given up, seconds."""
 
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
-"""Refusals of one place; a quota is for one family of instance types."""
+"""Refusals that concern one place only, so that another is tried. A quota is for one family of
+instance types.
+"""
 
 
 class Door(Protocol):
-    """The way into instances: `Remote`, with a run's agent on each, or a `Workbench`, for hands."""
+    """The way into instances: a `Remote`, with a run's agent on each, or a `Workbench`, for
+    installing.
+    """
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until it can be worked with. Raises `ProviderError`."""
+        """Wait until the machine can be worked with, for up to `patience_s` seconds. Raises
+        `ProviderError`.
+        """
 
     async def connect(self, machine: RemoteMachine) -> Connection:
-        """A byte stream to its agent. Raises `ProviderError`."""
+        """Return a byte stream to its agent. Raises `ProviderError`."""
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """End its agent; its trials may save. Raises `ProviderError`."""
+        """End its agent, after its trials had `grace_s` seconds to save. Raises `ProviderError`."""
 
     async def forget(self, name: str) -> None:
-        """The instance of this name is gone."""
+        """Drop the connection to this instance: it is gone."""
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """What all launches of a run share."""
+    """What all launches of a run share.
+
+    settings    what instances the run wants
+    cloud       calls AWS
+    fleet       the run's instances
+    remote      the way into instances
+    keys        the run's key pairs
+    image       the machine image
+    candidates  the places to ask, in this order
+    """
 
     settings: Ec2Settings
     cloud: Cloud
@@ -65,7 +80,7 @@ class LaunchContext:
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
-    """How to log in to this instance."""
+    """Return how to log in to this instance."""
     return RemoteMachine(
         name=entry.instance,
         address=entry.public if ground.settings.address == "public" else entry.private,
@@ -76,8 +91,10 @@ def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
 
 
 class Flight:
-    """The launch of one token. `fly` is run as a task; cancelling that task makes it give back what
-    it has. `undoing`: it does so already, and cancelling it would leave that undone.
+    """The launch of one token. Run `fly` as a task; cancelling that task makes it give back what it
+    has.
+
+    undoing  whether it is giving back already; cancelling the task now would leave that undone
     """
 
     def __init__(
@@ -95,16 +112,16 @@ class Flight:
 
     @property
     def searching(self) -> bool:
-        """Whether it has not heard of its instance yet."""
+        """Whether its instance is not known yet."""
         return self._entry is None
 
     def abandon(self) -> None:
-        """From now on a cancellation leaves everything as it is, for another process to take up."""
+        """Have a later cancellation leave everything as it is, for another process to take up."""
         self._abandoned = True
 
     async def fly(self) -> Launched:
-        """The instance, ready. Raises `LaunchError`, after everything that it brought was given
-        back.
+        """Launch the instance and return it once it is ready. Raises `LaunchError`, after
+        everything that the launch had brought was given back.
         """
         try:
             return await self._launch()
@@ -139,7 +156,9 @@ class Flight:
     # ------------------------------------------------------------ to have an instance
 
     async def _taken_up(self) -> RegisterEntry | None:
-        """The instance of an earlier try, if this launch was ever tried before."""
+        """Return the live instance of an earlier try of this launch; None if there is none. Raises
+        `LaunchError` if it has ended.
+        """
         self._first_asked = self._ground.keys.asked(self._token)
         self._ground.keys.host(self._token)
         if self._first_asked is None:
@@ -157,7 +176,9 @@ class Flight:
         return live[0] if live else None
 
     async def _asked(self) -> RegisterEntry:
-        """A new instance, from the first place that gives one."""
+        """Launch a new instance at the first place that gives one. Raises `LaunchError` if none
+        does.
+        """
         refusals: list[tuple[Candidate, AwsError]] = []
         for candidate in self._ground.candidates:
             try:
@@ -171,7 +192,9 @@ class Flight:
         raise exhausted(refusals, others=bool(self._ground.fleet.register.live()))
 
     async def _spent(self, error: AwsError) -> RegisterEntry:
-        """EC2 remembers the request from an earlier try: its instance, if it lives."""
+        """Return the live instance of an earlier try, whose request EC2 remembers. Raises `error`
+        if there is none.
+        """
         live = [
             entry
             for entry in await self._ground.fleet.find_launched(self._token)
@@ -182,8 +205,8 @@ class Flight:
         return live[0]
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
-        """The same request until there is an answer. It is never cancelled under way, since what it
-        brings has to be known.
+        """Send the same request until there is an answer. The call itself is never cancelled, since
+        what it brings has to be known. Raises `AwsError`.
         """
         request = await self._request(candidate)
         began, failures = wall(), 0
@@ -193,7 +216,7 @@ class Flight:
             try:
                 return await asyncio.shield(self._call)
             except AwsError as error:
-                # Whatever is answered later: an earlier try may have launched one.
+                # Stays so whatever is answered later: an earlier call may have launched one.
                 self._unclear = self._unclear or error.kind is ErrorKind.UNCLEAR
                 failures += 1
                 if error.kind not in AGAIN or wall() > end:
@@ -210,7 +233,9 @@ class Flight:
         return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
 
     async def _request(self, candidate: Candidate) -> dict[str, Any]:
-        """With the key that the instance will show, which is on disk by now."""
+        """Make the request, with the host key that the instance will show; `Keys` has it on disk by
+        now.
+        """
         ground = self._ground
         host, client = ground.keys.host(self._token), ground.keys.client()
         boot = Boot(
@@ -239,7 +264,9 @@ class Flight:
         self._check(entry)
 
     async def _ready(self, entry: RegisterEntry, deadline: float) -> None:
-        """Wait for its agent for as long as it lives and time remains."""
+        """Wait for its agent until the deadline (the loop's clock). Raises `LaunchError` if the
+        instance ends, `ProviderError` if its agent does not answer in time.
+        """
         patience_s = max(1.0, deadline - asyncio.get_running_loop().time())
         ready = asyncio.create_task(
             self._ground.remote.ready(machine(self._ground, entry), patience_s)
@@ -266,7 +293,7 @@ class Flight:
     # ------------------------------------------------------------ to have nothing
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
-        """Everything given back; the setback with the time that it ran."""
+        """Give back everything; return the setback with the time for which instances ran."""
         self.undoing = True
         await self._answered()
         ground = self._ground
@@ -283,8 +310,8 @@ class Flight:
         return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
 
     async def _searched(self, setback: LaunchError) -> LaunchError:
-        """Whatever an unclear answer has brought is in the register; the setback, with what could
-        not be found out.
+        """Register whatever an unclear answer has brought. Return the setback; if EC2 could not be
+        asked, with what remains unknown.
         """
         try:
             await self._ground.fleet.hunt(self._token, wall() + HUNT_S)
@@ -297,13 +324,13 @@ class Flight:
         return setback
 
     async def _hang_up(self) -> None:
-        """Wait for no answer."""
+        """Cancel the request that may be under way, without waiting for its answer."""
         if self._call is not None:
             self._call.cancel()
             await asyncio.gather(self._call, return_exceptions=True)
 
     async def _answered(self) -> None:
-        """Wait for the request that may still be under way."""
+        """Wait for the answer to the request that may be under way."""
         if self._call is None:
             return
         await asyncio.wait({self._call})
@@ -313,8 +340,8 @@ class Flight:
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """No place has given an instance. Asking again may help if capacity was missing, or if the
-    run's `others` use up the quota.
+    """Return the error for a launch that no place has given an instance. Asking again may help if
+    capacity was missing, or if the quota is used up by `others`, instances of the same run.
     """
     kinds = {error.kind for _, error in refusals}
     retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)
@@ -330,5 +357,5 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
 
 
 def span_of(error: LaunchError) -> Span:
-    """When what a launch had brought ran."""
+    """Return when the instances ran that a failed launch had brought."""
     return Span(error.since, error.until)

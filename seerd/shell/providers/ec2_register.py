@@ -1,9 +1,10 @@
-"""What is known of the run's instances: a memory between answers of an API that lags behind,
-without clock or network of its own.
+"""What is known of the run's instances: a memory between the answers of an API that lags behind. It
+has no clock and no network of its own.
 
-The one rule: time is counted against the run. An instance runs since the last moment at which it
-was known not to, and until the first at which it was known to have ended; an end is final, whatever
-a later answer says; and silence about an instance means nothing for `FORGET_S`.
+The one rule: in doubt, more time is counted rather than less. An instance counts as running from
+the last moment at which it was known not to run until the first at which it was known to have
+ended. An end is final, whatever a later answer says. An instance that is missing from answers
+counts as gone only after `FORGET_S` seconds.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from seerd.shell.aws.instances import ENDING, SeenInstance
 from seerd.shell.providers.base import Loss, Span
 
 FORGET_S = 60.0
-"""How long an instance may be missing from EC2's answers before it is believed to be gone."""
+"""How long an instance may be missing from EC2's answers before it counts as gone, seconds."""
 
 STOPPED = frozenset({"stopping", "stopped"})
-"""Not billed, but their disks are, and nothing of seerd's brings them back."""
+"""States of a stopped instance. It is not billed, but its disks are, and seerd never starts it
+again.
+"""
 
 NEVER_RAN = frozenset(
     {
@@ -31,15 +34,29 @@ NEVER_RAN = frozenset(
         "Client.InvalidKMSKey.InvalidState",
     }
 )
-"""Reasons for an end that comes straight after `pending`
+"""Reasons for an end straight after `pending`: the instance has never run
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html).
 """
 
 
 @dataclass(slots=True)
 class RegisterEntry:
-    """One instance. `idle_at`: the last moment at which it was known not to run; `noted_at`: when
-    it was last seen, or taken up; `missing_at`: since when answers lack it. All wall clock.
+    """One instance. All times are wall clock, seconds since 1970.
+
+    instance     its id
+    token        of its launch
+    idle_at      the last moment at which it was known not to run
+    noted_at     when it was last seen, or registered
+    ran          whether it has ever run
+    until        when it ended; None if it has not
+    why          why it ended, for people
+    reason       EC2's code for its state
+    missing_at   since when answers lack it; None if they do not
+    handed_over  whether the run has it, so that its end is a loss
+    given_back   whether it is to be ended
+    private      its private address
+    public       its public address
+    zone         its availability zone
     """
 
     instance: str
@@ -59,12 +76,12 @@ class RegisterEntry:
 
     @property
     def ended(self) -> bool:
-        """It costs nothing more."""
+        """Whether it has ended and costs nothing more."""
         return self.until is not None
 
     @property
     def hopeless(self) -> bool:
-        """It failed to start for a reason that the next one would share."""
+        """Whether it failed to start for a reason that would stop the next one, too."""
         return self.reason in NEVER_RAN and self.reason.startswith("Client.")
 
     @property
@@ -77,8 +94,10 @@ class RegisterEntry:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNews:
-    """What an answer brought: instances that are gone and that nobody gave back, and ids that have
-    to be ended.
+    """What an answer of EC2 brought.
+
+    losses  instances that are gone, though nobody gave them back
+    strays  ids of instances that have to be ended
     """
 
     losses: list[Loss] = field(default_factory=list)
@@ -98,19 +117,21 @@ class Register:
         return self._entries[instance]
 
     def of(self, token: str) -> list[RegisterEntry]:
-        """What this launch has brought."""
+        """Return the instances of this launch."""
         return [entry for entry in self._entries.values() if entry.token == token]
 
     def live(self) -> list[RegisterEntry]:
-        """Those that are not known to have ended."""
+        """Return the instances that are not known to have ended."""
         return [entry for entry in self._entries.values() if not entry.ended]
 
     def restless(self) -> bool:
-        """Whether something is about to change: a start or an end that is awaited."""
+        """Return whether the start or the end of an instance is awaited."""
         return any(not entry.ran or entry.given_back for entry in self.live())
 
     def expect(self, seen: SeenInstance, token: str, asked_at: float, now: float) -> RegisterEntry:
-        """EC2 has answered a launch that was first asked for at `asked_at`."""
+        """Register the instance that EC2 has given for a launch that was first asked for at
+        `asked_at`.
+        """
         entry = self._entries.setdefault(
             seen.instance, RegisterEntry(seen.instance, token, asked_at, now)
         )
@@ -118,9 +139,9 @@ class Register:
         return entry
 
     def take_up(self, seen: SeenInstance, now: float) -> RegisterEntry:
-        """An instance of an earlier process: if it runs already, then for all that is known since
-        EC2 took its launch. How old the answer is is not known here, so `pending` says nothing of
-        now.
+        """Register an instance of an earlier process. If it runs, it counts as running since EC2
+        accepted its launch. How old EC2's answer is is unknown here, so `pending` does not mean
+        that it is idle now.
         """
         if seen.instance not in self._entries:
             idle_at = min(seen.launched_at, now)
@@ -135,8 +156,8 @@ class Register:
         now: float,
         busy: Callable[[str], bool],
     ) -> RegisterNews:
-        """What this answer to a question at `asked_at` changes. `busy`: whether a launch of this
-        token has not heard of its instance yet.
+        """Take over EC2's answer to a question at `asked_at`; return what it changes. `busy`: says
+        whether a launch of this token does not know its instance yet.
         """
         losses = [
             loss
@@ -162,7 +183,9 @@ class Register:
         return RegisterNews(losses, [s.instance for s in strays] + halted)
 
     def end(self, instance: str, at: float, *, before: str = "") -> None:
-        """EC2 has confirmed its end; `before`: the state that it left."""
+        """Note that EC2 has confirmed the instance's end. `before`: the state that it was in until
+        then.
+        """
         entry = self._entries[instance]
         if not entry.ended:
             entry.ran = entry.ran or before not in {"", "pending"}
@@ -204,7 +227,7 @@ class Register:
 
 
 def why(seen: SeenInstance) -> str:
-    """Why it has ended, for people
+    """Return why it has ended, for people
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
     """
     code, text = seen.reason
@@ -239,8 +262,8 @@ def _addresses(entry: RegisterEntry, seen: SeenInstance) -> None:
 
 
 def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
-    """When it ended: what EC2 says, in whole seconds that are rounded down, if that is possible at
-    all.
+    """Return when it ended: the end of the whole second that EC2 gives, or `now` if that cannot be
+    true.
     """
     if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
         return now

@@ -1,9 +1,9 @@
-"""What EC2 is asked for: the settings of a run's instances, where they may be, and the RunInstances
-request.
+"""What EC2 is asked for: the settings of a run's instances, the places where they may be, and the
+RunInstances request.
 
-The one rule: the request is a function of run, token and candidate alone. A launch that is tried
-again, after a lost answer or a crash, is the same request with the same ClientToken, and EC2
-launches once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+The one rule: the request depends only on run, token and candidate. A launch that is tried again,
+after a lost answer or a crash, is the same request with the same ClientToken, and EC2 launches only
+once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
 """
 
 from __future__ import annotations
@@ -24,12 +24,27 @@ TAG_LENGTH = 256
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """Instances of one run. `instance_types` and `subnets` are in order of preference, all types
-    with `gpus` GPUs; no subnets: those of the default network. `image`: `ami-...` or `ssm:/path`.
-    `key`: the name of an EC2 key pair for people. `max_usd_per_h`: for spot. `hard_end`: wall
-    clock, seconds since 1970; the instance's own power-off comes then. `boot_s`: how long an agent
-    may take to answer, from the launch on. `keys`: a folder of the run's, for key pairs. `root`:
-    who logs in may become root.
+    """The instances of one run.
+
+    run              the run's id
+    name             the spec's name, for the tags
+    owner            who runs it, for the tags
+    region           None: the environment's
+    instance_types   in order of preference, all with `gpus` GPUs
+    gpus             GPUs of one instance
+    market           on-demand or spot
+    image            `ami-...` or `ssm:/path`
+    subnets          in order of preference; none: those of the default network
+    security_groups  ids; none: the network's default
+    key              name of an EC2 key pair, for people who log in; None: none
+    address          which of its addresses the daemon logs in to
+    volume_gb        least size of the root disk; None: the image's
+    tags             the user's own tags
+    max_usd_per_h    highest price for spot, USD per hour; None: the on-demand price
+    hard_end         when instances switch themselves off: wall clock, seconds since 1970
+    boot_s           how long an agent may take to answer after the launch, seconds
+    keys             folder of the run for key pairs
+    root             whether who logs in may become root
     """
 
     run: str
@@ -55,7 +70,7 @@ class Ec2Settings:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One place to ask for an instance."""
+    """One place to ask for an instance: its type, its subnet and the subnet's zone."""
 
     type: str
     subnet: str
@@ -66,14 +81,14 @@ class Candidate:
 
 
 def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
-    """Where to ask, in this order: the preferred type everywhere, then the next."""
+    """Return the places to ask, in order: the first type in all subnets, then the next type."""
     return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
 
 
 def run_instances(
     settings: Ec2Settings, token: str, candidate: Candidate, image: Image, script: str
 ) -> dict[str, Any]:
-    """The arguments of RunInstances for exactly one instance."""
+    """Return the arguments of RunInstances for exactly one instance."""
     return {
         "ClientToken": client_token(settings.run, token, candidate),
         "MinCount": 1,
@@ -95,13 +110,13 @@ def run_instances(
 
 
 def client_token(run: str, token: str, candidate: Candidate) -> str:
-    """At most 64 ASCII characters that are this request's alone."""
+    """Return the ClientToken of this request and no other: at most 64 ASCII characters."""
     parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
     return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
 
 
 def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
-    """What everything that a launch makes is called; seerd's own tags win over the user's."""
+    """Return the tags of everything that a launch makes; seerd's own tags win over the user's."""
     ours = {
         "Name": f"seerd {settings.run}",
         RUN: settings.run,
@@ -130,8 +145,8 @@ def _optional(settings: Ec2Settings) -> dict[str, Any]:
 
 
 def _disks(volume_gb: int | None, image: Image) -> list[dict[str, Any]]:
-    """Every disk of the image encrypted and gone with its instance, whatever the image says; the
-    root disk at least as large as the image's.
+    """Return the disks: each disk of the image is encrypted and deleted with its instance, whatever
+    the image says. The root disk is at least as large as the image's.
     """
     disks = []
     for device, gb in dict.fromkeys(image.disks or ((image.root, 0),)):

@@ -1,8 +1,8 @@
-"""Machines that people have already, over plain SSH: each is an instance for as long as its agent
+"""Machines that the user has already, over plain SSH: each is an instance for as long as its agent
 runs.
 
-The one rule: a host is never ours. It is used by one instance at a time, and when that is given
-back, nothing of the run is left running there; only logs stay.
+The one rule: a host belongs to somebody else. It is used by one instance at a time, and once that
+is given back, nothing of the run is left running there; only logs stay.
 
 An instance is named after its host and the launch that took it: `ubuntu@10.0.0.5-17`.
 """
@@ -21,13 +21,18 @@ from seerd.shell.ssh.remote import Remote, RemoteMachine
 
 PATIENCE_S = 15.0
 REST_S = 60.0
-"""How long a host that failed is not asked again."""
+"""How long a host that failed is left alone, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """One machine. `user`: None: as ~/.ssh/config says, else the user's own name. `gpus`: CUDA
-    devices (`cuda`), or CPU slots.
+    """One machine.
+
+    address  host name or IP address
+    user     None: as ~/.ssh/config says, else the user's own name
+    port     of its SSH server
+    gpus     how many CUDA devices (`cuda`) or CPU slots it has
+    cuda     whether `gpus` counts CUDA devices
     """
 
     address: str
@@ -38,20 +43,25 @@ class SshHost:
 
     @property
     def name(self) -> str:
-        """As a person would name it; no other host of the run has the same."""
+        """User, address and port, as a person would write them; no other host of the run has the
+        same.
+        """
         return self.machine.place
 
     @property
     def machine(self) -> RemoteMachine:
-        """How to get there."""
+        """How to log in to it."""
         machine = RemoteMachine("", self.address, self.user or "", self.port)
         return replace(machine, name=machine.place)
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a host is used for: an instance, the launch that brought it (empty: one of a daemon
-    before us), and since when (None: unknown).
+    """What a host is used for.
+
+    instance  the instance on it
+    token     of the launch that took the host; empty if an earlier daemon launched it
+    since     when it was taken, seconds since 1970; None if that is unknown
     """
 
     instance: str
@@ -60,8 +70,8 @@ class _Use:
 
 
 class HostsProvider:
-    """These machines. Their keys are in the user's known_hosts, and the user's keys or ssh-agent
-    open them.
+    """The hosts of a run. Their host keys are in the user's known_hosts, and the user's own keys or
+    ssh-agent open them.
     """
 
     def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
@@ -73,8 +83,8 @@ class HostsProvider:
         self._looks: set[asyncio.Future[str]] = set()
 
     async def open(self) -> None:
-        """See that at least one host lets us in; the others are not waited for. Raises `CloudError`
-        with what each of them said.
+        """Check that at least one host lets us in; the others are not waited for. Raises
+        `CloudError`, with the cause for each host, if none does.
         """
         self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
         causes: list[str] = []
@@ -88,8 +98,8 @@ class HostsProvider:
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those of the known whose host can be reached; what of the run is on the others is
-        ended.
+        """Return those of the instances `known` whose hosts can be reached. On hosts without
+        such an instance, end what the run may have left there.
         """
         wanted = {instance.rpartition("-")[0]: instance for instance in known}
         there = await asyncio.gather(
@@ -98,7 +108,7 @@ class HostsProvider:
         return [instance for instance in there if instance is not None]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """The first host that is not in use and can be got ready."""
+        """Take the first host that is not in use and can be made ready. Raises `LaunchError`."""
         self._refuse_if_ended(token)
         causes: list[str] = []
         for name in self._candidates(token):
@@ -122,24 +132,33 @@ class HostsProvider:
         raise LaunchError(f"all {len(self._hosts)} hosts are in use", retry=False)
 
     async def connect(self, instance: str) -> Connection:
-        """A byte stream to the agent of the instance, which is started if it does not run."""
+        """Return a byte stream to the instance's agent, which is started if it does not run. Raises
+        `ProviderError`.
+        """
         return await self._remote.connect(self._host(instance).machine)
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End the agent of the instance; its trials may save."""
+        """End the instance's agent, after its trials had `grace_s` seconds to save. Raises
+        `ProviderError`.
+        """
         await self._remote.end_agent(self._host(instance).machine, grace_s)
 
     def machine(self, instance: str) -> RemoteMachine:
-        """The host where it is. Raises `ProviderError` if it is gone."""
+        """Return how to log in to the instance's host. Raises `ProviderError` if the instance was
+        given back.
+        """
         return self._host(instance).machine
 
     def address(self, instance: str) -> str:
-        """As the spec has it: hosts reach each other as this machine reaches them."""
+        """Return the address in the spec: hosts are taken to reach each other as this machine
+        reaches them.
+        """
         return self._host(instance).address
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End the agent and everything that it started, and forget what trials have made, but for
-        their logs.
+        """End the agent and everything that it started, and delete what trials have made, but for
+        their logs. Raises `ProviderError` if the host cannot be reached within `PATIENCE_S` and
+        `spare_s` seconds.
         """
         host = next(
             (host for host, use in self._uses.items() if name in (use.instance, use.token)), None
@@ -154,24 +173,24 @@ class HostsProvider:
         return span
 
     async def loss(self) -> Loss:
-        """Never: that a host is gone is noticed by whoever talks with its agent."""
+        """Wait for ever: the conversation with its agent notices that a host is gone."""
         return await never()
 
     async def leftovers(self) -> list[str]:
-        """What of the run runs on any host, and which hosts could not be asked."""
+        """Return what of the run runs on any host, and which used hosts could not be asked."""
         found = await asyncio.gather(*map(self._left, self._hosts))
         return [line for lines in found for line in lines]
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         for look in self._looks:
             look.cancel()
         await asyncio.gather(*self._looks, return_exceptions=True)
         await self._remote.close()
 
     async def _take_up(self, name: str, instance: str | None) -> str | None:
-        """The instance that was on this host, if it can be reached; without one, end what may be
-        there.
+        """Return `instance`, which was on this host, if the host can be reached, else None. If
+        there was no instance, end what the run may have left there.
         """
         if instance is None:
             await self._vacate(name)
@@ -183,7 +202,7 @@ class HostsProvider:
         return None if cause else instance
 
     def _candidates(self, token: str) -> Iterator[str]:
-        """The host that this launch has already; else those that can be asked, one after
+        """Yield the host that this launch has already; if it has none, the free hosts, one after
         another.
         """
         for name, use in self._uses.items():
@@ -195,7 +214,9 @@ class HostsProvider:
                 yield name
 
     async def _begin(self, name: str, token: str) -> Launched:
-        """Its agent, with nothing of what an instance before it may have left behind there."""
+        """Start an agent on the host, after ending what an earlier instance may have left there.
+        Raises `LaunchError` if the launch was called off meanwhile, otherwise `ProviderError`.
+        """
         host = self._hosts[name]
         if name not in self._uses:
             self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, wall())
@@ -213,14 +234,16 @@ class HostsProvider:
             raise LaunchError("it was given back before it was ready", retry=False)
 
     async def _look(self, name: str) -> str:
-        """The same, and a host that cannot be used is left alone for a while."""
+        """Return why the host cannot be used, empty if it can; one that cannot is left alone for
+        `REST_S` seconds.
+        """
         cause = await self._cause(name)
         if cause and name not in self._uses:
             self._rest(name, cause)
         return cause
 
     async def _cause(self, name: str) -> str:
-        """Why the host cannot be used; empty if it can."""
+        """Return why the host cannot be used; empty if it can."""
         try:
             await self._remote.left(self._hosts[name].machine)
         except ProviderError as error:
@@ -228,8 +251,8 @@ class HostsProvider:
         return ""
 
     async def _vacate(self, name: str) -> None:
-        """End what of the run may be on a host that is not used by it; what cannot be reached ends
-        with its lease.
+        """End what the run may have left on a host that it does not use. If the host cannot be
+        reached, the agent's lease ends it.
         """
         try:
             await self._remote.end(self._hosts[name].machine, patience_s=0.0)

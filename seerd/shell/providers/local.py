@@ -1,8 +1,8 @@
-"""This machine as the only instance: its agent is a detached process that survives the daemon and
+"""This machine as the only instance. Its agent is a detached process, which survives the daemon and
 listens on a Unix socket.
 
 The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and
-whatever a dead agent left behind is cleaned up by the next one that is started there.
+what a dead agent has left behind is cleaned up by the next one that is started there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,17 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """Instances in subfolders of `folder`, each with `gpus` GPUs (`cuda`) or CPU slots; `bundle` is
-    the agent's zip.
+    """Instances in subfolders of `folder`.
+
+    folder      where the instances' folders are
+    run         the run's id
+    bundle      the agent's zip
+    gpus        how many GPUs (`cuda`) or CPU slots an instance has
+    cuda        whether `gpus` counts GPUs
+    lease_s     how long an agent may go on at first without hearing from the daemon, seconds
+    grace_s     how long its trials may then take to save, seconds
+    spawned     the agents' processes that were started here, by instance
+    given_back  instances that were given back: `connect` starts no agent for them any more
     """
 
     folder: Path
@@ -47,24 +56,24 @@ class LocalProvider:
     given_back: set[str] = field(default_factory=set)
 
     async def open(self) -> None:
-        """This machine is there."""
+        """Do nothing: this machine is there."""
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Those whose folders have not been deleted; others cannot be, since an instance is its
-        folder.
-        """
+        """Return the instances whose folders still exist: without its folder, one is gone."""
         return [instance for instance in known if self._there(instance)]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """The instance for this token: a folder of that name with an agent running in it."""
+        """Start the instance for this token: make its folder and start an agent in it. Raises
+        `ProviderError`.
+        """
         instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)
         return Launched(instance, self.gpus, wall())
 
     async def connect(self, instance: str) -> Connection:
-        """A connection to its socket, by a path that is short enough for one. Once it is given
-        back, no agent is started for it.
+        """Return a connection to the agent's socket. The agent is started if it does not run, but
+        not once the instance is given back. Raises `ProviderError`.
         """
         if not self._there(instance):
             raise ProviderError(f"{instance} has been removed")
@@ -74,19 +83,22 @@ class LocalProvider:
             return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """Ask it to, then by force; what it leaves running ends by the hand of the next one."""
+        """End the agent: ask it to, and kill it if it takes longer than `grace_s + END_S` seconds.
+        The next agent ends what it leaves running.
+        """
         _signal(self.folder / instance, signal.SIGTERM)
         if not await _wait(lambda: not self._runs(instance), grace_s + END_S):
             self._kill(instance)
             await _wait(lambda: not self._runs(instance), END_S)
 
     def address(self, instance: str) -> str:
-        """There is only this machine."""
+        """Return the loopback address: there is only this machine."""
         return "127.0.0.1"
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """See its agent end, by force if need be; a new one then cleans up after it, so no process
-        is left.
+        """Wait for the agent to end, else kill it and have a new one clean up after it, so that no
+        process is left. Raises `ProviderError` if the new one does not start or end. The span is
+        empty: this machine is not rented.
         """
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)
@@ -95,18 +107,18 @@ class LocalProvider:
         return Span()
 
     async def loss(self) -> Loss:
-        """This machine does not go away."""
+        """Wait for ever: this machine does not vanish."""
         return await never()
 
     async def leftovers(self) -> list[str]:
-        """Agents that still live."""
+        """Return the agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
         return [
             f"{folder.name}: its agent still runs" for folder in folders if self._runs(folder.name)
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     async def _end(self, instance: str) -> None:
         folder = self.folder / instance
@@ -124,9 +136,7 @@ class LocalProvider:
             )
 
     def _runs(self, instance: str) -> bool:
-        """Whether an agent lives there, or one has been started that has not got so far as to take
-        its lock.
-        """
+        """Return whether an agent lives there, or was started and has not taken its lock yet."""
         return _locked(self.folder / instance) or any(
             one.poll() is None for one in self.spawned.get(instance, ())
         )
@@ -186,8 +196,8 @@ def _named(token: str) -> str:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[Path]:
-    """A short path to a folder: the address of a Unix socket holds about a hundred bytes
-    (unix(7)).
+    """Give a folder a short path, for the length of the block: the address of a Unix socket holds
+    only about a hundred bytes (unix(7)).
     """
     with tempfile.TemporaryDirectory(prefix="seerd-") as short:
         link = Path(short) / "i"
@@ -196,7 +206,7 @@ def _short(folder: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> bool:
-    """Whether an agent lives in this folder."""
+    """Return whether an agent lives in this folder."""
     try:
         descriptor = os.open(folder / "agent.lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -212,7 +222,7 @@ def _locked(folder: Path) -> bool:
 
 
 def _answers(folder: Path) -> bool:
-    """Whether the agent that lives in this folder takes connections."""
+    """Return whether the agent that lives in this folder takes connections."""
     if not _locked(folder):
         return False
     with _short(folder) as path, socket.socket(socket.AF_UNIX) as probe:
@@ -232,7 +242,7 @@ def _tail(folder: Path) -> str:
 
 
 async def _wait(condition: Callable[[], bool], for_s: float) -> bool:
-    """Whether the condition came true in time."""
+    """Wait up to `for_s` seconds for the condition; return whether it came true."""
     end = asyncio.get_running_loop().time() + for_s
     while not condition():
         if asyncio.get_running_loop().time() > end:

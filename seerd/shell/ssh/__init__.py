@@ -1,5 +1,5 @@
-"""Machines over SSH: strict host keys, a cause for every failure, what is pushed, tunnels to
-agents.
+"""Machines over SSH: strict host keys, a cause for every failure, sending files, running remote
+tasks, and tunnels to agents.
 
-The one rule: it knows no run and no trial; providers are made of it.
+The one rule: nothing here decides about a run or its trials; providers are built on it.
 """

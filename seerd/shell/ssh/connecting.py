@@ -1,9 +1,9 @@
-"""One attempt to get an SSH connection to a machine, and why it came to nothing, in words that
-help.
+"""One attempt to get an SSH connection to a machine, and if it fails, a cause that a person can act
+on.
 
-The one rule: nobody is trusted on first use. A machine shows a host key that was known before the
-first connection (given by whoever launched it, or in the user's known_hosts), or there is no
-connection.
+The one rule: nobody is trusted on first use. Either the machine shows a host key that was known
+before the first connection (from whoever launched it, or from the user's known_hosts), or there is
+no connection.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 import asyncssh
 
 TCP_S = 3.0
-"""A machine that boots does not answer at all, and the kernel's own repeats (after 1, 3, 7 s) would
-find it late.
+"""Time for one TCP connection, seconds. A booting machine does not answer at all, and the kernel's
+own repeats (after 1, 3, 7 s) would notice it late.
 """
 LOGIN_S = 15.0
 KEEPALIVE_S = 4.0
 KEEPALIVES = 3
-"""A silent partition is noticed after (3 + 1) x 4 s."""
+"""A machine that falls silent is noticed after (3 + 1) x 4 s."""
 LEFT_S, DENIED_S = 1.0, 5.0
-"""Since OpenSSH 9.8 a client is locked out for a while if it often leaves before it logs in, or is
-denied; these penalties are 1 s and 5 s each (sshd_config(5), PerSourcePenalties), so at this pace
-they never add up.
+"""Pauses after leaving before the login, and after a denied login, seconds. Since OpenSSH 9.8, sshd
+locks out a client that does either too often; the penalties are 1 s and 5 s each (sshd_config(5),
+PerSourcePenalties), so at this pace they never add up.
 """
 SSH_PORT = 22
 BOOTING = re.compile(
@@ -40,11 +40,12 @@ SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class RemoteMachine:
-    """Where an agent runs, and how to get there.
+    """A machine that can be logged in to, and how to get there.
 
+    name       what it is called in messages
+    address    host name or IP address
     user       empty: as ~/.ssh/config says, else the user's own name
-    host_keys  OpenSSH public keys, one of which it must show; None: what the user's known_hosts
-               says
+    host_keys  OpenSSH public keys, one of which it must show; None: as the user's known_hosts says
     key        private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config
                honoured
     """
@@ -58,14 +59,16 @@ class RemoteMachine:
 
     @property
     def place(self) -> str:
-        """As a person would name it."""
+        """User, address and port, as a person would write them."""
         user = f"{self.user}@" if self.user else ""
         return f"{user}{self.address}" + (f":{self.port}" if self.port != SSH_PORT else "")
 
 
 class UnreachableError(Exception):
-    """There is no connection; the text is the cause. `final`: trying again would not help;
-    `pause_s`: how long to leave it alone at least.
+    """There is no connection; the text is the cause.
+
+    final    whether trying again would not help
+    pause_s  how many seconds to leave the machine alone at least
     """
 
     def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
@@ -75,7 +78,7 @@ class UnreachableError(Exception):
 
 
 class _Witness(asyncssh.SSHClient):
-    """Remembers what a failure's message needs: the host key that was shown, and what the machine
+    """Records what a failure's message needs: the host key that was shown, and what the machine
     said before the login.
     """
 
@@ -86,17 +89,17 @@ class _Witness(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Asked only about keys that are not known."""
+        """Refuse the key and record it: asyncssh asks only about keys that are not known."""
         self.shown = key
         return False
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
-        """Where pam_nologin's reason arrives."""
+        """Record the banner: pam_nologin gives its reason there."""
         self.said += msg
 
 
 async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
-    """One attempt, of at most `TCP_S + LOGIN_S` seconds. Raises `UnreachableError`."""
+    """Connect and log in once, in at most `TCP_S + LOGIN_S` seconds. Raises `UnreachableError`."""
     witness = _Witness()
     connected: socket.socket | None = None
     try:
@@ -119,7 +122,9 @@ async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnectio
 
 
 async def _tcp(machine: RemoteMachine) -> socket.socket:
-    """A connection of our own, since a machine that boots wants to be asked often."""
+    """Open a TCP connection within `TCP_S` seconds, so that a booting machine is tried often.
+    Raises `OSError`, `TimeoutError`.
+    """
     loop = asyncio.get_running_loop()
     family, kind, protocol, _, address = (
         await loop.getaddrinfo(machine.address, machine.port, type=socket.SOCK_STREAM)
@@ -136,7 +141,9 @@ async def _tcp(machine: RemoteMachine) -> socket.socket:
 
 
 def _identity(machine: RemoteMachine) -> dict[str, Any]:
-    """Who we are, and whom we trust; nobody gets our agent, whatever ~/.ssh/config says."""
+    """Return asyncssh's options for who logs in and which host keys are trusted. The user's
+    ssh-agent is never forwarded, whatever ~/.ssh/config says.
+    """
     options: dict[str, Any] = {"agent_forwarding": False}
     if machine.user:
         options["username"] = machine.user
@@ -161,8 +168,9 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
 
 
 def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:
-    """What went wrong. Who a machine is may still change while cloud-init replaces its keys, but
-    not on a machine that the user knows.
+    """Turn a failed attempt into an error with its cause. A wrong host key or a denied login is
+    final only on a machine that the user knows: on a new instance, cloud-init may still be
+    replacing its keys.
     """
     settled = machine.host_keys is None
     said = " ".join(witness.said.split())[:SHOWN]
@@ -184,7 +192,7 @@ def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) 
 def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
     if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(
         error
-    ):  # of several addresses
+    ):  # asyncio puts several errors into one text
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
         return UnreachableError(
@@ -228,7 +236,7 @@ def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHK
 
 
 def _known(machine: RemoteMachine) -> bool:
-    """Whether known_hosts has any key for it."""
+    """Return whether known_hosts has any key for this machine."""
     try:
         known = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
     except (OSError, ValueError):

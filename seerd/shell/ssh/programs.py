@@ -1,8 +1,9 @@
-"""A program on a machine, for as long as somebody wants it.
+"""Running one program on a machine over SSH.
 
-The one rule: whoever gives a program up does not wait for it to end. sshd closes its side of a
-channel only when the program has ended, and one that hangs, or a setup command of minutes, never
-would in time. It may go on meanwhile: only for machines that are then ended.
+The one rule: whoever gives up on a program does not wait for its end. sshd closes its side of a
+channel only when the program has ended, which may take minutes (a setup command) or for ever (a
+program that hangs). The program may run on meanwhile, so use this only on machines that are ended
+afterwards.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import asyncssh
 async def running(
     connection: asyncssh.SSHClientConnection, command: str
 ) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
-    """This shell command there. Who leaves the block in good order waits for its end, others end
-    its standard input and go.
+    """Run a shell command on the machine, for the length of the block. If the block ends normally,
+    wait for the command's end; if it raises, close the channel and go on at once.
     """
     process = await connection.create_process(command, encoding=None)
     try:

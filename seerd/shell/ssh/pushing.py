@@ -1,8 +1,8 @@
-"""What is sent to a machine: one remote task at a time, each a short-lived Python there, that first
-gets what it lacks.
+"""Runs remote tasks on a machine, one at a time: each is a short-lived Python process there, which
+first gets the files that it lacks.
 
-The one rule: bytes travel once. The agent's zip and every file of the source go by the checksum of
-their content, and only if the machine says that it does not have them.
+The one rule: bytes travel once. The agent's zip and every source file are known by the checksum of
+their content, and are sent only if the machine says that it does not have them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ MARK = b"seerd "
 CHUNK = 1 << 18
 MOST_ANSWER = 32 << 20
 ANSWER_S = 120.0
-"""For one answer of a machine: as long as copying a large source on its slow disk may take."""
+"""How long to wait for one answer, seconds: as long as copying a large source on a slow disk may
+take.
+"""
 NO_PROGRAM = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What every machine of a run gets: the agent's zip, and the user's source as a folder of
-    regular files.
+    """What every machine of a run gets.
+
+    program  the agent's zip
+    source   a folder with the user's source, regular files only
     """
 
     program: Path
@@ -42,8 +46,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class PackedBundle:
-    """A bundle as it is sent: the zip with its checksum; the source's files (path, checksum, size,
-    executable), where they are, and the checksum of that whole list.
+    """A bundle as it is sent.
+
+    zip         the agent's zip
+    zip_sha256  its checksum
+    manifest    the source's files as JSON: path, checksum, size in bytes, whether executable
+    tree        the checksum of the manifest
+    files       the source's files by their checksums
     """
 
     zip: bytes
@@ -54,7 +63,7 @@ class PackedBundle:
 
 
 def pack(bundle: Bundle) -> PackedBundle:
-    """Read it all once. Raises `OSError`."""
+    """Read and checksum the whole bundle. Raises `OSError`."""
     entries = []
     files = {}
     for path in sorted(path for path in bundle.source.rglob("*") if path.is_file()):
@@ -83,7 +92,13 @@ def pack(bundle: Bundle) -> PackedBundle:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """What to do on a machine (`agent/remote_tasks.py`), with which Python."""
+    """What to do on a machine.
+
+    do       name of the task in `agent/remote_tasks.py`
+    run      the run's id
+    python   interpreter there
+    details  the task's other arguments
+    """
 
     do: str
     run: str
@@ -94,12 +109,12 @@ class RemoteTask:
 async def run_remote_task(
     connection: asyncssh.SSHClientConnection, task: RemoteTask, packed: PackedBundle
 ) -> Any:
-    """What it has brought. Raises `ProviderError` if it failed, `UnreachableError` if the machine
-    does not let us yet or is gone.
+    """Run the task there and return its result. Raises `ProviderError` if the task failed,
+    `UnreachableError` if the machine is still booting, does not answer in time or is gone.
     """
     program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
-    # Without site (-S) it starts sooner, and needs nothing of what is installed there. The program
-    # comes on stdin: on the command line everybody on the machine could read it, and shells differ
+    # Without site (-S), Python starts faster and needs nothing that is installed there. The program
+    # comes on standard input: everybody on the machine could read a command line, and shells differ
     # in their quoting.
     command = (
         f"{shlex.quote(task.python)} -I -S -c 'import "
@@ -123,7 +138,7 @@ async def run_remote_task(
 async def _serve(
     process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str
 ) -> Any:
-    """Send what is asked for until it is done."""
+    """Send the files that the task asks for until it is done; return its result."""
     said = _Lines(process.stdout)
     while True:
         answer = await _answer(process, said, python)
@@ -144,14 +159,18 @@ async def _serve(
 
 
 class _Lines:
-    """What a machine says, line by line, and never more of it in memory than an answer may have."""
+    """Reads what a machine says, line by line, and never keeps more of it in memory than one answer
+    may have.
+    """
 
     def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
         self._reader = reader
         self._kept = b""
 
     async def next(self) -> bytes:
-        """The next line, or what there was before the stream ended. Raises `ProviderError`."""
+        """Return the next line, or what was left when the stream ended. Raises `ProviderError` if
+        the line is too long.
+        """
         pieces = [self._kept]
         while b"\n" not in pieces[-1]:
             if sum(map(len, pieces)) > MOST_ANSWER:
@@ -167,7 +186,9 @@ class _Lines:
 async def _answer(
     process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str
 ) -> dict[str, Any]:
-    """The next line of ours; what start files of a shell print is passed over."""
+    """Return the task's next answer; other lines, which a shell's start files may print, are
+    skipped. Raises `ProviderError`, `UnreachableError`.
+    """
     try:
         async with asyncio.timeout(ANSWER_S):
             while line := await said.next():
@@ -190,7 +211,9 @@ async def _answer(
 
 
 def _checked(line: bytes) -> dict[str, Any]:
-    """What `agent/remote_tasks.py` may answer; the machine is not trusted to say just that."""
+    """Parse an answer of `agent/remote_tasks.py`; the machine is not trusted to send a valid one.
+    Raises `ProviderError`.
+    """
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):

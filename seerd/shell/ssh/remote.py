@@ -1,8 +1,8 @@
-"""Machines over SSH, with a run's agent on each: made ready, connected to, ended.
+"""Machines reached over SSH, each with an agent of the run: made ready, connected to, ended.
 
 The one rule: one SSH connection per machine carries everything, and an agent never depends on it.
-Whatever breaks, `connect` gets a new connection to the agent that is still there, or to a new one
-that takes up its journal.
+When a connection breaks, `connect` makes a new one to the agent that is still there, or to a new
+agent that reads the old one's journal.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
 MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
-"""Of one answer: as many as `agent/printed.py` tells."""
+"""Most logs, and most bytes of them, taken from one answer; `agent/printed.py` sends no more."""
 FREE_S = 7.0
-"""Penalties of sshd count from 15 s on (sshd_config(5), PerSourcePenalties): the first few attempts
-need not make up for theirs.
+"""Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
+PerSourcePenalties), so the first few attempts may follow each other quickly.
 """
 
 
@@ -40,12 +40,12 @@ need not make up for theirs.
 class AgentOptions:
     """How agents of a run are started.
 
-    gpus           how many GPUs (`cuda`), or CPU slots, a machine has unless `ready` says otherwise
-    lease_s        how long an agent goes on alone at first; `grace_s`: how long its trials may then
-                   take to save
-    power_off      whether it powers the machine off when its lease ends; `spot`: whether it watches
-                   for the cloud's notices
-    python         interpreter on the machines: a path, or a name on PATH
+    gpus       how many GPUs (`cuda`) or CPU slots a machine has, unless `ready` says otherwise
+    lease_s    how long an agent may go on at first without hearing from the daemon, seconds
+    grace_s    how long its trials may then take to save, seconds
+    power_off  whether it powers the machine off when its lease ends
+    spot       whether it watches for the cloud's notices
+    python     interpreter on the machines: a path, or a name on PATH
     """
 
     run: str
@@ -58,7 +58,7 @@ class AgentOptions:
     python: str
 
     def argv(self) -> list[str]:
-        """Options of the agent's command line, but for its folder and its shape."""
+        """Return the options of the agent's command line, without its folder and its shape."""
         options = [
             "--run",
             self.run,
@@ -70,15 +70,22 @@ class AgentOptions:
         return options + ["--power-off"] * self.power_off + ["--spot"] * self.spot
 
     def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
-        """Options that say what a machine has; None: as usual."""
+        """Return the options that say what a machine has. None: the same as on all machines of the
+        run.
+        """
         kind = "--cuda" if (self.cuda if cuda is None else cuda) else "--slots"
         return ["--gpus", str(self.gpus if gpus is None else gpus), kind]
 
 
 @dataclass(slots=True)
 class _Line:
-    """What we have of one machine: its connection, where its agent's socket is, which GPUs it was
-    said to have.
+    """What is known of one machine.
+
+    lock        held while a task runs there, or a connection to its agent is made
+    connection  the SSH connection, None if there is none
+    socket      path of its agent's socket; None if it must be asked for
+    shape       options that say which GPUs it has
+    received    bytes of source files that it had to be sent
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -89,8 +96,8 @@ class _Line:
 
 
 class TunnelReader:
-    """What an agent says. A connection that is lost is an `OSError` with its cause; an agent that
-    ends it is an end.
+    """Reads what an agent says. A lost connection is an `OSError` with its cause; if the agent
+    closes it, the stream ends.
     """
 
     def __init__(self, reader: asyncssh.SSHReader[bytes], place: str) -> None:
@@ -98,7 +105,9 @@ class TunnelReader:
         self._place = place
 
     async def readline(self) -> bytes:
-        """The next line with its end, or what there was before the stream ended."""
+        """Return the next line with its end, or what was left when the stream ended. Raises
+        `ConnectionResetError`.
+        """
         try:
             return await self._reader.readline()
         except asyncssh.Error as error:
@@ -108,13 +117,13 @@ class TunnelReader:
 
 
 class TunnelWriter:
-    """What goes to an agent. Where that cannot be sent any more, the reader tells why."""
+    """Sends bytes to an agent. A failure is not raised here: the reader raises it."""
 
     def __init__(self, writer: asyncssh.SSHWriter[bytes]) -> None:
         self._writer = writer
 
     def write(self, data: bytes) -> None:
-        """Send it."""
+        """Send these bytes."""
         with contextlib.suppress(OSError):
             self._writer.write(data)
 
@@ -124,7 +133,7 @@ class TunnelWriter:
 
 
 class Remote:
-    """All machines of a run. At most `AT_ONCE` of them are being connected to or sent to at a
+    """All machines of a run. At most `AT_ONCE` of them are connected to or sent to at the same
     time.
     """
 
@@ -142,11 +151,11 @@ class Remote:
         gpus: int | None = None,
         cuda: bool | None = None,
     ) -> None:
-        """See the run's agent take connections there, with what it needs beside it; try for
-        `patience_s` seconds to get in.
+        """Have the run's agent take connections on this machine, with all that it needs; try for
+        `patience_s` seconds to log in.
 
-        `gpus`, `cuda`: what this machine has, if not what is usual. Raises `ProviderError` with the
-        cause.
+        `gpus`, `cuda`: what this machine has, if not the same as the others. Raises `ProviderError`
+        with the cause.
         """
         line = self._line(machine)
         line.shape = self._options.shape(gpus, cuda)
@@ -154,7 +163,7 @@ class Remote:
             await self._begin(machine, line, patience_s)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
-        """A byte stream to its agent, which is started if it does not run. Raises
+        """Return a byte stream to the machine's agent, which is started if it does not run. Raises
         `ProviderError`.
         """
         line = self._line(machine)
@@ -172,8 +181,8 @@ class Remote:
                 ) from error
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """No agent there any more, after its trials had `grace_s` seconds to save; all else stays
-        for the next. Raises `ProviderError`.
+        """End the machine's agent, after its trials had `grace_s` seconds to save. All else stays
+        for the next agent. Raises `ProviderError`.
         """
         line = self._line(machine)
         async with line.lock:
@@ -181,10 +190,11 @@ class Remote:
             line.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
-        """No agent and no process of the run there any more, and of its folder only the logs.
-        Raises `ProviderError`.
+        """End the agent and every process of the run on this machine, and delete the run's folder
+        there, but for the logs. Raises `ProviderError`.
 
-        The time until others have done with the machine counts.
+        `patience_s`, in seconds, includes the time spent waiting for other tasks on the same
+        machine.
         """
         line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
         async with line.lock:
@@ -194,8 +204,8 @@ class Remote:
             line.socket = None
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
-        """What of the run still runs there, one line each. Raises `ProviderError` if it cannot be
-        asked.
+        """Return what of the run still runs there, one line each. Raises `ProviderError` if the
+        machine cannot be asked.
         """
         line = self._line(machine)
         async with line.lock:
@@ -208,9 +218,10 @@ class Remote:
     async def printed(
         self, machine: RemoteMachine, after: float
     ) -> tuple[dict[str, bytes], float, bool] | None:
-        """What trials have printed there later than `after` (by the machine's files): logs by name,
-        what to say the next time, and whether to ask again at once. None where there is no
-        connection now. Raises `ProviderError`.
+        """Return what trials have printed there after `after` (seconds, by the machine's files):
+        the logs by name, the `after` for the next call, and whether there is more to fetch now.
+        Return None if there is no connection at present. Raises `ProviderError` if the answer makes
+        no sense.
         """
         line = self._lines.get(machine.name)
         if line is None or line.connection is None or not _is_open(line):
@@ -235,17 +246,17 @@ class Remote:
             ) from error
 
     def received(self, name: str) -> int:
-        """Bytes of source files that this machine had to be sent, so far."""
+        """Return how many bytes of source files this machine has had to be sent so far."""
         return self._lines[name].received if name in self._lines else 0
 
     async def forget(self, name: str) -> None:
-        """The machine of this name is gone: let go of the connection, without a word to it."""
+        """Drop the connection to this machine without a goodbye: the machine is gone."""
         line = self._lines.pop(name, None)
         if line is not None and line.connection is not None:
             line.connection.abort()
 
     async def close(self) -> None:
-        """Let go of all connections. Agents go on by themselves."""
+        """Close all connections. Agents go on by themselves."""
         if self._packing is not None:
             self._packing.cancel()
         lines, self._lines = list(self._lines.values()), {}
@@ -270,7 +281,9 @@ class Remote:
     async def _run_task(
         self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object
     ) -> Any:
-        """Have it done there, over as many connections as that takes. Raises `ProviderError`."""
+        """Run a remote task there, reconnecting for up to `patience_s` seconds, and return its
+        result. Raises `ProviderError`.
+        """
         packed = await self._packed()
         details = {
             "tree": packed.tree,
@@ -297,7 +310,7 @@ class Remote:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
 
     async def _packed(self) -> PackedBundle:
-        """Read once, whoever asks first."""
+        """Return the bundle, read from disk once, on the first call. Raises `ProviderError`."""
         if self._packing is None:
             self._packing = asyncio.create_task(asyncio.to_thread(pack, self._bundle))
         try:
@@ -307,7 +320,9 @@ class Remote:
 
 
 def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
-    """Logs by name; the machine is not trusted to send no more than it may."""
+    """Return logs by name, cut to `MOST_LOGS` and `MOST_OF_ALL`: the machine is not trusted to keep
+    to these limits.
+    """
     logs: dict[str, bytes] = {}
     left = MOST_OF_ALL
     for name, text in islice(packed.items(), MOST_LOGS):
@@ -319,7 +334,7 @@ def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
 
 
 async def _connected(machine: RemoteMachine, line: _Line) -> asyncssh.SSHClientConnection:
-    """Its connection, a new one if there is none. Raises `UnreachableError`."""
+    """Return the machine's open connection, or a new one. Raises `UnreachableError`."""
     if line.connection is None or not _is_open(line):
         line.connection, line.socket = None, None
         line.connection = await open_connection(machine)
@@ -338,8 +353,8 @@ async def _tunnel(machine: RemoteMachine, line: _Line) -> tuple[TunnelReader, Tu
 
 
 class _Patience:
-    """So many seconds of trying again, after a little longer each time, and never all machines at
-    the same moment.
+    """The pauses between attempts, for `for_s` seconds in all. Each is a little longer than the
+    last, and random, so that machines are not all tried at the same moment.
     """
 
     def __init__(self, for_s: float) -> None:
@@ -348,8 +363,8 @@ class _Patience:
         self._penalty_s = 0.0
 
     async def waits(self, penalty_s: float) -> bool:
-        """Whether there is time for another attempt, after the pause before it; the last one was
-        met with such a penalty.
+        """Pause before the next attempt; return False, without a pause, if no time is left for it.
+        `penalty_s`: sshd's penalty for the last attempt, seconds.
         """
         self._penalty_s += penalty_s
         least_s = penalty_s if self._penalty_s > FREE_S else 0.0

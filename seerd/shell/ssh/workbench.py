@@ -1,5 +1,5 @@
-"""Hands on a machine: programs run as root over SSH, and what they say, line by line. For machines
-that are being installed.
+"""Runs programs as root over SSH on machines that are being installed, and reads their output line
+by line.
 
 The one rule: a program and its values come on standard input, never on a command line, where
 everybody on the machine could read them.
@@ -27,20 +27,20 @@ from seerd.shell.ssh.remote import TunnelReader, TunnelWriter
 
 AGAIN_S = 0.5
 CHUNK = 1 << 18
-# All of the program is read before any of it runs: a command in it that reads its standard input
-# would eat the rest.
+# The whole program is read before any of it runs: a command in it that reads standard input would
+# otherwise swallow the rest of the program.
 _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$program\"'"
 
 
 class Workbench:
-    """The machines that are worked on, one connection each."""
+    """The machines that are being installed, one connection each."""
 
     def __init__(self) -> None:
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until root's work can be done there; try for so many seconds. Raises `ProviderError`
-        with the cause.
+        """Wait until commands can be run there as root, for up to `patience_s` seconds. Raises
+        `ProviderError` with the cause.
         """
         end = asyncio.get_running_loop().time() + patience_s
         while True:
@@ -59,16 +59,16 @@ class Workbench:
             await asyncio.sleep(pause_s)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
-        """There is no agent."""
+        """Raise `ProviderError`: a machine that is being installed has no agent."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:  # noqa: ARG002
-        """There is none to end."""
+        """Raise `ProviderError`: a machine that is being installed has no agent."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
     async def run(self, name: str, program: str, heard: Callable[[str], None]) -> int:
-        """Run this bash program as root; `heard` gets each line of its output. Its exit status.
-        Raises `ProviderError` if the machine is lost.
+        """Run this bash program as root and return its exit status; `heard` gets each line of its
+        output. Raises `ProviderError` if the connection is lost.
         """
         try:
             async with running(self._connections[name], _ROOT) as process:
@@ -81,7 +81,9 @@ class Workbench:
             raise _lost(name, error) from error
 
     async def send(self, name: str, archive: Path, to: str) -> None:
-        """Unpack this tar file into the new folder `to` there, root's. Raises `ProviderError`."""
+        """Unpack a tar file there, as root, into the folder `to`, which is made. Raises
+        `ProviderError`.
+        """
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
             async with running(self._connections[name], command) as process:
@@ -96,18 +98,18 @@ class Workbench:
             raise ProviderError(f"{name} could not unpack what was sent to {to}: {_said(ended)}")
 
     async def forget(self, name: str) -> None:
-        """The machine is gone, or needs us no longer."""
+        """Drop the connection to this machine: it is gone, or its installation is over."""
         if (connection := self._connections.pop(name, None)) is not None:
             connection.abort()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Drop all connections."""
         for name in list(self._connections):
             await self.forget(name)
 
 
 async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
-    """One attempt. Raises `UnreachableError`."""
+    """Connect once and try a command as root; return the connection. Raises `UnreachableError`."""
     connection = await open_connection(machine)
     try:
         ended = await connection.run("sudo -n true", encoding=None, stdin=asyncssh.DEVNULL)

@@ -1,3 +1,3 @@
-"""Where checkpoints are kept: one adapter per kind of store behind `base.Store`. Adapters know
+"""Where checkpoints are kept: one adapter per kind of store, behind `base.Store`. Adapters know
 neither the core nor each other.
 """

@@ -1,4 +1,4 @@
-"""What the daemon needs of any store of checkpoints: agents write there, the daemon reads.
+"""What the daemon needs of any store of checkpoints. Agents write there, the daemon reads.
 
 The one rule: a checkpoint exists when its manifest does, and is used only if its bytes have the
 checksum that was confirmed. Failures are `errors.StoreError`.
@@ -16,67 +16,76 @@ from seerd.agent.protocol import Ask, Grant, Parts
 
 
 class Store(Protocol):
-    """One folder per trial, in it `NAME.pt` and, written last, `NAME.json` for each checkpoint."""
+    """A checkpoint store: one folder per trial, with `NAME.pt` and `NAME.json` for each checkpoint.
+    The manifest `NAME.json` is written last.
+    """
 
     @property
     def address(self) -> str:
-        """Where agents find it: a directory, or nothing, if they get there by grants alone."""
+        """Where agents find the store: a directory; empty if presigned URLs are their only way
+        there.
+        """
 
     async def open(self) -> None:
-        """Before anything else; raises `StoreError` if it cannot be used."""
+        """Check that the store can be used. To be called before anything else. Raises `StoreError`
+        if it cannot.
+        """
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        """What an attempt needs to put its checkpoints number `first` (from 1) and a few more, and
-        to get these; None if agents need no grant.
+        """Return URLs with which an attempt can write its next checkpoints, from number `first`
+        (from 1) on, and read `checkpoints`. Return None if agents need no URLs.
 
         The n-th checkpoint of an attempt is called `slot_name(attempt, n)`.
         """
 
     async def parts(self, ask: Ask) -> Parts:
-        """What an agent needs to put large bytes in parts. No `urls` if that cannot be had: never
-        an error.
+        """Return what an agent needs to upload a large checkpoint in parts. Where that is not
+        possible, the result has no `urls`; it is never an error.
         """
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Only these checkpoints of the trial are needed any more; where agents see to that
-        themselves, nothing is done.
+        """Delete the trial's checkpoints that are not among `names` and no longer needed. Does
+        nothing where agents see to that themselves.
         """
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """What this attempt has put there behind the checkpoint `newest` (empty: all), oldest
-        first.
+        """Return the manifests of the checkpoints that this attempt has written after `newest`
+        (empty: all of them), oldest first. Raises `StoreError`.
 
-        Each under its name in the store; what is no checkpoint is passed over.
+        Each manifest has the name that the checkpoint has in the store. Files that are no
+        checkpoints are skipped.
         """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this
-        checksum.
+        checksum. Raises `StoreError`.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 def slot_name(attempt: int, number: int) -> str:
-    """The name under which an attempt puts its checkpoint of this number (from 1)."""
+    """Return the name under which an attempt stores its checkpoint of this number (from 1)."""
     return f"{attempt:04d}-{number:06d}"
 
 
 def slot_number(name: str) -> int:
-    """The number in such a name; 0 for any other."""
+    """Return the number in a name that `slot_name` has made; 0 for any other name."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() and len(number) <= LONGEST_NUMBER else 0
 
 
 LONGEST_NUMBER = 15
-"""Digits of a number in a name."""
+"""Most digits that the number in a name may have."""
 
 
 def stored(name: str, raw: bytes) -> Manifest | None:
-    """The manifest of the checkpoint that the store has under this name; None if it is none."""
+    """Parse the manifest of the checkpoint that the store has under this name; None if it is not
+    valid.
+    """
     try:
         return replace(Manifest.parse(raw), name=name)
     except CheckpointError:

@@ -1,6 +1,6 @@
-"""The job's data: from objects below an address to what agents are told to download. Pure.
+"""The job's data: from the objects below an S3 address to the downloads that agents are told. Pure.
 
-The one rule: a key becomes a path below `to` or an error; nothing else of the bucket is named.
+The one rule: a key becomes either a path below `to` or an error; no other path is ever named.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from seerd.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`s3://BUCKET/PREFIX`; the prefix has no slash at its ends."""
+    """An address `s3://BUCKET/PREFIX`; the prefix has no slash at its ends."""
 
     bucket: str
     prefix: str
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises `StoreError` if it is none."""
+        """Parse an address. Raises `StoreError` if it is not one."""
         scheme, found, rest = text.partition("://")
         bucket, _, prefix = rest.partition("/")
         if scheme != "s3" or not found or not bucket:
@@ -33,13 +33,13 @@ class Address:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     def key(self, *parts: str) -> str:
-        """The key of something below."""
+        """Return the key of an object below this address."""
         return "/".join(filter(None, [self.prefix, *parts]))
 
     def path_of(self, key: str, to: str) -> str | None:
-        """Where the object of this key goes, below the folder `to`; None if it is no file of ours:
-        a folder's marker, or `data2/x` where `data` was meant. Raises `StoreError` for a key that
-        would lead elsewhere.
+        """Return where the object of this key goes, as a path below the folder `to`. Return None if
+        it is not part of the data: the marker of a folder, or `data2/x` where `data` was meant.
+        Raises `StoreError` for a key that would lead out of the folder.
         """
         if key.endswith("/"):
             return None
@@ -59,7 +59,9 @@ class Address:
 
 
 def chunks(items: Sequence[Download]) -> list[Downloads]:
-    """As many messages as these need: the first begins anew, none is too long for a line."""
+    """Split the downloads into messages that each fit into one line. The first one tells the agent
+    to begin a new list.
+    """
     lines: list[list[Download]] = [[]]
     length = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""A directory as the store of checkpoints.
+"""A directory as the checkpoint store.
 
 The one rule: a file gets its name only when its bytes are on the disk and have the expected
 checksum.
@@ -32,23 +32,25 @@ class DirectoryStore:
         return str(self.folder.resolve())
 
     async def open(self) -> None:
-        """Agents make it."""
+        """Do nothing: agents make the directory."""
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        """Whoever can write the directory needs none."""
+        """Return None: an agent that can write to the directory needs no URLs."""
         return None
 
     async def parts(self, ask: Ask) -> Parts:
-        """Files are not put in parts."""
+        """Return no `urls`: files are not uploaded in parts."""
         return Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Agents remove what is not needed any more."""
+        """Do nothing: agents delete checkpoints that are no longer needed."""
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Names order by age, whichever attempt they are of."""
+        """Return the manifests of the trial's checkpoints after `newest`, of any attempt: in a
+        directory, names sort by age. Raises `StoreError`.
+        """
         try:
             return await asyncio.to_thread(_newer, self.folder / trial, newest)
         except OSError as error:
@@ -57,10 +59,12 @@ class DirectoryStore:
             ) from error
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Copy `TRIAL/NAME.pt` to `to`."""
+        """Copy `TRIAL/NAME.pt` to `to`. Raises `StoreError` if it is missing, damaged or cannot be
+        copied.
+        """
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
 
 
@@ -74,7 +78,7 @@ def _newer(folder: Path, newest: str) -> list[Manifest]:
 
 
 def _manifest(path: Path) -> bytes:
-    """Nothing, if it is no file: trials write here."""
+    """Return the file's bytes; none if it is not a regular file, since trials can write here."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""S3 as the store of checkpoints: only the daemon has credentials, agents get presigned URLs.
+"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs.
 
-The one rule: a URL that leaves this process is good for one method on one object (or one part of
-it), and expires.
+The one rule: a URL that leaves this process permits one method on one object (or one part of it),
+and expires.
 
 Objects are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
 """
@@ -31,26 +31,26 @@ from seerd.shell.stores.s3_client import Clients, insist, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400
-"""Presigned URLs live no longer
+"""The longest life of a presigned URL, seconds
 (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
 """
 MARGIN_S = 600.0
-"""So long after the run's end its URLs still work: clocks differ, and a last checkpoint may be
-late.
+"""How long after the run's end its URLs still work, seconds: clocks differ, and a last checkpoint
+may be late.
 """
 MOST_PARTS = 200
 SMALLEST_PART = 16 << 20
 LARGEST_PART = 5 << 30
-"""Parts may have 5 MiB to 5 GiB, an object 10,000 of them; all their URLs must fit into one line
-for the agent.
+"""S3 permits parts of 5 MiB to 5 GiB and 10,000 of them per object; fewer are used here, since all
+their URLs must fit into one line for the agent.
 """
 BLOCK = 1 << 20
 PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
 
 
 class S3Store:
-    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs are good until `expires` (wall
-    clock, seconds since 1970) and a little longer.
+    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs work until `MARGIN_S` seconds
+    after `expires` (wall clock, seconds since 1970), but no longer than `LONGEST_S`.
 
     Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the
     region, unless it is given.
@@ -65,12 +65,12 @@ class S3Store:
 
     @property
     def address(self) -> str:
-        """Nothing: agents have grants."""
+        """Empty: agents reach the store by presigned URLs alone."""
         return ""
 
     async def open(self) -> None:
-        """Writes a tiny object and removes it. Raises `StoreError` for what is wrong with the
-        bucket, `CloudError` for credentials and permissions.
+        """Check the bucket's region and write and delete an empty object. Raises `StoreError` if
+        something is wrong with the bucket, `CloudError` for credentials and permissions.
         """
         with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
             client = await self._client()
@@ -90,8 +90,8 @@ class S3Store:
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        """The next places from number `first`, and where `checkpoints` are. Raises `StoreError` if
-        nothing can be signed.
+        """Return URLs for the next `SLOTS` checkpoints from number `first`, and for reading
+        `checkpoints`. Raises `StoreError` if nothing can be signed.
         """
         with plain(f"checkpoints of {trial} cannot be granted"):
             names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
@@ -100,7 +100,7 @@ class S3Store:
             return Grant(trial, attempt, puts, gets)
 
     async def parts(self, ask: Ask) -> Parts:
-        """Begins a multipart upload. No `urls` if that cannot be had."""
+        """Begin a multipart upload. If that is not possible, the result has no `urls`."""
         nothing = Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
         part_size = _part_size(ask.size)
         if part_size > LARGEST_PART:
@@ -111,9 +111,9 @@ class S3Store:
         return nothing
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Remove checkpoints that are older than the newest of these and not among them, and
-        uploads of such that never ended; with no names, all of the trial. What is newer may be on
-        its way just now.
+        """Delete checkpoints that are older than the newest of `names` and not among them, and
+        their unfinished uploads. With no names, delete all of the trial's. Newer ones stay: they
+        may be on their way just now. Raises `StoreError`.
         """
         newest = max((_number(name) for name in names), default=(math.inf, math.inf))
         with plain(f"old checkpoints of {trial} cannot be removed"):
@@ -130,7 +130,9 @@ class S3Store:
                         await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Those behind `newest` by their numbers."""
+        """Return the manifests of the attempt's checkpoints with higher numbers than `newest`.
+        Raises `StoreError`.
+        """
         with plain(f"newer checkpoints of {trial} cannot be listed"):
             client = await self._client()
             where = {
@@ -146,7 +148,9 @@ class S3Store:
             ]
 
     async def downloads(self, source: str, to: str) -> list[Download]:
-        """Every object below `source` (`s3://bucket/prefix`), or the one that it names."""
+        """List every object below `source` (`s3://bucket/prefix`), or the one object that it names,
+        with URLs to get them. Raises `StoreError` if there is none.
+        """
         address = Address.parse(source)
         with plain(f"the data at {source} cannot be listed"):
             client = await self._clients.near(address.bucket)
@@ -166,7 +170,7 @@ class S3Store:
         return items
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Get `TRIAL/NAME.pt` into the file `to`."""
+        """Download `TRIAL/NAME.pt` to the file `to`. Raises `StoreError`."""
         part = to.with_name(f".{to.name}.part")
         await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
         what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
@@ -181,7 +185,7 @@ class S3Store:
         await asyncio.to_thread(part.replace, to)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         await self._clients.close()
 
     # ------------------------------------------------------------ beneath
@@ -233,7 +237,7 @@ class S3Store:
         return Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
 
     async def _delete(self, client: Any, keys: list[str]) -> None:
-        """In this order."""
+        """Delete these objects, all manifests before the first checkpoint. Raises `StoreError`."""
         for suffix in (".json", ".pt"):
             objects = [{"Key": key} for key in keys if key.endswith(suffix)]
             if objects:
@@ -244,7 +248,7 @@ class S3Store:
                     raise StoreError(f"{error.get('Key')} cannot be removed: {error.get('Code')}")
 
     async def _download(self, key: str, part: Path) -> str:
-        """The object's bytes into this file, on the disk; their SHA-256."""
+        """Download an object into this file, flush it to the disk and return its SHA-256."""
         client = await self._client()
         answer = await client.get_object(Bucket=self._at.bucket, Key=key)
         digest = hashlib.sha256()
@@ -258,12 +262,14 @@ class S3Store:
 
 
 def _part_size(size: int) -> int:
-    """Whole MiB, so that there are few enough parts."""
+    """Return the size of a part, in whole MiB (as bytes), so that `MOST_PARTS` parts are enough."""
     return max(SMALLEST_PART, math.ceil(size / MOST_PARTS / (1 << 20)) << 20)
 
 
 def _number(name: str) -> tuple[float, float]:
-    """Attempt and number of a place; names of other kinds are older than any."""
+    """Return attempt and number in a checkpoint's name. Names of other kinds count as older than
+    any.
+    """
     attempt, _, number = name.partition("-")
     return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
 
@@ -273,7 +279,7 @@ def _place(key: str) -> str:
 
 
 def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
-    """Whether this is a file of a checkpoint of ours that nobody needs."""
+    """Return whether this is a file of one of the run's checkpoints that nobody needs any more."""
     file = key.rpartition("/")[2]
     name = _place(key)
     return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest

@@ -1,7 +1,7 @@
-"""Clients of S3, and what goes wrong with them in plain words.
+"""Clients of S3, and their errors in plain words.
 
-The one rule: nothing of botocore or aiohttp is raised beyond here, and no message has a URL with a
-signature in it.
+The one rule: no exception of botocore or aiohttp leaves this module, and no message contains a URL
+with a signature.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CREDENTIALS = ("AccessDenied", "403", "ExpiredToken", "InvalidAccessKeyId", "Sig
 
 
 class Clients:
-    """One client per region, made when it is needed; boto is slow to import."""
+    """One client per region, made when it is first needed: boto is slow to import."""
 
     def __init__(self, home: str | None) -> None:
         self._home = home
@@ -45,13 +45,15 @@ class Clients:
         self._made: dict[str | None, Any] = {}
 
     async def of(self, region: str | None) -> Any:
-        """The client of this region; None: of the environment's."""
+        """Return the client of this region; None: of the environment's region."""
         if region not in self._made:
             self._made[region] = await self._open.enter_async_context(self._client(region))
         return self._made[region]
 
     async def near(self, bucket: str) -> Any:
-        """In the bucket's own region: a URL that is signed for another one is refused."""
+        """Return the client of the bucket's own region: S3 refuses a URL that was signed for
+        another one.
+        """
         client = await self.of(self._home)
         where = (await client.head_bucket(Bucket=bucket)).get(
             "BucketRegion"
@@ -59,7 +61,7 @@ class Clients:
         return client if where == client.meta.region_name else await self.of(where)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._made.clear()
         await self._open.aclose()
 
@@ -75,7 +77,7 @@ class Clients:
             retries={"mode": "standard", "total_max_attempts": 5},
             connect_timeout=10,
             read_timeout=30,
-            # A checksum header would become a part of the signature, which agents cannot provide.
+            # A checksum header would become part of the signature, and agents cannot send one.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -86,7 +88,9 @@ MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 async def insist(work: Callable[[], Awaitable[str]]) -> str:
-    """A body that breaks off is begun again; the client itself repeats only requests."""
+    """Run `work` again if the download of a body breaks off, `TRIES` times in all: the client
+    itself repeats only requests.
+    """
     import aiohttp
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
@@ -100,8 +104,8 @@ async def insist(work: Callable[[], Awaitable[str]]) -> str:
 
 @contextlib.contextmanager
 def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
-    """Whatever the client raises, in words for the person; `denied` for credentials and
-    permissions.
+    """Turn what the client raises into a `StoreError` in plain words, or into `denied` for
+    credentials and permissions. `what`: how the message begins.
     """
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError

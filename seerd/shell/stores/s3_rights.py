@@ -1,7 +1,7 @@
-"""Whether a bucket can hold the checkpoints of a run: each thing that is done there later, done
-once with an empty object.
+"""Checks whether a bucket can hold the checkpoints of a run: does everything once, with an empty
+object, that a run will do there.
 
-The one rule: nothing is left behind, and one refusal does not keep the others from being asked.
+The one rule: nothing is left behind, and one refusal does not stop the other checks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from seerd.shell.stores.s3_client import Clients, plain
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that cannot be done there. `action`: the permission that is missing, "" if it is
-    something else.
+    """Something that cannot be done.
+
+    what    the cause, for a person
+    action  the permission that is missing; empty if the cause is another one
     """
 
     what: str
@@ -28,7 +30,7 @@ class Trouble:
 
 
 class _Probe:
-    """One object below the prefix, and what went wrong with it."""
+    """One object below the prefix, and the troubles found with it."""
 
     def __init__(self, client: Any, at: Address) -> None:
         self.client = client
@@ -37,7 +39,7 @@ class _Probe:
         self.troubles: list[Trouble] = []
 
     async def ask(self, action: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """What the call answers; None if it was refused."""
+        """Make the call and return its answer; None, with a trouble recorded, if it was refused."""
         try:
             with plain(action, CloudError):
                 return await call()
@@ -49,8 +51,8 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """What stands against keeping checkpoints at `s3://bucket/prefix`; nothing if all is well.
-    Raises `StoreError`, `CloudError`: no credentials.
+    """Return what stands against keeping checkpoints at `s3://bucket/prefix`; empty if all is well.
+    Raises `StoreError` if it is no such address, `CloudError` if there are no credentials.
     """
     at, clients = Address.parse(address), Clients(region)
     try:
@@ -70,7 +72,9 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
 
 
 async def check_data(source: str, region: str | None) -> list[Trouble]:
-    """What stands against reading the data at `s3://bucket/prefix`."""
+    """Return what stands against reading the data at `s3://bucket/prefix`; empty if all is well.
+    Raises `StoreError` if it is no such address.
+    """
     at, clients = Address.parse(source), Clients(region)
     try:
         with plain(f"{at} cannot be read", CloudError):
@@ -140,7 +144,7 @@ async def _multipart(probe: _Probe) -> None:
         lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload),
     )
     if aborted is None:
-        with contextlib.suppress(Exception):  # rather complete and deleted than forgotten
+        with contextlib.suppress(Exception):  # an open upload would stay and cost
             part = await probe.client.upload_part(
                 **probe.where, UploadId=upload, PartNumber=1, Body=b""
             )
