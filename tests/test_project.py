@@ -221,3 +221,19 @@ def test_a_tag_that_is_not_the_version_or_has_no_notes_is_refused(release: Path)
 def test_the_only_name_that_is_installed_is_seerd(wheel: list[str]) -> None:
     names = {name.partition("/")[0] for name in wheel}
     assert names == {"seerd", f"seerd-{VERSION}.dist-info"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*WORKFLOWS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/release.md"))],
+    ids=lambda path: path.name,
+)
+def test_what_is_said_to_be_made_can_be_made(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    said = re.findall(
+        r"\bmake ((?:[a-z][a-z-]*(?: (?=[a-z]))?)+)(?=$|[`A-Z #;)&])",
+        path.read_text(),
+        re.MULTILINE,
+    )
+    assert {word for words in said for word in words.split()} <= targets
