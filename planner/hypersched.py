@@ -57,7 +57,7 @@ class Run:
     number    later runs have larger ones
     trial     the trial's id
     gpus      how many GPUs
-    since_s   when it began, seconds since the run of all trials began
+    since_s   when it began, seconds since the tuning run began
     before_s  seconds that the trial had run before
     grows_at  the trial may be given more GPUs when it has made this many reports
     ended_at  how many reports the trial had made when this ended; None: it has not
