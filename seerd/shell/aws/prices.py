@@ -27,8 +27,8 @@ PRICING_REGION = "us-east-1"
 
 FRESH_S = 86400.0
 DEAREST = 1e5
-"""USD for an hour that no instance costs; a kept price outside 0 to this is not believed, since it
-would make limits on money meaningless.
+"""USD for an hour, more than any instance costs. A kept price of more, or of 0, is not used: no
+limit on money would mean anything.
 """
 
 
