@@ -43,7 +43,7 @@ class Train:
     source    the folder that is shipped
     args      arguments of the script
     launcher  what starts it: torchrun, python or command
-    python    the interpreter; None: the one that runs seerd
+    python    the interpreter; None: here the one that runs seerd, elsewhere python3
     setup     commands that prepare a machine
     data      what every instance fetches once
     env       environment variables
