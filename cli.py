@@ -127,8 +127,8 @@ def run(
     """Tune within the deadline and the budget, and hand back the best model.
 
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is
-    released; `seerd resume` goes on from there. Ctrl-C twice ends it at once, and still releases
-    everything.
+    given back; `seerd resume` continues from there. Ctrl-C twice ends it at once, and still gives
+    everything back.
     """
     from seerd.commands import run as command
 
@@ -158,10 +158,10 @@ def resume(
     plain: PlainOpt = False,
     json: JsonOpt = False,
 ) -> None:
-    """Go on with a run that was interrupted, or whose process was killed.
+    """Continue a run that was interrupted, or whose process was killed.
 
     Nothing that was saved is trained again. The clock of a killed run has gone on; that of an
-    interrupted one stood still.
+    interrupted run stood still.
     """
     from seerd.commands import run as command
 
@@ -184,8 +184,8 @@ def plan(
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """Show what would be run, what it would take, and what will be billed. Starts nothing, needs no
-    credentials.
+    """Show what would be run, what it would take, and what will be billed. This starts nothing and
+    needs no credentials.
     """
     with c.quickly():
         from seerd.commands import plan as command
@@ -232,7 +232,7 @@ def profile(
     json: JsonOpt = False,
 ) -> None:
     """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take.
-    Plans count with it from then on.
+    Later plans use these times.
 
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept
     for this script on this kind of machine.
@@ -325,8 +325,8 @@ def simulate(
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
 
-    Trials follow recorded learning curves, or made-up ones over the spec's space. Same seeds, same
-    answer, to the bit.
+    Trials follow recorded learning curves, or made-up ones over the spec's space. The same seeds
+    give the same answer, to the last bit.
     """
     from seerd.commands import simulate as command
 
@@ -354,7 +354,7 @@ def simulate(
 
 @app.command(name="list")
 def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
-    """All runs, the newest last."""
+    """List all runs, the newest last."""
     from seerd.commands import show as command
 
     command.list_runs(c.home_of(home), json=json)
@@ -362,7 +362,7 @@ def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
 
 @app.command()
 def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
-    """What a run has tried, and its best model."""
+    """Show what a run has tried, and its best model."""
     from seerd.commands import show as command
 
     command.show(c.find(run, home), json=json)
@@ -370,7 +370,7 @@ def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> N
 
 @app.command()
 def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
-    """The live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
+    """Show the live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
     from seerd.view.watch import watch_run
 
     watch_run(c.find(run, home))
@@ -385,7 +385,7 @@ def logs(
     ] = None,
     home: HomeOpt = None,
 ) -> None:
-    """What the trials have printed, by trial, attempt and rank; without TRIAL, the list of log
+    """Print what the trials have printed, by trial, attempt and rank; without TRIAL, list the log
     files.
     """
     from seerd.commands import show as command
@@ -395,7 +395,7 @@ def logs(
 
 @app.command()
 def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
-    """What a run has cost, and for what: spent, committed and allowed."""
+    """Show what a run has cost, and for what: spent, committed and allowed."""
     from seerd.commands import show as command
 
     command.ledger(c.find(run, home), json=json)
@@ -411,7 +411,7 @@ def best(
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """The best model of a run: its configuration and its checkpoint."""
+    """Show the best model of a run: its configuration and its checkpoint."""
     from seerd.commands import show as command
 
     command.best(c.find(run, home), to, json=json)
@@ -446,11 +446,11 @@ def replay(
 ) -> None:
     """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
-    Without options, stage by stage: who was compared with whom and went on, why instances came and
-    went, what it cost. `--trial t3`: the life of one trial, and why it was stopped. `--at 12m`:
-    what ran, was wanted, under way and paid then, and what had been decided last. With both, the
-    trial's life until then. Nothing is started or written; a run that still goes on can be replayed
-    too.
+    Without options it tells stage by stage: which trials were compared and went on, why instances
+    came and went, what it cost. `--trial t3` tells the life of one trial, and why it was stopped.
+    `--at 12m` tells what ran, was wanted, under way and paid then, and what had been decided last.
+    With both, it tells the trial's life until then. Nothing is started or written; a run that still
+    goes on can be replayed too.
     """
     with c.quickly():
         from seerd.commands import replay as command
@@ -477,10 +477,10 @@ def doctor(
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """Look whether a run could begin: credentials, permissions, quota, image, network, bucket,
-    price, clock, machines. Starts nothing.
+    """Check whether a run could begin: credentials, permissions, quota, image, network, bucket,
+    price, clock, machines. This starts nothing.
 
-    One line a check, with what to do where something is wrong.
+    There is one line for each check, with what to do where something is wrong.
     """
     from seerd.commands import doctor as command
 
@@ -520,11 +520,11 @@ def sweep(
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """Find by their tags what runs of yours have left in EC2, and end what is dead: instances and
+    """Find by their tags what your runs have left in EC2, and end what is dead: instances and
     disks.
 
-    Dead is what is past its hard end, or of a run of this machine that is over or that nobody runs
-    any more. The rest is listed, and kept.
+    Dead is what is past its hard end, and what belongs to a run of this machine that is over or
+    that no process runs any more. The rest is listed, and kept.
     """
     from seerd.commands import sweep as command
 
@@ -572,10 +572,10 @@ def build(
     """Make an image with everything that the spec's training needs: driver, torch,
     requirements.txt, the setup commands.
 
-    Boot seconds are billed GPU seconds, on every instance of every run; what an image has installed
-    is paid once. One instance is rented for it, installed over SSH, checked, cleaned, imaged and
-    terminated; it ends by itself after two hours whatever happens. The last lines say what to write
-    into the spec. Ctrl-C gives everything back.
+    The seconds of a boot are billed as GPU time, on every instance of every run; what an image has
+    installed is paid once. One instance is rented for it, installed over SSH, checked, cleaned,
+    imaged and terminated; it ends by itself after two hours whatever happens. The last lines say
+    what to write into the spec. Ctrl-C gives everything back.
     """
     from seerd.commands import image as command
 

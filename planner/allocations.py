@@ -1,9 +1,9 @@
-"""What each stage could be given, and what a choice for all stages would take: the expected values
-that a search of plans compares.
+"""The numbers of GPUs that each stage could be given, and what a choice of one per stage would
+take: the expected values that a search of plans compares.
 
 The one rule: no random numbers. A stage's time is the mean over fixed quantiles of its slowest
 lane, so a choice has one time and one cost, and both are sums over stages (RubberBand, EuroSys '21,
-sections 4.2 and 4.3). The sampled forecast is for the plan that a search has chosen.
+sections 4.2 and 4.3). The sampled forecast is made only for the plan that a search has chosen.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from seerd.planner.profile import Profile
 from seerd.planner.stages import Lanes, WorkStage, instances_of, lanes, share
 
 WIDEST = 64
-"""Most GPUs per trial that are considered: no published scaling goes further."""
+"""The most GPUs per trial that are considered: no published scaling goes further."""
 
 QUANTILES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One stage on so many GPUs.
+    """One stage on a certain number of GPUs.
 
-    work_s       from when all its instances are ready until its slowest trial is saved
-    held_gpu_s   GPU time while trials hold GPUs
+    gpus        GPUs in all
+    instances   whole instances that hold them
+    work_s      seconds from when all its instances are ready until its slowest trial is saved
+    held_gpu_s  GPU-seconds while trials hold GPUs
     """
 
     gpus: int
@@ -50,9 +52,13 @@ class Figures:
 
 @dataclass(frozen=True)
 class AllocationTerms:
-    """Who bills what.
+    """How the cost of a plan is counted.
 
-    Cost is in USD, or in GPU-seconds if GPU time has no price or is what is limited (`in_gpu_s`).
+    Cost is in USD, or in GPU-seconds if GPU time has no price or is itself limited (`in_gpu_s`).
+
+    cluster   what machines can be had, and how they are billed
+    profile   how long things take
+    in_gpu_s  count cost in GPU-seconds even if GPU time has a price
     """
 
     cluster: ClusterFacts
@@ -67,33 +73,35 @@ class AllocationTerms:
 
     @cached_property
     def per_instance_s(self) -> float:
-        """Cost of an instance for a second; 0 if only what trials hold is paid."""
+        """Cost of one instance for one second; 0 if only the GPUs that trials hold are billed."""
         return self.per_gpu_s * self.cluster.gpus_per_instance if self.per_instance else 0.0
 
     @cached_property
     def per_fetch(self) -> float:
-        """Cost of what each new instance fetches."""
+        """Cost of the data that each new instance fetches."""
         if self.in_gpu_s or self.cluster.usd_per_gpu_h <= 0:
             return 0.0
         return self.profile.job.ingress_gb * self.profile.cloud.usd_per_ingress_gb
 
     @property
     def per_instance(self) -> bool:
-        """Whether instances are paid, not GPU time."""
+        """Whether whole instances are billed, and not GPUs while trials hold them."""
         return self.cluster.per_instance
 
     @cached_property
     def pending_s(self) -> float:
-        """From a request until its instances run."""
+        """Seconds from a request until its instances run."""
         return moments(self.profile.cloud.pending).mean_s
 
     @cached_property
     def release_s(self) -> float:
-        """From the end of a stage until its surplus instances are paid no more."""
+        """Seconds from the end of a stage until its surplus instances are no longer billed."""
         return 0.0 if self.cluster.instant else moments(self.profile.cloud.release).mean_s
 
     def boot_s(self, counts: Sequence[int]) -> list[float]:
-        """Return the slowest boot of so many, for each count."""
+        """Compute, for each count, the expected seconds until the slowest of so many instances has
+        booted.
+        """
         boot = moments(self.profile.cloud.boot)
         if not counts or boot.mean_s <= 0:
             return [0.0] * len(counts)
@@ -101,18 +109,22 @@ class AllocationTerms:
 
     @cached_property
     def boots(self) -> dict[int, float]:
-        """Those already asked for by `boot_of`."""
+        """The answers of `boot_of` so far, by count."""
         return {}
 
     def boot_of(self, count: int) -> float:
-        """Return the slowest boot of so many; none if there is none."""
+        """Compute the expected seconds until the slowest of `count` instances has booted; 0 if
+        `count` is 0.
+        """
         if count and count not in self.boots:
             self.boots[count] = self.boot_s([count])[0]
         return self.boots[count] if count else 0.0
 
 
 def expected_slowest(crowds: Sequence[Crowd]) -> list[float]:
-    """Return the mean, over evenly spaced quantiles, of how long the slowest of each takes."""
+    """Compute how many seconds the slowest member of each crowd takes, as the mean over evenly
+    spaced quantiles.
+    """
     uniform = (np.arange(QUANTILES) + 0.5) / QUANTILES
     means: list[float] = (
         slowest(crowds, np.broadcast_to(uniform, (len(crowds), QUANTILES))).mean(axis=1).tolist()
@@ -123,13 +135,12 @@ def expected_slowest(crowds: Sequence[Crowd]) -> list[float]:
 def option_gpus(
     stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = None
 ) -> tuple[int, ...]:
-    """List the numbers of GPUs worth trying, ascending.
+    """List the numbers of GPUs that are worth trying for a stage, ascending.
 
-    As many GPUs for each trial, or so many that all trials have had their turn after 1, 2, 3, ...
-    turns.
-
-    Every factor of the number of trials is among these; numbers that give a trial no more than
-    fewer GPUs do are not.
+    These are the multiples of the number of trials (every trial has the same number of GPUs), and
+    the smallest numbers on which all trials have had one GPU each after 1, 2, 3, ... turns. So
+    every factor of the number of trials is among them. A multiple that gives a trial no more GPUs
+    than a smaller one is left out.
     """
     size, trials = cluster.gpus_per_instance, stage.trials
     most = most_gpus(cluster, max_gpus)
@@ -145,7 +156,7 @@ def option_gpus(
 
 
 def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
-    """Return the most GPUs at one moment; None: any number."""
+    """Return the most GPUs that may be held at one moment; None: any number."""
     by_instances = (
         None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
     )
@@ -154,7 +165,7 @@ def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
 
 
 def options(stage: WorkStage, gpus: Iterable[int], terms: AllocationTerms) -> tuple[Option, ...]:
-    """Make the options of a stage on each of these numbers of GPUs."""
+    """Compute what a stage takes on each of these numbers of GPUs."""
     size = terms.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for n in gpus]
     members = [lanes(one, size) for one in stages]
@@ -182,7 +193,7 @@ def _crowds(iterations: int, some: Sequence[Lanes], terms: AllocationTerms) -> l
 
 
 def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
-    """Add up time and cost of these options, one per stage."""
+    """Add up time and cost of a plan that has these options, one per stage."""
     now_s, cost = 0.0, 0.0
     held: list[tuple[int, float]] = []
     count = 0
@@ -205,9 +216,9 @@ def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
 def give_back(
     held: list[tuple[int, float]], surplus: int, now_s: float, terms: AllocationTerms
 ) -> float:
-    """Say what so many instances have cost that are given back, the youngest first.
+    """Give back `surplus` instances, the youngest first, and return what they have cost.
 
-    `held`: how many run since when.
+    `held`: (instances, since when they run in seconds), oldest first; changed in place.
     """
     cost = 0.0
     while surplus:

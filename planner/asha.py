@@ -1,11 +1,11 @@
 """ASHA: asynchronous successive halving on a fixed cluster (Li et al., MLSys '20, Algorithm 2,
 section 3.3; defaults of sections 4, 5.1, 5.2).
 
-The one rule: a free place goes to whoever can go on from the highest rung, and to a new
-configuration only if nobody can.
+The one rule: free GPUs go to the trial that can go on from the highest rung, and to a new
+configuration only if no trial can go on.
 
 Trials that cannot go on are paused, not ended: a rung that grows may let them go on later. Whether
-the best model is taken from the last rung or from reports on the way to it is the core's business.
+the best model is taken from the last rung or from reports on the way to it is decided by the core.
 """
 
 from __future__ import annotations
@@ -50,74 +50,77 @@ from seerd.planner.space import Config
 from seerd.planner.trial_ids import Names, names, names_after
 
 VERSION = 1
-"""Of what the policies by rungs remember."""
+"""The version of what the policies with rungs remember."""
 
 BRACKETS = 3
-"""The three that stop most aggressively: s = 0, 1, 2."""
+"""The three brackets that stop trials most aggressively: s = 0, 1, 2."""
 
 EFFICIENCY = 0.75
-"""A trial gets no more GPUs than leave each of them this share of what it would do alone (section
-5.2).
+"""A trial gets more GPUs only as long as each of them does at least this share of the work that one
+GPU alone would do (section 5.2).
 """
 
 TRAINS_S = 1.0
-"""A trial trains at least so long, start included: no more than fit can be asked for, and ids are
-as wide as so many need, so that they sort.
+"""The least seconds for which a trial trains, start included. It bounds how many trials a run can
+ask for; ids get as many digits as that number needs, so that they sort.
 """
 
 AT = "at "
-"""Before a trial's id: the key of its place."""
+"""What the key of a trial's place begins with; the trial's id follows."""
 
 HOPELESS = 8
-"""When so many trials have failed, and a whole cluster full of them, before any has come to a rung,
-the script is broken: no new ones.
+"""If at least this many trials, and at least a whole cluster full of them, have failed before any
+came to a rung, the script is taken to be broken, and no new trials start.
 """
 
 
 class Source(Protocol):
     """Where configurations come from.
 
-    What it answers must not depend on the order in which it has heard of trials.
+    Its answers must not depend on the order in which it was told of trials.
     """
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """Return the configuration of draw `number`, from 0."""
+        """Return the configuration of draw number `number`, counted from 0."""
 
     def drew(self, trial: str, config: Config) -> None:
-        """Take note that a trial has this configuration."""
+        """Note that a trial has this configuration."""
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Take note of what has become of earlier ones."""
+        """Note which trials have come to a rung with what metric, and which have failed
+        (`lost`).
+        """
 
 
 class AtRandom:
-    """The source that the paper uses: uniform draws, whatever has become of earlier ones."""
+    """The source that the paper uses: uniform draws that do not depend on earlier results."""
 
     def __init__(self, problem: Problem) -> None:
         self._draws = draws(problem)
 
     def draw(self, number: int, mode: Mode) -> Config:  # noqa: ARG002
-        """Draw the next one of the seed's sequence."""
+        """Return draw number `number` of the seed's sequence."""
         return self._draws[number]
 
     def drew(self, trial: str, config: Config) -> None:
-        """Learn nothing from it."""
+        """Ignore the trial."""
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Learn nothing from it."""
+        """Ignore the results."""
 
 
 def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, ...], ...]:
-    """Return the rungs of brackets s = 0, 1, ...: at most so many, and never the two that stop
-    least, unless there is no other.
+    """Compute the rungs of brackets s = 0, 1, ..., at most `most` of them.
+
+    The two brackets that stop trials least are left out, unless there is no other.
     """
     rungs = len(rung_reports(params))
     return tuple(rung_reports(params, s) for s in range(min(most, max(1, rungs - 2))))
 
 
 def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...]:
-    """Say which share of the configurations each bracket gets, so that all get the same resources
-    (section 5.1).
+    """Compute which share of the configurations each bracket gets, so that all brackets get the
+    same resources (section 5.1).
 
     A configuration of a bracket with k rungs takes k / eta^(k-1) of a whole training on average.
     """
@@ -126,13 +129,13 @@ def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...
 
 
 def next_bracket(drawn: Sequence[int], wanted: Sequence[Fraction]) -> int:
-    """Return the bracket that is furthest behind its share."""
+    """Choose the bracket that is furthest behind its share."""
     total = sum(drawn) + 1
     return max(range(len(drawn)), key=lambda i: (wanted[i] * total - drawn[i], -i))
 
 
 def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
-    """Count how many of so many trials each bracket gets."""
+    """Count how many of `trials` trials each bracket gets."""
     drawn = [0] * len(wanted)
     for _ in range(trials):
         drawn[next_bracket(drawn, wanted)] += 1
@@ -140,8 +143,9 @@ def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
 
 
 def places(gpus: int, size: int, gpus_per_instance: int) -> int:
-    """Count how many trials of `size` GPUs fit, none split between instances unless it takes whole
-    ones.
+    """Count how many trials of `size` GPUs fit.
+
+    A trial is split between instances only if it is larger than one; then it takes whole instances.
     """
     if size > gpus_per_instance:
         return max(gpus // gpus_per_instance // -(-size // gpus_per_instance), int(gpus >= size))
@@ -150,8 +154,10 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 
 
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """Say what a trial may have: p_min, doubled while it is allowed, efficient, and in whole
-    instances if it is more than one.
+    """List how many GPUs a trial may have: `p_min`, doubled again and again.
+
+    Doubling ends at `p_max`, or when it is no longer efficient (`EFFICIENCY`). Beyond one instance,
+    only whole instances count.
     """
     params, per_instance = problem.params, problem.gpus_per_instance
     most = gpus if params.p_max is None else min(gpus, params.p_max)
@@ -166,9 +172,11 @@ def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
 class SearchSetting:
     """What follows from a problem alone.
 
-    places    so many trials can run side by side
+    brackets  the reports of each bracket's rungs
+    shares    which share of the configurations each bracket gets
+    places    how many trials can run side by side
     sizes     how many GPUs a trial may have
-    expected  there will be no more trials than so many
+    expected  the most trials that there can be
     """
 
     problem: Problem
@@ -181,7 +189,7 @@ class SearchSetting:
 
     @property
     def sure_cluster(self) -> FixedCluster:
-        """Raises `ValueError` if the limits fit nothing."""
+        """The cluster. Raises `ValueError` if the limits fit none."""
         if isinstance(self.cluster, Impossible):
             raise ValueError(self.cluster.reason)
         return self.cluster
@@ -189,7 +197,7 @@ class SearchSetting:
     def outline(self) -> Outline | Impossible:
         """Outline one stage on the whole cluster.
 
-        Without a number of trials, those are counted that start at once.
+        If the number of trials is not given, the trials that start at once are counted.
         """
         if isinstance(self.cluster, Impossible):
             return self.cluster
@@ -201,7 +209,9 @@ def setting(
     brackets: tuple[tuple[int, ...], ...],
     allowed: Callable[[Problem, int], tuple[int, ...]],
 ) -> SearchSetting:
-    """Derive what follows from a problem alone; `allowed`: the sizes of trials on so many GPUs."""
+    """Derive what follows from a problem alone; `allowed` gives the sizes of trials on so many
+    GPUs.
+    """
     cluster, params = fixed_cluster(problem), problem.params
     gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
     beside = places(gpus, params.p_min, problem.gpus_per_instance)
@@ -218,9 +228,8 @@ def setting(
 
 
 class Search:
-    """Algorithm 2 for any number of brackets: who trains next.
+    """Algorithm 2 for any number of brackets: which trials train next, on whatever GPUs.
 
-    What they train on is not its business.
     It remembers the version, how many configurations were drawn for each bracket, the place of each
     trial, and how trials are named where that does not follow from the problem.
     """
@@ -238,21 +247,21 @@ class Search:
 
     @property
     def running(self) -> dict[str, RungJob]:
-        """Who is on the way to a rung."""
+        """The jobs of the trials that are on the way to a rung, by trial."""
         return self._ladders.running
 
     @property
     def exhausted(self) -> bool:
-        """Whether all configurations that were asked for have been drawn."""
+        """Whether all configurations that the spec asks for have been drawn."""
         return self._most is not None and sum(self._drawn) >= self._most
 
     @property
     def hopeless(self) -> bool:
-        """Whether it seems to be the script that fails, and not its configurations."""
+        """Whether so many trials have failed that the script itself must be broken."""
         return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if no search can have remembered it."""
         brackets = self._setting.brackets
         drawn = items(values.get("drawn"), len(brackets))
         self._drawn = [integer(count, 0) for count in drawn]
@@ -265,8 +274,8 @@ class Search:
         self._stand(at, view)
 
     def take_up(self, view: View) -> None:
-        """Go on without what was remembered: every live trial is paused at the rung that it has
-        come to.
+        """Go on without a memory: every live trial is paused at the last rung that it has
+        reached.
         """
         live = [trial for trial in view.trials.values() if trial.status == "live"]
         rungs = self._setting.brackets[0]
@@ -281,20 +290,20 @@ class Search:
         self._stand(at, view)
 
     def settle(self, view: View) -> Sequence[Arrival]:
-        """Take note of who has come to a rung, and of who has failed."""
+        """Note which trials have come to a rung, and which have failed. Return the arrivals."""
         self._ladders.settle(view)
         return self._tell()
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Let those go on that have just come to a rung and are among the best 1/eta,
-        nobody else.
-        """
+        """Let those of `arrivals` go on that are among the best 1/eta of their rung; no others."""
         while arrivals:
             self._ladders.carry_on(view, arrivals)
             arrivals = self._tell()
 
     def fill(self, view: View) -> tuple[NewTrial, ...]:
-        """Give every free place to somebody, as far as there is anybody."""
+        """Fill every free place: with trials that can go on, else with new ones. Return the new
+        ones.
+        """
         new: list[NewTrial] = []
         while len(self.running) < self._setting.places:
             if self._ladders.promote(view) or self._ladders.enter_idle(view):
@@ -306,19 +315,22 @@ class Search:
         return tuple(new)
 
     def go_on_with_the_best(self, view: View) -> bool:
-        """Let the best on the highest rung go on, whatever its rank. False: nobody can."""
+        """Let the best waiting trial of the highest rung go on, whatever its rank.
+
+        Return False if none can.
+        """
         went = self._ladders.promote_best(view)
         self._tell()
         return went
 
     def take_compared(self, view: View) -> tuple[Compared, ...]:
-        """Say how those stand who have come to a rung, or gone on from one, since the
-        plan before.
+        """Return how the trials stand that have come to a rung, or gone on from one, since the last
+        plan.
         """
         return self._ladders.take_compared(view.mode)
 
     def take_changes(self) -> dict[str, Json]:
-        """Say what is to be remembered otherwise than before this was last asked."""
+        """Return what has changed in the memory since this was last called."""
         for name, place in self._ladders.places.items():
             self._changes[AT + name] = place.remembered
         self._ladders.places.clear()
@@ -351,24 +363,25 @@ class Search:
 
 
 class Index(Protocol):
-    """What a policy by rungs works with, as far as it is made from a memory."""
+    """What a policy with rungs works with; it can be made again from the memory and the view."""
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if no index can have remembered it."""
 
     def take_up(self, view: View) -> None:
-        """Go on from the view alone, in which there are trials."""
+        """Go on without a memory, from a view that has trials."""
 
     def take_changes(self) -> dict[str, Json]:
-        """Say what is to be remembered otherwise than before this was last asked."""
+        """Return what has changed in the memory since this was last called."""
 
 
 IndexT = TypeVar("IndexT", bound=Index)
 
 
 def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[IndexT, bool]:
-    """Make the index that belongs to a memory, or else to the view alone; whether the memory was
-    known.
+    """Make the index from a memory, or from the view alone if the memory is not known.
+
+    Also return whether the memory was known.
     """
 
     def restored(values: Mapping[str, Json]) -> IndexT:
@@ -390,7 +403,7 @@ def asked(
     make: Callable[[SearchSetting], IndexT],
     decide: Callable[[SearchSetting, IndexT, View], Plan],
 ) -> Callable[[SearchSetting, Memory, View], tuple[Plan, Memory]]:
-    """Make a policy's `plan`, from how its index is made and what follows from that."""
+    """Make a policy's `plan`: `make` makes its index, `decide` answers from index and view."""
 
     def plan(setting: SearchSetting, memory: Memory, view: View) -> tuple[Plan, Memory]:
         if setting.sure_cluster.over(view.now_s):
@@ -414,7 +427,7 @@ def policy(
     make: Callable[[SearchSetting], IndexT],
     decide: Callable[[SearchSetting, IndexT, View], Plan],
 ) -> Policy:
-    """Make a policy that works with an index which it keeps with its memory."""
+    """Make a policy that works with an index, which is cached beside the policy's memory."""
     known, plan = per_problem(setting_of), asked(IndexCache(), make, decide)
     return Policy(
         outline=lambda problem: known(problem).outline(),
@@ -423,8 +436,9 @@ def policy(
 
 
 def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
-    """Make the policy of Algorithm 2 on p_min GPUs per trial; once no new configurations come,
-    trials that are left share the GPUs equally.
+    """Make the policy of Algorithm 2 with `p_min` GPUs per trial.
+
+    Once all configurations are drawn, the remaining trials share the GPUs equally.
     """
     return policy(
         lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
@@ -448,8 +462,8 @@ def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
 
 
 def _size(setting: SearchSetting, search: Search, trials: int) -> int:
-    """Choose the GPUs per trial: the most that all can have, if there is nobody else to give them
-    to.
+    """Choose the GPUs per trial: `p_min`, and once all configurations are drawn, the most that all
+    running trials can have.
     """
     allowed, gpus = setting.sizes, setting.sure_cluster.gpus
     if not search.exhausted:
@@ -465,8 +479,9 @@ def fixed_outline(
     most_places: int,
     allowed: tuple[int, ...],
 ) -> Outline:
-    """Outline one stage from the cluster's start to its end, and the brackets' shares of it;
-    `allowed`: what trials may grow to.
+    """Outline one stage from the cluster's start to its end, and the brackets' shares of it.
+
+    `allowed`: the numbers of GPUs that trials may grow to.
     """
     params = problem.params
     trials = most_places if params.trials is None else params.trials
@@ -482,4 +497,4 @@ def fixed_outline(
 
 
 ASHA = asha()
-"""With the paper's brackets, and configurations drawn at random."""
+"""ASHA with the paper's brackets, and configurations drawn at random."""

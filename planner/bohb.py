@@ -1,17 +1,17 @@
 """BOHB: successive halving whose configurations come from a model of earlier ones (Falkner et al.,
 ICML '18), on a fixed cluster.
 
-The one rule: who goes on is decided by ASHA's rungs and brackets; only where configurations come
-from is different.
+The one rule: ASHA's rungs and brackets decide which trials go on; only the source of configurations
+is different.
 
-The model is Optuna's multivariate tree-structured Parzen estimator, one for each number of reports
-at which trials are compared. A configuration comes from the one with the most reports that has d +
-3 results, d being the number of parameters; one in three is drawn at random, so that the model
-cannot shut out what it has not seen. Optuna is asked on the unit cube: how a share of a range
-becomes a value is `seerd.planner.space`'s business.
+The models are Optuna's multivariate tree-structured Parzen estimators, one for each number of
+reports at which trials are compared. With d parameters a model needs d + 3 results. A configuration
+comes from the model with the most reports that has them; one in three is drawn at random, so that
+the model cannot shut out what it has not seen. Optuna is asked on the unit cube;
+`seerd.planner.space` turns a share of a range into a value.
 
-A draw follows from its number and from the reports: the model is made anew for each, with the
-latest results in the order of their trials, and a seed of its own.
+A draw follows from its number and from the reports: the model is made anew for each draw, from the
+latest results in the order of their trials, with a seed of its own.
 """
 
 from __future__ import annotations
@@ -34,32 +34,34 @@ from seerd.planner.rungs import Arrival
 from seerd.planner.space import Config, Parameter, Space, Value
 
 AT_RANDOM = 1 / 3
-"""rho of the paper."""
+"""The share of configurations that are drawn at random: rho of the paper."""
 
 QUANTILE = 0.15
-"""q of the paper: so many of the results count as good."""
+"""The share of the results that count as good: q of the paper."""
 
 MODELLED = 1000
-"""A model knows so many of the latest results: making one anew takes time for each of them."""
+"""The most results, the latest ones, that a model is made from: making it takes time for each."""
 
 Point = Mapping[str, Value]
-"""A configuration as the model knows it: a share of the range for each parameter that has one, else
-the choice's number.
+"""A configuration as the model knows it: for each range the share (0 to 1) at which the value lies,
+for each choice its index.
 """
 
 
 def _modelled(space: Space) -> Space:
-    """Keep only the parameters that every row of the table has: recorded configurations may have
-    come from several spaces.
+    """Keep only the parameters that every row of the table has.
+
+    Recorded configurations may have come from several spaces.
     """
     everywhere = (p for p in space.parameters if all(p.name in row for row in space.table))
     return replace(space, parameters=tuple(everywhere))
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
-    """Return the row most like a configuration; of equals the first.
+    """Find the row most like a configuration; among equals the first.
 
-    Ranges count by their share (log scale if `log`), other choices as 1 apart.
+    The distance is Euclidean: ranges count by their share (log scale if `log`), choices that differ
+    as 1.
     """
     return min(
         rows,
@@ -96,18 +98,17 @@ def _optuna() -> Any:
 
 
 def _require_optuna() -> None:
-    """Look for Optuna without importing it, which takes longer than all of `seerd plan` may."""
+    """Raise `NeedsPackageError` if Optuna is missing.
+
+    It is not imported for that: the import takes longer than all of `seerd plan` may.
+    """
     if find_spec("optuna") is None:
         raise NeedsPackageError('the policy bohb needs Optuna: pip install "seerd[bohb]"')
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence Optuna, which says what it does and which of its features are new; here nobody wants
-    to know.
-
-    What others set is as before afterwards.
-    """
+    """Silence Optuna's log and its warnings about new features, and restore both afterwards."""
     logging = _optuna().logging
     before = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
@@ -120,10 +121,10 @@ def _quietly() -> Iterator[None]:
 
 
 def _good(parameters: int, results: int) -> int:
-    """Say how many results count as good: N_b,l of the paper, equation 3.
+    """Compute how many results count as good: N_b,l of the paper, equation 3.
 
-    At least d + 1: on a high rung there are few results, all of them good, and a model of the
-    single best would lead away from the others.
+    They are at least d + 1: on a high rung there are few results, all of them good, and a model of
+    the single best would lead away from the others.
     """
     return min(results, max(parameters + 1, int(QUANTILE * results)))
 
@@ -148,7 +149,7 @@ class Observed:
 
 
 def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point:
-    """Suggest a promising point, away from those that have no result yet."""
+    """Ask Optuna for a promising point, away from those that have no result yet."""
     states = _optuna().trial.TrialState
     distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
     make = partial(_optuna().trial.create_trial, distributions=distributions)
@@ -178,10 +179,10 @@ def _study(space: Space, known: Observed, mode: Mode, seed: int) -> Any:
 
 
 class FromModel:
-    """The source of configurations.
+    """The source of configurations: a model of the results, or chance.
 
-    A trial is pending until its first result; one that fails before is worse than all others.
-    What it has heard of is kept by trial; the model is made anew for each draw that asks for one.
+    A trial is pending until its first result; one that fails before counts as worse than all
+    others. Results are kept by trial; the model is made anew for each draw that needs one.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -196,7 +197,7 @@ class FromModel:
         self._failed: set[str] = set()
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """Draw from the model with the most reports that knows enough, or at random."""
+        """Draw from the model with the most reports that has enough results, or at random."""
         config, reports = self._draws[number], self.modelled_at()
         rng = random.Random(f"{self._seed} {number}")
         if rng.random() >= AT_RANDOM and reports is not None:
@@ -208,9 +209,9 @@ class FromModel:
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
-        """Take note that a trial is pending.
+        """Note that a trial is pending.
 
-        The model does not know one that is not of this space.
+        A trial whose configuration is not in this space is unknown to the model.
         """
         self._table.tried(config)
         if _fits(config, self._space):
@@ -218,9 +219,7 @@ class FromModel:
             self._pending.add(trial)
 
     def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Take note of results, which belong to the number of reports that they were had after,
-        whatever the bracket.
-        """
+        """Note results, by the number of reports after which they were made, in all brackets."""
         for arrival in arrivals:
             trial = arrival.job.trial
             if trial in self._points:
@@ -230,8 +229,8 @@ class FromModel:
         self._pending.difference_update(lost)
 
     def modelled_at(self) -> int | None:
-        """Return the most reports after which there are enough results with a metric for
-        a model.
+        """Return the most reports after which there are enough finite results for a model; None:
+        nowhere.
         """
         enough = len(self._space.parameters) + 3
         known = [
@@ -242,7 +241,9 @@ class FromModel:
         return max(known, default=None)
 
     def known(self, reports: int) -> Observed:
-        """Return what is known, in the order in which trials were drawn."""
+        """Collect results and pending points at this number of reports, in the order of the trials'
+        ids.
+        """
         results = dict.fromkeys(self._failed) | self._results[reports]
         latest = sorted(results)[-MODELLED:]
         return Observed(
@@ -260,12 +261,12 @@ class Table:
         self._tried: Counter[Key] = Counter()
 
     def tried(self, config: Config) -> None:
-        """Take note that one more trial has it."""
+        """Note that one more trial has this configuration."""
         if self._rows:
             self._tried[_key(config)] += 1
 
     def untried(self) -> list[Config]:
-        """List the rows that have been tried least; none if there is no table."""
+        """List the rows that fewest trials have had; empty if there is no table."""
         rounds = min((self._tried[key] // n for key, n in self._there.items()), default=0)
         left = {key for key, n in self._there.items() if self._tried[key] < n * (rounds + 1)}
         return [row for row, key in self._rows if key in left]
@@ -275,12 +276,12 @@ Key = tuple[tuple[str, Value], ...]
 
 
 def _key(config: Config) -> Key:
-    """Return a key that equal configurations share."""
+    """Return a key that is the same for equal configurations."""
     return tuple(sorted(config.items()))
 
 
 def _fits(config: Config, space: Space) -> bool:
-    """Tell whether it is a configuration of this space."""
+    """Tell whether a configuration belongs to this space."""
     return all(p.name in config and _may_be(p, config[p.name]) for p in space.parameters)
 
 

@@ -1,14 +1,14 @@
 """Budget margin: what a cloud takes beyond the ideal plan is set aside before a policy plans, so
-that what is billed stays within the limits.
+that the bill stays within the limits.
 
-The one rule: of all plans that are tried, the first whose forecast at the 95th percentile is within
-the person's GPU time and money; every change that this took is said in a sentence. The deadline is
-kept by construction: the last stage ends early enough for what comes after it.
+The one rule: of all plans that are tried, the first is taken whose forecast at the 95th percentile
+is within the person's GPU time and money. Every change that this took is told in a sentence. The
+deadline is kept by construction: the last stage ends early enough for what comes after it.
 
 SEER as published counts no boot, no billing minimum and no idle GPU of a whole instance (section
-3.4). Here stages begin when instances can be expected to be ready, the last one ends early enough
-for everything to be given back, and the budget that is planned with shrinks (fewer trials, a longer
-first round, fewer instances) until its bill fits.
+3.4). Here stages begin when instances can be expected to be ready, and the last one ends early
+enough for everything to be given back. The budget that is planned with shrinks (fewer trials, a
+longer first round, fewer instances) until its bill fits.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from seerd.planner.profile import Z95, Profile
 SHRINK = 0.97
 LEAST = 0.05
 HALVINGS = 5
-"""So often the step between a plan that does not fit and the next that does is halved, so that no
-more is set aside than must be.
+"""How often the step between a plan that does not fit and the next one that does is halved, so that
+no more is set aside than necessary.
 """
 SAMPLES = 200
-"""Of every forecast here; whoever forecasts the plan that was found takes as many, so that its
-figures are those it was chosen by.
+"""Samples of every forecast here. The plan that was found is forecast with as many elsewhere, so
+that its figures are those by which it was chosen.
 """
 
 OutlineOf = Callable[[Problem], Outline | Impossible]
@@ -39,9 +39,9 @@ OutlineOf = Callable[[Problem], Outline | Impossible]
 class Terms:
     """What planning is done for.
 
-    cluster    what machines can be had, and how they are paid
+    cluster    what machines can be had, and how they are billed
     profile    how long things take
-    closing_s  from the last stage's end until the best model is in the store
+    closing_s  seconds from the last stage's end until the best model is in the store
     """
 
     cluster: ClusterFacts
@@ -50,9 +50,9 @@ class Terms:
 
 
 def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:
-    """Set the cloud's costs aside; the problem itself where nothing need be.
+    """Set the cloud's costs aside; return the problem unchanged where there are none.
 
-    `Impossible` says the least that would do.
+    `Impossible` names the least deadline and budget that would do.
     """
     problem = _shaped(problem, terms.cluster)
     if terms.cluster.per_instance:
@@ -76,7 +76,7 @@ def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Proble
 
 
 def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Impossible:
-    """Tell whether what its plan is billed fits."""
+    """Tell whether the forecast bill of a candidate's plan fits; `Impossible` if it has no plan."""
     outline = outline_of(candidate)
     if isinstance(outline, Impossible):
         return outline
@@ -88,7 +88,7 @@ def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Im
 
 
 def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:
-    """Search between what fits and the step before it, which did not."""
+    """Search for a larger budget between one that fits and the step before it, which did not."""
     allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
     low = fitting.planned.budget_gpu_s / allowed
     high = min(1.0, low / SHRINK)
@@ -103,16 +103,16 @@ def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: Outli
 
 
 def fits(forecast: Forecast, limits: Limits, terms: Terms) -> bool:
-    """Tell whether what will be billed stays within the limits, as a rule (95%).
+    """Tell whether the forecast bill is within the limits at the 95th percentile.
 
-    Deadline and closing are the core's to keep.
+    The core sees to the deadline and to closing.
     """
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     return not dear and forecast.gpu_s.p95 <= limits.budget_gpu_s * (1 + 1e-9)
 
 
 def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
-    """Round trials larger than an instance, and a rented cluster, to whole instances."""
+    """Round down to whole instances: trials larger than an instance, and a rented cluster."""
     limits, params, size = problem.limits, problem.params, cluster.gpus_per_instance
     notes: list[str] = []
     if params.p_max is not None and (whole := whole_instances(params.p_max, size)) < params.p_max:
@@ -151,7 +151,7 @@ def _most_gpus(limits: Limits, cluster: ClusterFacts) -> int | None:
 
 
 def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
-    """Set aside boot before the first stage, closing after the last."""
+    """Set time aside: for boot before the first stage, and for closing after the last."""
     cloud, limits = terms.profile.cloud, problem.planned
     boot_s = cloud.pending.quantile(Z95 / 2) + cloud.boot.quantile(Z95)
     left_s = limits.deadline_s - boot_s - terms.closing_s
@@ -172,7 +172,7 @@ def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
 
 
 def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
-    """Yield the problem, and then with less and less of the budget to plan with."""
+    """Yield the problem with all of the allowed budget, then with less and less of it."""
     limits = problem.planned
     allowed = limits.gpu_s(terms.cluster.usd_per_gpu_h)
     yield replace(
@@ -188,7 +188,7 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
-    """Plan with so much of what is allowed."""
+    """Let the problem be planned with this share of the allowed GPU-seconds, and note it."""
     note = (
         f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
         "boot, whole instances, their minimum and moves are billed too"
@@ -203,7 +203,7 @@ def _with(limits: Limits, budget_gpu_s: float) -> Limits:
 
 
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
-    """Return the least that one trial of one shortest stage takes."""
+    """Say that no plan fits, and what one trial of one shortest stage needs: deadline, budget."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
     if not cluster.per_instance:
         return impossible or Impossible(

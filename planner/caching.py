@@ -1,7 +1,7 @@
 """Caches of policies: what follows from a problem alone, and indexes that belong to a memory.
 
-The one rule: whatever is kept here could be made again from the problem, the memory and the view,
-and is used only for the very objects that it was kept for.
+The one rule: whatever is kept here could be made again from the problem, the memory and the view.
+It is used only for the very objects (not equal ones) for which it was kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from seerd.planner.model import Problem
 
 T = TypeVar("T")
 KEPT = 8
-"""So many problems, or runs that are asked about in turn; each is kept alive, which is what makes
-its id its name.
+"""The most problems, or runs asked about in turn, that are cached. Each object is kept alive, so
+that its id cannot become another object's.
 """
 
 
 def per_problem(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
-    """Make the answer for a problem object once."""
+    """Cache a function's result for each problem object."""
     known: OrderedDict[int, tuple[Problem, T]] = OrderedDict()
 
     @wraps(make)
@@ -38,20 +38,21 @@ def per_problem(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
 
 
 class IndexCache(Generic[T]):
-    """Keep indexes that change with every question, each for the memory that it belongs to."""
+    """Keeps indexes, which change with every question, each for the memory that it belongs to."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, tuple[Problem, Memory, T]] = OrderedDict()
 
     def take(self, problem: Problem, memory: Memory) -> T | None:
-        """Take what was kept with this memory object: the next question changes it, so it is given
-        once.
+        """Take out what was kept with this memory object; None if there is nothing.
+
+        It is given only once, because the next question changes it.
         """
         kept = self._kept.pop(id(memory), None)
         return kept[2] if kept is not None and kept[0] is problem else None
 
     def keep(self, problem: Problem, memory: Memory, index: T) -> None:
-        """Keep an index, and the memory alive, which is what makes its id its name."""
+        """Keep an index with its memory; both stay alive, so that the memory's id stays its own."""
         self._kept[id(memory)] = problem, memory, index
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)

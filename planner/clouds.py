@@ -1,6 +1,6 @@
 """What is assumed of a cloud before anything was measured there.
 
-The one rule: every figure has its source and its date beside it; what was measured replaces it.
+The one rule: every figure has its source and its date beside it; measured figures replace it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """GPUs of one instance, and what it costs for an hour."""
+    """One type of instance.
+
+    gpus       GPUs of one instance
+    usd_per_h  USD for one instance for an hour
+    """
 
     gpus: int
     usd_per_h: float
 
     @property
     def usd_per_gpu_h(self) -> float:
-        """Price of one of its GPUs."""
+        """USD for one of its GPUs for an hour."""
         return self.usd_per_h / self.gpus
 
 
@@ -43,7 +47,7 @@ A `price` in the spec replaces them.
 PRICES_AS_OF = "2024"
 
 DEFAULT_TYPE = "p3.8xlarge"
-"""What `simulate` rents where nothing else is said: the instance of RubberBand's evaluation
+"""What `simulate` rents if the spec names nothing else: the instance of RubberBand's evaluation
 (EuroSys '21, section 6).
 """
 
@@ -52,25 +56,25 @@ EC2 = CloudProfile(
     boot=Latency(50.0, 90.0),
     release=Latency(1.0, 3.0),
 )
-"""Assumed: until `running` (not billed), from there until an agent takes orders, until a
-termination is accepted.
+"""Assumed: from the request until `running` (not billed), from there until an agent takes orders,
+and from the request until a termination is accepted.
 """
 
 JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
-"""Assumed of a training script nobody has measured: `seerd profile` replaces it."""
+"""Assumed of a training script that has not been measured: `seerd profile` replaces it."""
 
 LOCAL_JOB = JobProfile(report=Latency(5.0, 6.0), start=Latency(4.0, 8.0), save=Latency(0.1, 0.2))
-"""The same for a script that is small enough for the machine at hand."""
+"""Assumed of a script that is small enough for this machine."""
 
 LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
-"""On this machine an instance is an agent's process."""
+"""On this machine an instance is only an agent's process."""
 
 RENTED_TERMINATE_S = 6.0
-"""The most that a termination may take to be accepted: set aside by the budget guard, whose promise
-ends there.
+"""The most seconds until a termination is accepted; the budget guard sets them aside, and promises
+nothing beyond.
 """
 
 
 def assumed(*, rented: bool) -> Profile:
-    """Return the profile that is planned with until something was measured."""
+    """Return the profile to plan with until something has been measured."""
     return Profile(JOB, EC2, "assumed") if rented else Profile(LOCAL_JOB, LOCAL, "assumed")

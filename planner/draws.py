@@ -1,5 +1,4 @@
-"""Configurations drawn at random, by number: draw 17 of a seed is the same whoever asks for it, and
-whenever.
+"""Configurations drawn at random, by number: draw 17 of a seed is always the same configuration.
 
 The one rule: a draw is a function of the space, the seed and its number; what is kept here only
 saves the time of drawing the earlier ones again.
@@ -17,8 +16,8 @@ from seerd.planner.space import Config
 
 @dataclass(slots=True)
 class Draws:
-    """One seed's sequence of independent draws from the problem's space, as far as it was asked
-    for.
+    """One seed's sequence of independent draws from the problem's space, as far as it has been
+    used.
     """
 
     _problem: Problem
@@ -26,7 +25,7 @@ class Draws:
     _drawn: list[Config] = field(default_factory=list)
 
     def __getitem__(self, number: int) -> Config:
-        """Draw `number`, from 0."""
+        """Return draw number `number`, counted from 0."""
         while len(self._drawn) <= number:
             self._drawn.append(self._problem.space.sample(self._rng))
         return self._drawn[number]
@@ -34,5 +33,5 @@ class Draws:
 
 @per_problem
 def draws(problem: Problem) -> Draws:
-    """Return the sequence of the problem's seed."""
+    """Return the sequence of draws of the problem's seed."""
     return Draws(problem, random.Random(problem.params.seed))

@@ -1,8 +1,9 @@
-"""The best plan, stage after stage: dynamic programming over what could be held after each stage.
+"""The best plan, found stage after stage: dynamic programming over the instances that could be held
+after each stage.
 
-The one rule: a beginning of a plan is dropped only if another one holds as much and is no worse in
-time and cost, or if no ending can make it good enough. Only if more than `WIDTH` beginnings are
-left are the least promising dropped as well; `Found.exact` says whether that happened.
+The one rule: the beginning of a plan is dropped only if another one holds as much and is no worse
+in time and cost, or if no ending can make it good enough. Only if more than `WIDTH` beginnings are
+left are the least promising dropped as well; `Optimum.exact` says whether that happened.
 
 A beginning is good enough if for every exchange rate between time and cost it can stay within both
 limits: the endings' best time and cost at that rate, without boot times, bound from below what any
@@ -26,12 +27,18 @@ Ints = NDArray[np.int64]
 WIDTH = 3000
 SLACK = 1e-9
 FAR = 1e15
-"""Seconds that no plan takes, where infinity times an exchange rate of 0 would be no number."""
+"""Seconds that stand for an infinite limit: infinity times an exchange rate of 0 would be no
+number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Which option of each stage, and whether no other choice is better."""
+    """The best choice that was found.
+
+    choice  the option of each stage, by index
+    exact   no other choice is better
+    """
 
     choice: tuple[int, ...]
     exact: bool
@@ -39,8 +46,11 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Both limits; the one on what is to be minimised is that of the best plan known so far, or
-    infinite.
+    """What is minimised, within which limits.
+
+    limits         limits on time and cost; on what is minimised it is that of the best plan known
+                   so far, or infinite
+    minimise_time  minimise time, and not cost
     """
 
     limits: Figures
@@ -49,7 +59,12 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The options of one stage, one entry each."""
+    """The options of one stage, one element for each.
+
+    instances  whole instances
+    work_s     seconds of training
+    cost       what the training costs, in the units of `AllocationTerms`
+    """
 
     instances: Ints
     work_s: Floats
@@ -73,11 +88,13 @@ class _Stage:
 class _Labels:
     """Beginnings of plans, one row each.
 
-    cost     what is sure to be paid so far; what the billing minimum may add for instances still
-             held is not
-    rented   how many of the instances held were rented at each stage, and `begin_s` since when they
-             run
-    path     which option each stage has
+    time_s     seconds from the first request until the end of the latest stage
+    cost       what is sure to be paid so far; not what the billing minimum may add for instances
+               still held
+    instances  how many are held
+    rented     how many of those were rented at each stage, shape (rows, stages)
+    begin_s    since when those run, shape (rows, stages)
+    path       which option each stage has, shape (rows, stages)
     """
 
     time_s: Floats
@@ -100,8 +117,10 @@ class _Labels:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """For every exchange rate (cost per second): the least of cost + rate * time that the stages
-    from each on can take.
+    """The least cost + rate * time that the remaining stages can take.
+
+    rates  exchange rates, cost per second
+    rest   the bounds for the stages from each on, shape (stages + 1, rates)
     """
 
     rates: Floats
@@ -124,7 +143,7 @@ class _Bounds:
     def hopeful(
         self, stage: int, time_s: Floats, cost: Floats, limits: Figures
     ) -> NDArray[np.bool_]:
-        """Tell which beginnings up to this stage may yet stay within both limits."""
+        """Tell which beginnings up to this stage may still stay within both limits."""
         good = np.ones(time_s.shape, dtype=bool)
         for rate, rest in zip(self.rates, self.rest[stage + 1], strict=True):
             most = limits.cost + rate * min(limits.time_s, FAR)
@@ -132,7 +151,7 @@ class _Bounds:
         return good
 
     def promise(self, stage: int, labels: _Labels, aim: Aim) -> Floats:
-        """Compute a lower bound of what is minimised: less is more promising."""
+        """Compute a lower bound of what is minimised for each beginning: less is more promising."""
         other = aim.limits.cost if aim.minimise_time else aim.limits.time_s
         if not np.isfinite(other):
             row = -1 if aim.minimise_time else 0
@@ -155,7 +174,10 @@ def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
 def search(
     tables: Sequence[Sequence[Option]], terms: AllocationTerms, aim: Aim, width: int = WIDTH
 ) -> Optimum | None:
-    """Find the best choice within the limits, its own included; None if there is none."""
+    """Find the best choice whose time and cost are within the limits; None if there is none.
+
+    `width`: the most beginnings that are kept after each stage.
+    """
     stages = [_Stage.of(table, terms) for table in tables]
     bounds = _Bounds.of(stages, aim)
     none = np.zeros((1, len(stages)))
@@ -191,7 +213,7 @@ def _best(labels: _Labels, terms: AllocationTerms, aim: Aim, exact: bool) -> Opt
 def _extended(
     labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[AllocationTerms, Aim]
 ) -> _Labels:
-    """Extend every beginning with every option of the next stage, as far as it may become good
+    """Extend every beginning with every option of the next stage; keep those that may become good
     enough.
     """
     terms, aim = what
@@ -223,8 +245,10 @@ def _extended(
 
 
 def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[Ints, Floats]:
-    """Find which instances are left when so many are given back, the youngest first; and what they
-    cost from now on, the minimum included.
+    """Give back `surplus` instances of each beginning, the youngest first.
+
+    Return the instances that are left by stage, and what those given back still cost from now on,
+    the billing minimum included.
     """
     rented, left = labels.rented.copy(), surplus.copy()
     paid = np.zeros(len(left))
@@ -240,8 +264,8 @@ def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[I
 
 
 def _undominated(labels: _Labels, terms: AllocationTerms) -> _Labels:
-    """Drop those that hold as much as another and are no better, even if the other has to pay every
-    billing minimum still open.
+    """Drop every beginning that is no better than another one with as many instances, even if the
+    other has to pay every billing minimum that is still open.
     """
     short_s = np.maximum(
         0.0, terms.cluster.minimum_s - terms.release_s - (labels.time_s[:, None] - labels.begin_s)

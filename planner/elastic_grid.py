@@ -1,9 +1,9 @@
-"""E-Grid: half of the time for looking, half for the best one (Dunlap et al., SEER, section 6.3,
-"E-Grid Search").
+"""E-Grid: half of the time for exploring, half for the best trial alone (Dunlap et al., SEER,
+section 6.3, "E-Grid Search").
 
-The one rule: until T/2 as many configurations as the budget pays for train on `p_min` GPUs each,
-from then on the best of them alone on `p_max`. If it pays for less than one until then, both halves
-are as long as it pays for.
+The one rule: until T/2 as many configurations as the budget pays for train on `p_min` GPUs each;
+from then on the best of them trains alone on `p_max`. If the budget does not pay for one trial
+until then, both halves are shortened to what it pays for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from seerd.planner.model import Impossible, Problem
 from seerd.planner.wall_clock import Round, Track, by_wall_clock
 
 P_MAX = 4
-"""The paper's, where the spec has none."""
+"""`p_max` if the spec has none: the paper's."""
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:

@@ -43,12 +43,12 @@ def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Tra
 
 
 def _largest(problem: Problem) -> tuple[int, Fraction] | None:
-    """Find (s_max, R), with fewer brackets than R would have where there are not GPUs enough for
-    them.
+    """Find (s_max, R): the most brackets that fit, and the largest resource for them.
 
     Between eta^s_max and eta^(s_max + 1) the cost is proportional to R, so the most brackets that
-    fit have the largest R. Where one bracket more would cost too much, the jump to it is left
-    unused as published; on whole instances trials train longer with it.
+    fit have the largest R. If `max_gpus` are too few for that many brackets, there are fewer. If
+    one bracket more would cost too much, the budget that is left is not used, as published; where
+    whole instances are paid, trials train longer with it. None: not even one bracket fits.
     """
     limits, params = problem.planned, problem.params
     eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
@@ -71,7 +71,7 @@ def _largest(problem: Problem) -> tuple[int, Fraction] | None:
 
 
 def _units(rungs: list[tuple[int, Fraction]]) -> Fraction:
-    """Count the units of resource that a bracket takes."""
+    """Add up the units of resource that a bracket takes."""
     untils = [Fraction(0), *(until for _, until in rungs)]
     return sum(
         (n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)),

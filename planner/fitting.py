@@ -1,8 +1,8 @@
-"""From measured times to a law and distributions: lambda(p) for numbers of GPUs that were never
+"""From measured times to a law and to distributions: lambda(p) for numbers of GPUs that were never
 measured, and latencies.
 
-The one rule: what was measured stays as it was measured, also where it is no smooth curve; the law
-only speaks for what lies beyond.
+The one rule: measured values stay as they are, also where they form no smooth curve; the law is
+used only beyond them.
 
 The law is that of Ernest (Venkataraman et al., NSDI '16): on p GPUs a report takes `serial + work /
 p + exchange log2 p + contention (p - 1)` seconds, with no term negative, found by non-negative
@@ -21,17 +21,21 @@ from seerd.planner.profile import Latency
 from seerd.planner.scaling import Scaling
 
 FARTHEST = 64
-"""Fitted points go as far as this many GPUs."""
+"""The largest number of GPUs that a point is fitted for."""
 CLOSE = 0.01
-"""A law that is nowhere farther off explains the points."""
+"""A law explains the points if its relative deviation is at most this everywhere."""
 FEWEST_TERMS = 2
 PERCENTILE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Seconds per report: what no GPU shares, what all share, what each doubling and what each
-    further GPU adds.
+    """Seconds per report on p GPUs, as a sum of four terms.
+
+    serial_s      what does not get faster with more GPUs
+    work_s        what all GPUs share
+    exchange_s    what each doubling of the GPUs adds
+    contention_s  what each further GPU adds
     """
 
     serial_s: float
@@ -41,7 +45,7 @@ class Law:
 
     @property
     def terms(self) -> int:
-        """How many of them there are."""
+        """How many of the terms are not 0."""
         return sum(weight > 0 for weight in self._weights)
 
     def seconds(self, gpus: int) -> float:
@@ -57,12 +61,13 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What samples of seconds per report come to.
+    """The result of fitting a law to samples of seconds per report.
 
     scaling    the measured points, and fitted ones at the powers of two beyond them
+    law        the fitted law
     error      the law's largest relative deviation from a measured point
     one_gpu_s  seconds per report on one GPU; fitted if that was not measured, and then not less
-               than on the fewest that were
+               than on the smallest number of GPUs that was
     measured   numbers of GPUs that were measured, ascending
     """
 
@@ -74,9 +79,9 @@ class Fit:
 
 
 def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
-    """Fit a law to seconds per report by number of GPUs; medians count.
+    """Fit a law to the median seconds per report of each number of GPUs.
 
-    Raises `ValueError` if there is none, or one is not positive.
+    Raises `ValueError` if nothing was measured, or if a median is not positive.
     """
     points = {gpus: statistics.median(samples[gpus]) for gpus in sorted(samples) if samples[gpus]}
     if not points:
@@ -102,7 +107,7 @@ def deviation(law: Law, points: Mapping[int, float]) -> float:
 
 
 def latency(samples: Sequence[float]) -> Latency:
-    """Compute median and 95th percentile (between neighbours, in proportion).
+    """Compute the median and the 95th percentile of these seconds, interpolated between samples.
 
     Raises `ValueError` if there is no sample.
     """
@@ -117,8 +122,9 @@ def latency(samples: Sequence[float]) -> Latency:
 
 
 def report_latency(samples: Mapping[int, Sequence[float]], one_gpu_s: float) -> Latency:
-    """Compute the latency of one report on one GPU: how much reports vary is taken from all numbers
-    of GPUs, relative to their medians.
+    """Compute the latency of one report on one GPU.
+
+    How much reports vary is taken from all numbers of GPUs, relative to their medians.
     """
     ratios = [
         value / statistics.median(values)
@@ -135,9 +141,7 @@ def _features(gpus: int) -> tuple[float, float, float, float]:
 
 
 def _law(points: Mapping[int, float]) -> Law:
-    """Fit the law; from one point nothing is known of others: twice the GPUs are taken to be twice
-    as fast.
-    """
+    """Fit the law. With a single point, throughput is taken to be proportional to the GPUs."""
     if len(points) == 1:
         ((gpus, seconds),) = points.items()
         return Law(0.0, seconds * gpus)
@@ -162,8 +166,10 @@ def _least_squares(points: Mapping[int, float], terms: int) -> Law:
 def _speeds(
     points: Mapping[int, float], law: Law, one_gpu_s: float
 ) -> tuple[tuple[int, float], ...]:
-    """Tabulate measured points; behind the last one the law goes on from there, unless there is
-    only one and so no law.
+    """Tabulate throughput relative to one GPU: the measured points, then what the law gives beyond
+    them.
+
+    With a single point there is no law, and so nothing beyond it.
     """
     speeds = {1: 1.0} | {gpus: one_gpu_s / seconds for gpus, seconds in points.items()}
     last = max(points)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from seerd.planner.model import Impossible, Problem
 
 SPARE = 0.05
-"""A part of an instance that is not worth another one."""
+"""If what the budget leaves is no more than this part of an instance, it is not worth another
+one.
+"""
 HAIR = 1 + 1e-12
-"""What a quotient of floats may be too small by.
+"""A factor that makes up for rounding in a quotient of floats.
 
-Who counts one more GPU with it must allow for it in how long they last.
+Whoever counts one more GPU because of it must allow for it in how long the GPUs last.
 """
 
 
@@ -26,9 +28,9 @@ class FixedCluster:
 
     gpus       how many
     start_s    from when, seconds since the run began
-    end_s      until when
-    idle_paid  whole instances are paid, whether their GPUs are used or not; what is left at
-               `end_s` is used too
+    end_s      until when, seconds since the run began
+    idle_paid  whole instances are paid, whether their GPUs are used or not; what is left at `end_s`
+               is used too
     """
 
     gpus: int
@@ -38,20 +40,20 @@ class FixedCluster:
 
     @property
     def ask_at_s(self) -> float | None:
-        """When a policy must be asked at the latest."""
+        """When the policy must be asked again at the latest; None: at no fixed time."""
         return None if self.idle_paid else self.end_s
 
     def over(self, now_s: float) -> bool:
-        """Tell whether its time is over."""
+        """Tell whether the cluster's time is over; it never is if idle GPUs are paid."""
         return not self.idle_paid and now_s >= self.end_s
 
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
-    """Choose the largest cluster; if the budget pays for fewer than `p_min` GPUs until the
-    deadline, `p_min` for as long as it pays for.
+    """Choose the largest cluster that the budget pays for until the deadline.
 
-    Where whole instances are paid, all their GPUs are used, for as long as the budget pays for
-    them: one instance more than it pays for until the deadline, rather than leaving a part of it.
+    If that would be fewer than `p_min` GPUs, it is `p_min` for as long as the budget lasts. Where
+    whole instances are paid, all their GPUs are used; rather than leave a part of the budget, one
+    instance more is taken, for a shorter time.
     """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
@@ -84,14 +86,12 @@ def _whole(problem: Problem) -> int:
 
 
 def at_least(figure: float) -> float:
-    """Round a product of floats up to the next one: what is computed exactly from it is not a hair
-    too small.
+    """Round a product of floats up to the next float, so that an exact calculation from it is not a
+    rounding error too small.
     """
     return math.nextafter(figure, math.inf)
 
 
 def whole_instances(gpus: int, gpus_per_instance: int) -> int:
-    """Return so many GPUs for one trial, or fewer: a trial that is larger than an instance takes
-    whole ones.
-    """
+    """Round the GPUs of one trial down: a trial larger than an instance has whole instances."""
     return gpus if gpus <= gpus_per_instance else gpus - gpus % gpus_per_instance

@@ -1,15 +1,15 @@
 """When a plan ends and what it costs, before it runs: RubberBand's model (Misra et al., EuroSys
 '21, sections 4.1 and 4.2).
 
-The one rule: a stage is request, boot, training and barrier; each is drawn from its distribution,
-and the critical path of the draws counts.
+The one rule: a stage consists of request, boot, training and barrier. The time of each is drawn
+from its distribution, and the critical path of the draws counts.
 
 A stage that needs more instances than are held waits for SCALE (one request) and INIT_INSTANCE (all
 boot side by side). TRAIN is one trial: start, iterations, checkpoint. SYNC waits for the slowest.
 Because a barrier joins all paths, the critical path is the sum over stages of the slowest lane, and
 no graph need be built. Rented instances are paid from running until they are released after the
-last stage that needs them, whole and for `minimum_s` at least; per function, only what trials hold
-is paid. Stages of a fixed length (SEER) end at their wall.
+last stage that needs them, whole and for `minimum_s` at least; with per-trial billing, only what
+trials hold is paid. Stages of a fixed length (SEER) end at their wall.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING = Moments(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a figure is distributed."""
+    """The distribution of a figure: median, 95th percentile and mean."""
 
     p50: float
     p95: float
@@ -41,11 +41,11 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A plan's future.
+    """What a plan will take.
 
-    time_s   from the first request until the last checkpoint is saved
-    gpu_s    GPU-seconds that are billed
-    usd      those, and what the instances fetch
+    time_s  seconds from the first request until the last checkpoint is saved
+    gpu_s   GPU-seconds that are billed
+    usd     their price, and that of what the instances fetch
     """
 
     time_s: Spread
@@ -55,24 +55,29 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Draws:
-    """Random numbers, one row after another."""
+    """Draws from distributions, each as a row of `samples` values."""
 
     rng: np.random.Generator
     samples: int
 
     def slowest(self, crowds: Sequence[Crowd]) -> Samples:
-        """Draw how long the slowest of each takes, one row for each."""
+        """Draw how many seconds the slowest member of each crowd takes: shape (crowds, samples)."""
         return slowest(crowds, self.rng.random((len(crowds), self.samples)))
 
     def together(self, crowds: Sequence[Crowd], longest: Samples) -> Samples:
-        """Draw what all of each take together, one row for each."""
+        """Draw how many seconds all members of each crowd take together: shape (crowds,
+        samples).
+        """
         return together(crowds, longest, self.rng.standard_normal((len(crowds), self.samples)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """One row per stage, on the run's clock: when instances that it asks for run, when its trials
-    can start, and when its last one is saved.
+    """Moments of each stage in seconds since the run began: shape (stages, samples).
+
+    begin  when the instances that the stage asks for run
+    ready  when its trials can start
+    end    when its last trial is saved
     """
 
     begin: Samples
@@ -88,8 +93,9 @@ def forecast_stages(
     samples: int = 200,
     seed: int = 0,
 ) -> Forecast:
-    """Forecast stages that end when their trials have made their reports; repeatable for the same
-    seed.
+    """Forecast stages that end when all their trials have made their reports.
+
+    The same seed gives the same forecast.
     """
     draws = _Draws(np.random.default_rng(seed), samples)
     held = [instances_of(stage, cluster.gpus_per_instance) for stage in stages]
@@ -117,7 +123,7 @@ def forecast_stages(
 def lane_time(
     iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile
 ) -> Moments:
-    """Compute one trial's time in one stage: start, iterations and save."""
+    """Compute the time of one trial in one stage: start, iterations and checkpoint."""
     job = profile.job
     save = NOTHING if cluster.instant else moments(job.save)
     return (
@@ -128,7 +134,7 @@ def lane_time(
 
 
 def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Profile) -> _Clock:
-    """Time stage after stage; growing stages wait for their instances."""
+    """Time one stage after the other; a stage that grows waits for its new instances."""
     pending, boot = _arrivals(grown, draws, profile)
     begin, ready, end = np.zeros_like(work), np.zeros_like(work), np.zeros_like(work)
     now = np.zeros(work.shape[1])
@@ -140,8 +146,10 @@ def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Pro
 
 
 def _arrivals(grown: Sequence[int], draws: _Draws, profile: Profile) -> tuple[Samples, Samples]:
-    """Draw SCALE and INIT_INSTANCE of each stage: how long the request takes, and the slowest boot;
-    nothing for stages that do not grow.
+    """Draw SCALE and INIT_INSTANCE of each stage: the seconds of its request and of its slowest
+    boot.
+
+    Both are 0 for stages that do not grow.
     """
     cloud = profile.cloud
     asks = [Crowd(1, moments(cloud.pending) if more else NOTHING) for more in grown]
@@ -159,8 +167,9 @@ def forecast_outline(
     samples: int = 200,
     seed: int = 0,
 ) -> Forecast:
-    """Forecast stages between walls, which lie `start_s` later on the run's clock than in the
-    outline; instances are asked for at second 0.
+    """Forecast stages that end at fixed moments, `start_s` later than the outline says.
+
+    Instances are asked for at second 0.
     """
     draws = _Draws(np.random.default_rng(seed), samples)
     stages = outline.stages
@@ -184,10 +193,10 @@ def forecast_outline(
 
 
 def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
-    """Add up every GPU from when its stage can start until the wall; those that are freed there
-    until their trials are saved.
+    """Add up GPU-seconds that trials hold: every GPU from when its stage can start until its wall.
 
-    GPUs that a stage does not ask for anew are held from the wall before.
+    GPUs that the stage before had already are held from its wall on; those that are freed at a wall
+    are held until their trials are saved.
     """
     later = np.append(walls[1:, 0] - walls[:-1, 0], np.inf)
     total = np.zeros(saved.shape[1])
@@ -205,7 +214,9 @@ def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: 
 def _per_instance_gpu_s(
     rented: Sequence[Rental], clock: _Clock, draws: _Draws, cluster: ClusterFacts, profile: Profile
 ) -> Samples:
-    """Add up whole instances from running until released, each for the minimum at least."""
+    """Add up GPU-seconds of whole instances from running until released, each for the minimum at
+    least.
+    """
     release = NOTHING if cluster.instant else moments(profile.cloud.release)
     late = draws.slowest([Crowd(1, release)] * len(rented))
     total = np.zeros(draws.samples)

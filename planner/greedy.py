@@ -1,10 +1,10 @@
-"""The searches that RubberBand is published with, and the one that tries everything (Misra et al.,
+"""The searches that RubberBand is published with, and one that tries everything (Misra et al.,
 EuroSys '21, section 4.3, Algorithm 2).
 
 The one rule: every search chooses from the same options, one per stage, and compares the same
-expected figures: answers can be compared.
+expected figures, so that their answers can be compared.
 
-Whether cost is minimised within a deadline or time within a cost, the steps are the same, only
+The steps are the same whether cost is minimised within a deadline or time within a cost, only
 mirrored.
 """
 
@@ -30,7 +30,7 @@ WARM = 1, 2, 3
 """Multiples of the best static allocation from which the greedy steps start."""
 
 Choice = tuple[int, ...]
-"""Which option of each stage, by index."""
+"""The option of each stage, by index."""
 
 Known = tuple[Choice, Figures] | None
 """The best choice known so far."""
@@ -57,18 +57,19 @@ class Task:
     max_gpus: int | None = None
 
     def good(self, figures: Figures) -> bool:
-        """Tell whether the limit holds."""
+        """Tell whether these figures keep the limit."""
         return (figures.cost if self.minimise_time else figures.time_s) <= self.limit * (1 + 1e-9)
 
     def key(self, figures: Figures) -> tuple[float, float]:
-        """Return a key to sort by: less is better."""
+        """Return what figures are sorted by, best first: what is minimised, then the other."""
         both = figures.cost, figures.time_s
         return both[::-1] if self.minimise_time else both
 
 
 def static(task: Task) -> Option | None:
-    """Find the best number of GPUs if it stays the same from beginning to end, as the first stage
-    has it (section 3.2).
+    """Find the best number of GPUs that stays the same in all stages (section 3.2).
+
+    Return the first stage's option of it; None if none keeps the limit.
     """
     counts = _static_gpus(task)
     columns = zip(*(options(stage, counts, task.terms) for stage in task.stages), strict=True)
@@ -89,7 +90,7 @@ def _static_gpus(task: Task) -> list[int]:
 
 
 def tables(task: Task, warm: Option | None) -> list[tuple[Option, ...]]:
-    """List what each stage may get: its own options, and what the greedy steps start from."""
+    """List the options of each stage: its own, and those that the greedy steps start from."""
     starts = set(_starts(task, warm))
     return [
         options(
@@ -102,7 +103,9 @@ def tables(task: Task, warm: Option | None) -> list[tuple[Option, ...]]:
 
 
 def _starts(task: Task, warm: Option | None) -> Iterator[int]:
-    """Yield the static allocation and its multiples; its fractions if steps go up."""
+    """Yield the static allocation and its multiples; its fractions if time is minimised, as steps
+    then go up.
+    """
     if warm is None:
         return
     most = max(_static_gpus(task))
@@ -113,10 +116,10 @@ def _starts(task: Task, warm: Option | None) -> Iterator[int]:
 
 
 def greedy(task: Task, table: Table, warm: Option | None) -> Known:
-    """Run Algorithm 2 from each start, and the best of what comes out; mirrored if time is
-    minimised, its steps then go up.
+    """Run Algorithm 2 from each start, and return the best result; None if none keeps the limit.
 
-    A step that would break the limit is passed over, where the paper stops: another stage's may do.
+    Where time is minimised everything is mirrored: steps go up. A step that would break the limit
+    is passed over, and another stage's step is tried; the paper stops there.
     """
     found = []
     for gpus in _starts(task, warm):
@@ -130,7 +133,9 @@ def greedy(task: Task, table: Table, warm: Option | None) -> Known:
 
 
 def _stepped(task: Task, table: Table, choice: Choice) -> tuple[Choice, Figures]:
-    """Take steps with the largest gain per loss, as long as there is a gain and the limit holds."""
+    """Take the step with the largest gain per loss again and again, while there is a gain and the
+    limit holds.
+    """
     now = figures(choice, table, task.terms)
     while True:
         steps = [(step, figures(step, table, task.terms)) for step in _steps(task, table, choice)]
@@ -146,7 +151,7 @@ def _stepped(task: Task, table: Table, choice: Choice) -> tuple[Choice, Figures]
 
 
 def _worth(task: Task, now: Figures, then: Figures) -> float:
-    """Compute what is gained for each unit of what is lost; infinite if nothing is lost."""
+    """Compute the gain per unit of loss; 0 without a gain, infinite without a loss."""
     cost, time_s = now.cost - then.cost, now.time_s - then.time_s
     gain, loss = (time_s, -cost) if task.minimise_time else (cost, -time_s)
     if gain <= 1e-9:
@@ -155,7 +160,9 @@ def _worth(task: Task, now: Figures, then: Figures) -> float:
 
 
 def _steps(task: Task, table: Table, choice: Choice) -> Iterator[Choice]:
-    """Move one stage at a time to the next factor or multiple of its number of trials."""
+    """Yield choices in which one stage moves to the next factor or multiple of its number of
+    trials.
+    """
     direction = 1 if task.minimise_time else -1
     for number, (stage, row) in enumerate(zip(task.stages, table, strict=True)):
         index = choice[number] + direction
@@ -170,12 +177,12 @@ def _steps(task: Task, table: Table, choice: Choice) -> Iterator[Choice]:
 
 
 def figures(choice: Choice, table: Table, terms: AllocationTerms) -> Figures:
-    """Compute what a choice takes."""
+    """Compute the time and cost of a choice."""
     return expected([row[index] for row, index in zip(table, choice, strict=True)], terms)
 
 
 def exhaustive(task: Task, table: Table) -> Known:
-    """Find the best of all choices, one by one: what small cases are checked with."""
+    """Find the best of all choices by trying each: small cases are checked against it."""
     choices = product(*(range(len(row)) for row in table))
     valued = ((choice, figures(choice, table, task.terms)) for choice in choices)
     return min(

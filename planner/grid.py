@@ -1,8 +1,8 @@
 """Grid search: every combination of the space's values, each trained for an equal share of the time
 on a cluster of one size.
 
-The one rule: nobody is stopped early. If the grid has more points than rounds of `t_min` can take,
-as many of them as fit are drawn at random. A range counts with five values, evenly spread.
+The one rule: no trial is stopped early. If the grid has more points than rounds of `t_min` can
+take, as many of them as fit are drawn at random. A range counts with five values, evenly spread.
 `policy.trials` takes fewer points, for longer.
 """
 

@@ -2,7 +2,7 @@
 et al., RubberBand, section 2).
 
 The one rule: a rung ends when all of its trials have made its number of reports; then the best go
-on to the next rung, and the others are out. On GPUs that never change in number unless
+on to the next rung, and the others are out. The number of GPUs never changes, unless
 `policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
 """
 
@@ -47,9 +47,11 @@ from seerd.planner.stages import halving_rungs, share
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1
-"""Of what is remembered."""
+"""The version of what is remembered."""
 ALIVE = ("live", "finished")
-"""Who may have a place in the next rung, whether there is something left to train or not."""
+"""Trials with these statuses may have a place in the next rung, even if they have nothing left to
+train.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class HalvingRung:
     """A number of reports at which trials are compared.
 
     trials  how many train until then
-    until   reports that each has made then, in all
-    gpus    GPUs of all of them
+    until   reports that each has made by then, in all
+    gpus    GPUs of all of them together
     """
 
     trials: int
@@ -67,14 +69,14 @@ class HalvingRung:
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
-    """Compute SHA(n, r, R, eta): (trials, reports in all) of each rung."""
+    """Compute the rungs of SHA(n, r, R, eta), each as (trials, reports in all)."""
     most, eta = params.max_reports or MAX_REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
     return halving_rungs(params.trials or _trials(most, least, eta), least, most, params.eta)
 
 
 def _trials(most: int, least: int, eta: Fraction) -> int:
-    """Choose as many trials as leave one to be trained to the end."""
+    """Choose how many trials to start with, so that one is left to be trained to the end."""
     trials = Fraction(1)
     while trials * eta * least <= most:
         trials *= eta
@@ -85,8 +87,10 @@ def _trials(most: int, least: int, eta: Fraction) -> int:
 class Course:
     """What follows from the problem alone.
 
+    problem  the problem
+    cluster  its cluster
     first    the rungs of the first bracket
-    bracket  the rungs of a bracket by its number, from 0; None: there is no such bracket
+    bracket  gives the rungs of a bracket by its number, from 0; None: there is no such bracket
     """
 
     problem: Problem
@@ -105,15 +109,16 @@ class Course:
 class Climb:
     """What is remembered of the present rung.
 
-    Beside it, under the id of each member that is through with it, whether it has come there (True)
-    or failed on the way (False): a later restart may take back the reports that would tell.
+    The memory also has, under the id of each member that is through with the rung, whether it has
+    reached it (True) or failed on the way (False): a later restart may take back the reports that
+    would tell.
 
     bracket  its number, from 0; before the first -1
     rung     which of the bracket's, from 0; without a bracket -1
-    asked    so many configurations have been asked for in all
-    begun    so many of the members have begun
-    members  whose rung it is, in the order in which they begin
-    running  those of them that have begun and are not through: that follows from the rest
+    asked    how many configurations have been asked for in all
+    begun    how many of the members have begun
+    members  the trials of the rung, in the order in which they begin
+    running  members that have begun and are not through; not written, as it follows from the rest
     """
 
     bracket: int = -1
@@ -130,7 +135,7 @@ class Climb:
 
 
 def halving(course_of: Callable[[Problem], Course]) -> Policy:
-    """Make the policy that takes this course."""
+    """Make the policy that trains in these brackets and rungs."""
     course, cache = per_problem(course_of), IndexCache[Climb]()
 
     def outline(problem: Problem) -> Outline | Impossible:
@@ -153,7 +158,7 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
 
 
 COUNTS = {"bracket": -1, "rung": -1, "asked": 0, "begun": 0}
-"""The whole numbers that are remembered, and how small each may be."""
+"""The whole numbers that are remembered, and the least value of each."""
 
 
 def _read(values: Values) -> Climb:
@@ -169,7 +174,7 @@ def _written(climb: Climb) -> Values:
 
 
 class _Turn:
-    """One question: from what is remembered to the answer, and no longer."""
+    """The work for one question, from what is remembered to the answer."""
 
     def __init__(self, course: Course, view: View, climb: Climb, memory: Memory) -> None:
         self._course = course
@@ -184,7 +189,7 @@ class _Turn:
         self._note = ""
 
     def answer(self, cluster: FixedCluster) -> Plan:
-        """Say who runs now."""
+        """Return the plan: who runs now, who is new and who is out."""
         stage = self._stage()
         running = [] if cluster.over(self._view.now_s) else self._advance()
         plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
@@ -197,10 +202,10 @@ class _Turn:
         return self._memory.after({**climb, **self._through})
 
     def take_up(self) -> None:
-        """Go on from a view: the ids tell the bracket, and the reports of those that may run the
-        rung that all are on.
+        """Go on from a view alone: the ids tell the bracket, the fewest reports of a live trial the
+        rung.
 
-        If there are more than it has places for, the rest are out.
+        If more trials are live than the rung has places for, the rest are out.
         """
         ids = in_order(self._view.trials)
         number, before = _last_bracket(self._course, len(ids))
@@ -212,7 +217,7 @@ class _Turn:
         self.climb = climb if rung == 0 else self._best(climb)
 
     def _best(self, climb: Climb) -> Climb:
-        """Keep those that the rung has places for, as the rung before says."""
+        """Keep as many as the rung has places for, by how they stood at the rung before."""
         self.climb = replace(climb, rung=climb.rung - 1)
         ordered, places = self._ordered(), self._rungs[climb.rung].trials
         if len(ordered) > places:
@@ -234,8 +239,8 @@ class _Turn:
         return max(0, min(self.climb.rung, len(self._course.first) - 1))
 
     def _next_gpus(self) -> int:
-        """Count the GPUs of the next rung: its instances are there already, and must not be rented
-        a second time.
+        """Count the GPUs of the next rung, so that instances which are there already are kept for
+        it.
         """
         if self.climb.rung + 1 == len(self._rungs):
             return 0
@@ -243,9 +248,7 @@ class _Turn:
         return beside * gpus
 
     def _advance(self) -> list[str]:
-        """Find who is on the way, to the next rung if this one has ended, or in the next
-        bracket.
-        """
+        """List who is running; if nobody is, begin the next rung, or the next bracket."""
         running = self._collect()
         while not running and not self.climb.over:
             ordered, rung = self._ordered(), self.climb.rung + 1
@@ -261,9 +264,9 @@ class _Turn:
         return running
 
     def _collect(self) -> list[str]:
-        """Find who is running: others begin for those who have reached the rung, or never will.
+        """List the running members; the next ones begin in place of those that are through.
 
-        Those may be through already.
+        Those that begin may be through already.
         """
         climb = self.climb
         if climb.rung < 0:
@@ -280,11 +283,11 @@ class _Turn:
         return running
 
     def _came(self, name: str) -> Json:
-        """Tell whether a member has come to the rung; None: it is not through with it."""
+        """Tell whether a member has reached the rung; None: it is not through with it."""
         return self._through[name] if name in self._through else self._memory.values.get(name)
 
     def _passes(self, name: str, until: int) -> bool:
-        """Tell whether a trial has done its part of a rung, which is remembered."""
+        """Tell whether a trial is through with its rung, and remember how."""
         trial = self._view.trials.get(name)
         if trial is None or (trial.reports < until and trial.status == "live"):
             return False
@@ -292,7 +295,7 @@ class _Turn:
         return True
 
     def _ordered(self) -> list[str]:
-        """Order the members, best first, by what they had at the rung."""
+        """Order the members by their metric at the rung, best first."""
         if not self.climb.members:
             return []
         until = self._rungs[self.climb.rung].until
@@ -300,14 +303,14 @@ class _Turn:
         return [name for _, _, name in standings]
 
     def _standing(self, name: str, until: int) -> Standing:
-        """Rank a member: who came to the rung stands there, also if it has failed since."""
+        """Rank a member; once it has reached the rung, a later failure does not count."""
         trial, mode = self._view.trials[name], self._view.mode
         if self._came(name) and trial.history:
             return standing(name, metric_at(trial, until), mode)
         return standing_at(trial, until, mode)
 
     def _compare(self, ordered: list[str], best: int) -> None:
-        """Write down how the trials of the rung that has ended stand, for people."""
+        """Note for people how the trials of the rung that has ended stand."""
         final = self.climb.rung + 1 == len(self._rungs)
         for place, name in enumerate(ordered, 1):
             trial, until = self._view.trials[name], self._rungs[self.climb.rung].until
@@ -325,7 +328,7 @@ class _Turn:
                 self._through[name] = None
 
     def _go_on(self, kept: list[str], ordered: list[str]) -> None:
-        """Make these the members of the next rung; the others are out."""
+        """Make `kept` the members of the next rung; the others are out."""
         self.climb = replace(
             self.climb, rung=self.climb.rung + 1, begun=0, members=kept, running=[]
         )
@@ -345,7 +348,9 @@ class _Turn:
 
 
 def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
-    """Find (number, trials before it) of the bracket that the last of so many trials belongs to."""
+    """Find (number, trials before it) of the bracket that the last of `trials` trials belongs
+    to.
+    """
     number, before = 0, 0
     rungs, after = course.first, course.bracket(1)
     while after is not None and before + rungs[0].trials < trials:
@@ -358,7 +363,7 @@ def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
 def _outline(course: Course) -> Outline | Impossible:
     """Outline the first bracket's rungs as stages.
 
-    Each is as long as was planned, or has the share of the time that its reports have.
+    Each lasts as long as `stage_s` says, or else in proportion to the work of its reports.
     """
     if isinstance(course.cluster, Impossible):
         return course.cluster
@@ -389,7 +394,10 @@ def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
 
 
 def _sha(problem: Problem) -> Course:
-    """Run one bracket."""
+    """Compute the course of SHA: one bracket.
+
+    Raises `ValueError` if `stage_gpus` does not have as many entries as there are rungs.
+    """
     cluster = fixed_cluster(problem)
     rungs = sha_rungs(problem.params)
     same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min

@@ -27,15 +27,16 @@ def most_brackets(resource: Fraction, eta: Fraction) -> int:
 def rungs_of(
     most: int, bracket: int, resource: Fraction, eta: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Compute bracket s: (trials, resource of each in all) of its rungs: n = ceil((s_max + 1) / (s
-    + 1) * eta^s), r = R / eta^s.
+    """Compute the rungs of bracket s, each as (trials, resource of each trial in all).
+
+    It starts with n = ceil((s_max + 1) / (s + 1) * eta^s) trials and r = R / eta^s.
     """
     trials = math.ceil(Fraction(most + 1, bracket + 1) * eta**bracket)
     return [(int(trials / eta**i), resource / eta ** (bracket - i)) for i in range(bracket + 1)]
 
 
 def course(problem: Problem) -> Course:
-    """Plan the brackets; R is in units of `min_reports`."""
+    """Compute the brackets; R is in units of `min_reports`."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = cluster.gpus if isinstance(cluster, FixedCluster) else params.p_min
     eta, least = Fraction(params.eta), params.min_reports or 1

@@ -1,22 +1,22 @@
-"""HyperSched: from trying much to training the best on all GPUs as the deadline nears (Liaw et al.,
-SoCC '19), on a fixed cluster.
+"""HyperSched: from trying many configurations to training the best on all GPUs as the deadline
+nears (Liaw et al., SoCC '19), on a fixed cluster.
 
-The one rule: once what is left would not do for a trial that starts now, nobody starts or resumes,
-and freed GPUs go to those that run.
+The one rule: once the time left is too short for a trial that starts now, no trial starts or
+resumes, and freed GPUs go to those that run.
 
-Rungs and pausing are ASHA's, in one bracket. What a paper that knows its training loop measures is
-estimated here from when reports came, in the latest runs:
+Rungs and pausing are ASHA's, in one bracket. The paper knows its training loop and measures it;
+here the same figures are estimated from the times of the reports of the latest runs:
 
 seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had;
                      the median
 startup              from being given GPUs to the first report, less the median time of one report
                      on so many; the 90th percentile
 
-What is remembered is when runs began and on how many GPUs; the rest is in the reports. Where a
-restart from an older checkpoint has taken some back, those may count that the view has now instead.
+Remembered is only when runs began and on how many GPUs; the rest is in the reports. If a restart
+from an older checkpoint has taken reports back, those that the view has now may count instead.
 
-When nobody may start and the last running trial stands at a rung, the best of those that wait goes
-on: the GPUs are there until the end.
+When no trial may start and the last running trial has come to a rung, the best of the paused trials
+goes on: the GPUs are there until the end.
 """
 
 from __future__ import annotations
@@ -36,26 +36,31 @@ from seerd.planner.rungs import rung_reports
 from seerd.planner.scaling import Scaling
 
 WORTH = 1.1
-"""A trial is given more GPUs if it gets at least so many times as far with them."""
+"""A trial is given more GPUs if with them it gets at least this many times as far."""
 
 RESULTS_BETWEEN = 5
-"""A trial is given more GPUs at most once in so many reports."""
+"""A trial is given more GPUs at most once in this many reports."""
 
 REMEMBERED = 1000
-"""So many of the latest runs that have made a report tell how long things take."""
+"""How many of the latest runs that have made a report are used to estimate how long things take."""
 
 RUN, TRAINED = "run ", "trained "
-"""Before a slot's number: the key of the run in it; before a trial's id: of how long it has run."""
+"""What keys of the memory begin with: that of a run, before its slot's number, and that of how long
+a trial has run, before its id.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A trial's time on one number of GPUs.
 
-    number     later runs have larger ones
-    before_s   how long it had run before
-    grows_at   it may be given more GPUs when it has made so many reports
-    ended_at   so many reports it had made when this ended; None: it has not
+    number    later runs have larger ones
+    trial     the trial's id
+    gpus      how many GPUs
+    since_s   when it began, seconds since the tuning run began
+    before_s  seconds that the trial had run before
+    grows_at  the trial may be given more GPUs when it has made this many reports
+    ended_at  how many reports the trial had made when this ended; None: it has not
     """
 
     number: int
@@ -68,7 +73,7 @@ class Run:
 
     @property
     def remembered(self) -> Json:
-        """As JSON."""
+        """The run as JSON."""
         return [
             self.number,
             self.trial,
@@ -96,10 +101,10 @@ def read_run(remembered: Json) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPace:
-    """How long things take, seconds.
+    """How long things take.
 
     report_s   median seconds per report on one GPU; None as long as nothing is known
-    startup_s  the 90th percentile; 0 as long as nothing is known
+    startup_s  90th percentile of the seconds of a start; 0 as long as nothing is known
     """
 
     report_s: float | None = None
@@ -108,12 +113,13 @@ class MeasuredPace:
 
 @dataclass(slots=True)
 class Seen:
-    """What a run has told so far.
+    """What the reports of one run have told so far.
 
+    gpus       GPUs of the run
     last       its latest report
-    first_s    how long its first one took
+    first_s    seconds until its first report
     reports_s  seconds per report on one GPU, for each of the others
-    counts     it has made a report, and is one of the latest that have
+    counts     whether it has made a report and is one of the latest runs that have
     """
 
     gpus: int
@@ -124,7 +130,7 @@ class Seen:
 
 
 class Stopwatch:
-    """What runs tell of how long things take, in order of size."""
+    """Measures from the reports of runs how long things take."""
 
     def __init__(self, scaling: Scaling) -> None:
         self._scaling = scaling
@@ -134,9 +140,10 @@ class Stopwatch:
         self._firsts_s: dict[int, list[float]] = {}
 
     def observe(self, run: Run, trial: TrialView) -> None:
-        """Take note of the reports that a run has made since it was last looked at.
+        """Note the reports that a run has made since it was last looked at.
 
-        A trial that restarted by itself begins anew.
+        A report whose number is not larger than the last one's (the trial restarted by itself)
+        tells no pace.
         """
         seen = self._seen.get(run.number)
         if seen is None:
@@ -148,12 +155,12 @@ class Stopwatch:
             self._note(run, seen, report)
 
     def counts(self, run: Run) -> bool:
-        """Tell whether it tells how long things take."""
+        """Tell whether a run is used to estimate how long things take."""
         seen = self._seen.get(run.number)
         return seen is not None and seen.counts
 
     def trim(self) -> list[int]:
-        """Drop runs after which so many have made a report, and return their numbers."""
+        """Drop the oldest runs beyond `REMEMBERED`, and return their numbers."""
         gone = []
         while len(self._counting) > REMEMBERED:
             gone.append(heapq.heappop(self._counting))
@@ -183,7 +190,7 @@ class Stopwatch:
         seen.counts, seen.reports_s = False, []
 
     def pace(self) -> MeasuredPace:
-        """Compute the pace that all of them tell."""
+        """Compute the pace from all runs that count."""
         count = len(self._reports_s)
         if not count:
             return MeasuredPace()
@@ -191,8 +198,9 @@ class Stopwatch:
         return MeasuredPace(report_s, max(0.0, self._startup_s(report_s)))
 
     def _startup_s(self, report_s: float) -> float:
-        """Compute the start-up time: only the longest of each number of GPUs can be the one that
-        nine in ten do not exceed.
+        """Compute the 90th percentile of the start-up times, in seconds.
+
+        For each number of GPUs only the longest first reports can be among the slowest tenth.
         """
         count = sum(len(firsts_s) for firsts_s in self._firsts_s.values())
         longer = count - math.ceil(0.9 * count) + 1
@@ -204,7 +212,7 @@ class Stopwatch:
 
 
 def _since(trial: TrialView, seen_s: float) -> list[Report]:
-    """Yield reports after a moment, latest first."""
+    """List the reports after a moment, latest first."""
     found = []
     for report in reversed(trial.history):
         if report.at_s <= seen_s:
@@ -216,7 +224,11 @@ def _since(trial: TrialView, seen_s: float) -> list[Report]:
 def worth_starting(
     left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
-    """Tell whether a trial that starts or resumes now can still come to something."""
+    """Tell whether a trial that starts or resumes now can still become the best.
+
+    The time left must be enough for a whole training, or for eta times what the longest trial has
+    had.
+    """
     as_long_s = (longest_s - pace.startup_s) * eta
     return left_s >= (
         as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s)
@@ -224,10 +236,10 @@ def worth_starting(
 
 
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:
-    """Deal the GPUs of each trial, best first: p_min for all, then one each in turn while the
-    instance it is on has some left.
+    """Deal out the GPUs and return the number for each trial, best first.
 
-    A trial that has a whole instance may take further ones that nobody is on.
+    All have `p_min`; then each gets one more in turn, while the instance that it is on has some
+    left. A trial that has a whole instance may take further instances that are empty.
     """
     whole, rest = divmod(gpus, gpus_per_instance)
     if p_min > gpus_per_instance:
@@ -241,9 +253,9 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
 
 
 def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
-    """Choose an instance for each, evenly; the better a trial, the fewer it shares one with.
+    """Choose an instance for each trial, evenly; the better a trial, the fewer it shares one with.
 
-    Takes p_min from `free` for each.
+    Takes `p_min` GPUs from `free` for each.
     """
     homes: list[int] = []
     emptiest = [(-gpus, 1, node) for node, gpus in enumerate(free)]
@@ -259,7 +271,7 @@ def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
 def _grow(
     trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int
 ) -> bool:
-    """Give a trial the next GPU, or the next instance. False: it can have no more."""
+    """Give a trial one more GPU, or one more instance. False: it can have no more."""
     if free[node] > 0 and dealt[trial] < p_max:
         free[node] -= 1
         dealt[trial] += 1
@@ -277,8 +289,9 @@ def _grow(
 
 
 def _best_first(names: Collection[str], view: View) -> list[str]:
-    """Order trials in the order of `rank`; a trial that has not started is not in the view yet, and
-    will stand there as one without a report.
+    """Order trials as `rank` does, best first.
+
+    New ones, which are not in the view yet, stand where trials without a report do.
     """
     new = [name for name in names if name not in view.trials]
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
@@ -287,11 +300,11 @@ def _best_first(names: Collection[str], view: View) -> list[str]:
 
 
 class DeadlineSchedule:
-    """ASHA's search, who has been running on how many GPUs since when, and how long things take.
+    """ASHA's search, the runs of its trials, and how long things take.
 
-    It remembers what the search does, the longest time that a trial has run which runs no more, and
-    `Run`s, each in a slot: those under way, and those that tell how long things take. What is in
-    other slots counts no more; the smallest of these is used next.
+    It remembers what the search remembers, the longest time that a trial has run which no longer
+    runs, and `Run`s, each in a slot: those under way, and those used to estimate how long things
+    take. What is in other slots no longer counts; the smallest of these is used next.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
@@ -309,7 +322,9 @@ class DeadlineSchedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """Restore what was remembered. Raises `ValueError` if it cannot have been."""
+        """Restore what was remembered. Raises `ValueError` if no schedule can have remembered
+        it.
+        """
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
@@ -326,40 +341,40 @@ class DeadlineSchedule:
             self._forget(run)
 
     def take_up(self, view: View) -> None:
-        """Go on without what was remembered: how long trials have run is how long they have
-        reported.
+        """Go on without a memory: a trial counts as having run from its first report to its
+        last.
         """
         began = (trial.history for trial in view.trials.values() if trial.history)
         self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
         self.search.take_up(view)
 
     def take_changes(self) -> dict[str, Json]:
-        """Say what is to be remembered otherwise than before this was last asked."""
+        """Return what has changed in the memory since this was last called."""
         changes, self._changes = self._changes, {}
         return changes | self.search.take_changes()
 
     def look(self, view: View) -> None:
-        """Take note of the reports of those that run."""
+        """Note the new reports of the runs under way."""
         self._look(self._present.values(), view)
         self.pace = self._watch.pace()
 
     def run_of(self, name: str) -> Run | None:
-        """Return the trial's present run."""
+        """Return the trial's present run; None if it has none."""
         return self._present.get(name)
 
     def longest_s(self, now_s: float) -> float:
-        """Return the seconds that the longest trial has run in all."""
+        """Return how many seconds the trial that has run longest has run in all."""
         runs = self._present.values()
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
     def worth(self, run: Run, gpus: int, left_s: float) -> bool:
-        """Tell whether a trial that runs should be started again on more GPUs."""
+        """Tell whether a running trial should be restarted on more GPUs."""
         speed = self._setting.problem.scaling.speed
         on_more = speed(gpus) * (left_s - self.pace.startup_s)
         return on_more > WORTH * speed(run.gpus) * left_s
 
     def usable(self, name: str, left_s: float) -> int:
-        """Find the most GPUs that are worth giving to a running trial."""
+        """Find the most GPUs that are worth giving to a trial."""
         run, allowed = self.run_of(name), self._setting.sizes
         if run is None:
             return allowed[0]
@@ -376,7 +391,7 @@ class DeadlineSchedule:
         return run
 
     def end(self, name: str, now_s: float, view: View) -> None:
-        """End a run: a trial has its GPUs no more."""
+        """End a run: its trial no longer has its GPUs."""
         before, trial = self._present.pop(name), view.trials.get(name)
         run = replace(before, ended_at=0 if trial is None else trial.reports)
         trained_s = run.before_s + max(0.0, now_s - run.since_s)
@@ -389,7 +404,7 @@ class DeadlineSchedule:
             self._forget(run)
 
     def end_idle(self, now_s: float, view: View) -> None:
-        """End the runs of those who are on the way to no rung."""
+        """End the runs of trials that are not on the way to a rung."""
         running = self.search.running
         for name in [name for name in self._present if name not in running]:
             self.end(name, now_s, view)
@@ -418,21 +433,21 @@ class DeadlineSchedule:
 
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
-    """List what is remembered under keys that begin so, by the rest of the key."""
+    """List what is remembered under keys with this prefix, as (rest of the key, value)."""
     return [
         (key.removeprefix(prefix), value) for key, value in values.items() if key.startswith(prefix)
     ]
 
 
 def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List what a trial may have: p_min, doubled while it is allowed."""
+    """List how many GPUs a trial may have: `p_min`, doubled again and again up to `p_max`."""
     params = problem.params
     most = gpus if params.p_max is None else min(gpus, params.p_max)
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
 
 
 def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> Plan:
-    """Run ASHA while there is time; then those that run share all GPUs."""
+    """Run ASHA while there is time; then the running trials share all GPUs."""
     cluster = setting.sure_cluster
     schedule.look(view)
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
@@ -448,7 +463,7 @@ def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> P
 def _next(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> tuple[NewTrial, ...]:
-    """Choose who runs on, resumes or starts."""
+    """Choose which trials run on, resume or start; return the new ones."""
     search, most = schedule.search, setting.brackets[0][-1]
     arrivals = search.settle(view)
     longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
@@ -461,9 +476,10 @@ def _next(
 
 
 def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
-    """Tell whether there is nobody that GPUs could go to.
+    """Tell whether there are GPUs that no running trial can use.
 
-    Where idle GPUs are paid, also if there are more than running trials can use.
+    That is when none runs; where idle GPUs are paid, also when the running ones cannot use them
+    all.
     """
     running, pace, problem = schedule.search.running, schedule.pace, setting.problem
     if not running or not setting.sure_cluster.idle_paid:
@@ -478,9 +494,9 @@ def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> 
 def _allocations(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> list[Allocation]:
-    """List everyone that runs, best first; on `p_min` GPUs, doubled.
+    """List every running trial, best first, on `p_min` GPUs doubled some times.
 
-    Not every batch can be split over three.
+    Sizes are doubled because not every batch can be split over, say, three GPUs.
     """
     cluster, problem = setting.sure_cluster, setting.problem
     order = _best_first(schedule.search.running, view)
@@ -497,9 +513,10 @@ def _allocations(
 def _allocate(
     schedule: DeadlineSchedule, view: View, name: str, gpus: int, now_s: float, left_s: float
 ) -> Allocation:
-    """Give a trial that starts what it is dealt.
+    """Choose the GPUs of one trial: what it is dealt if it starts.
 
-    Another keeps what it has, unless it has to give some back or more is worth it.
+    A running trial keeps what it has, unless it has to give some back or is worth restarting on
+    more.
     """
     reports = view.trials[name].reports if name in view.trials else 0
     until = schedule.search.running[name].until
@@ -519,4 +536,4 @@ HYPERSCHED = policy(
     DeadlineSchedule,
     _decide,
 )
-"""Configurations are drawn at random, in one bracket."""
+"""HyperSched with configurations drawn at random, in one bracket."""

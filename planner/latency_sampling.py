@@ -1,8 +1,10 @@
 """Many latencies at once, in numpy: how long the slowest of n takes, and all n together.
 
-The one rule: the work depends on the number of samples, never on n. A sum of independent latencies
-is the log-normal with the same mean and variance; the slowest of n is drawn from its own
-distribution, F(x)^n; the others, which are no slower, from their two moments given it.
+The one rule: the work depends on the number of samples, never on n.
+
+A sum of independent latencies is taken to be the log-normal with the same mean and variance. The
+slowest of n is drawn from its own distribution, F(x)^n. The others cannot be slower; their sum is
+drawn from their mean and variance given that.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ Samples = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean in seconds and variance in seconds squared of a time."""
+    """Mean and variance of a time.
+
+    mean_s    seconds
+    variance  seconds squared
+    """
 
     mean_s: float
     variance: float
@@ -31,12 +37,14 @@ class Moments:
         return Moments(self.mean_s + other.mean_s, self.variance + other.variance)
 
     def times(self, count: int, faster: float = 1.0) -> Moments:
-        """Add up so many of them one after another, each `faster` times as fast."""
+        """Compute the moments of `count` such times one after another, each `faster` times as
+        fast.
+        """
         return Moments(self.mean_s * count / faster, self.variance * count / faster**2)
 
 
 def moments(latency: Latency) -> Moments:
-    """Compute the moments of the log-normal."""
+    """Compute mean and variance of the log-normal."""
     square = latency.sigma**2
     mean_s = latency.p50_s * math.exp(square / 2)
     return Moments(mean_s, mean_s**2 * math.expm1(square))
@@ -55,7 +63,11 @@ class Crowd:
 
 
 def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
-    """Draw how long the slowest of each crowd takes; one row of uniform numbers per crowd."""
+    """Compute how many seconds the slowest of each crowd takes: shape (crowds, samples), as
+    `uniform`.
+
+    `uniform`: random numbers between 0 and 1.
+    """
     mu, sigma, _ = _parameters(crowds)
     counts = np.array([[crowd.count] for crowd in crowds], dtype=float)
     share_above = -np.expm1(np.log(np.maximum(uniform, 1e-300)) / counts)
@@ -63,7 +75,11 @@ def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
 
 
 def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samples:
-    """Draw what the members of each crowd take in all, given how long the slowest takes."""
+    """Compute how many seconds the members of each crowd take in all: shape (crowds, samples).
+
+    `longest`: how long the slowest takes; `normal`: standard normal random numbers of the same
+    shape.
+    """
     mu, sigma, mean = _parameters(crowds)
     others = np.array([[crowd.count - 1] for crowd in crowds], dtype=float)
     safe = np.where(sigma > 0, sigma, 1.0)
@@ -77,9 +93,9 @@ def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samp
 
 
 def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
-    """Compute mu, sigma and mean of each, as columns.
+    """Compute mu, sigma and mean of each crowd, as columns of shape (crowds, 1).
 
-    A time of nothing is one of a millionth of a microsecond: it has a logarithm.
+    A mean of 0 counts as 1e-12 seconds, so that it has a logarithm.
     """
     mean = np.array([[max(crowd.time.mean_s, 1e-12)] for crowd in crowds])
     square = np.log1p(np.array([[crowd.time.variance] for crowd in crowds]) / mean**2)

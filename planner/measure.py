@@ -1,12 +1,12 @@
-"""The policy of `seerd profile`: the space's default configuration, trained as one trial on ever
-more GPUs (RubberBand section 4.2, profiling).
+"""The policy of `seerd profile`: the space's default configuration, trained as one trial on more
+and more GPUs (RubberBand section 4.2, profiling).
 
 The one rule: a step ends as soon as enough of it has been seen, and no step takes time that the
-ones behind it need.
+steps after it need.
 
-A step is one number of GPUs: `p_min`, then twice as many each time. The trial is the same all the
-way, so that each step but the first also shows what saving, restoring and starting take; only if
-its script comes to its end by itself another one begins.
+A step is one number of GPUs: `p_min`, then twice as many each time. All steps have the same trial,
+so that each step but the first also shows how long saving, restoring and starting take. Only if its
+script ends by itself does another trial begin.
 """
 
 from __future__ import annotations
@@ -32,29 +32,34 @@ from seerd.planner.protocol import Policy
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1
-"""Of what is remembered."""
+"""The version of what is remembered."""
 
 SETTLING = 2
-"""The first reports of a step tell little: one has the warm-up in it, one the first checkpoint, and
-the trial's last one before it moved may be late.
+"""The first reports of a step, which do not count: one contains the warm-up, one the first
+checkpoint, and the last report from before the trial moved may come late.
 """
 STEADY = 3
-"""So many reports behind them are enough, if they last..."""
+"""How many reports after the settling ones are enough, if they take at least `STEADY_S`."""
 STEADY_S = 2.0
-"""...so long: quick reports vary more."""
+"""The least seconds that the steady reports take: quick reports vary more."""
 FEWEST = 2
-"""A step whose time is up waits for this many: less would measure nothing."""
+"""A step whose time is up still waits for this many reports: with fewer it would measure
+nothing.
+"""
 USED = 0.9
-"""The share of the deadline that steps may use; the rest is for the end of the run."""
+"""The share of the deadline that steps may use; the rest is for closing."""
 SHORTEST_S = 10.0
-"""A step that has less would hardly start."""
+"""The least seconds for a step: in less it would hardly start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is remembered: which step began when, with which trial, and when its time is up.
+    """What is remembered.
 
-    step  from 0; the number of steps when all are over
+    step     the present step, from 0; -1 before the first; the number of steps when all are over
+    trial    the id of its trial
+    since_s  when it began, seconds since the run began
+    ends_s   when its time is up, seconds since the run began
     """
 
     step: int
@@ -64,7 +69,7 @@ class Progress:
 
 
 Begun = tuple[Progress, tuple[NewTrial, ...]]
-"""What to remember of a step that begins, and who is asked for with it."""
+"""What to remember of a step that begins, and the new trials that it needs."""
 
 
 def outline(problem: Problem) -> Outline | Impossible:
@@ -87,7 +92,7 @@ def _stage(step: int, gpus: int, each_s: float) -> Stage:
 def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     """Plan the present step, or the next one.
 
-    Raises `ValueError` if the limits fit nothing, which `outline` tells before.
+    Raises `ValueError` if the limits fit nothing, which `outline` has said before.
     """
     gpus = steps(problem)
     if impossible := _impossible(problem, gpus):
@@ -108,7 +113,7 @@ def _read(values: Values) -> Progress:
 
 
 def _unbegun(view: View) -> Progress:
-    """Stand before the first step. If there are trials, it is the last of them that goes on."""
+    """Return the progress before the first step; the last trial, if there is any, is to go on."""
     return Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
 
 
@@ -144,7 +149,7 @@ def _over(now: Progress, view: View) -> bool:
 
 
 def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
-    """Say after how many reports, and when, this step may be over."""
+    """Return after how many reports, and when, this step may be over."""
     made = _made(now, view)
     if len(made) >= SETTLING + STEADY:
         return None, min(now.ends_s, made[SETTLING].at_s + STEADY_S)
@@ -154,7 +159,7 @@ def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
 
 
 def _made(now: Progress, view: View) -> list[Report]:
-    """Count the reports of this step.
+    """List the reports of this step, by time.
 
     Their numbers would not tell: after a crash a trial counts again from its last checkpoint.
     """
@@ -162,9 +167,9 @@ def _made(now: Progress, view: View) -> list[Report]:
 
 
 def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> Begun:
-    """Begin the next step, with another trial if there is none that can go on.
+    """Begin the next step, with a new trial if the present one has ended.
 
-    Where one fails there is no next step.
+    If the trial has failed there is no next step.
     """
     trial = view.trials.get(now.trial)
     step = now.step + 1
@@ -179,8 +184,8 @@ def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> B
 
 
 def steps(problem: Problem) -> tuple[int, ...]:
-    """List the numbers of GPUs to measure on: `p_min`, doubled for as long as `p_max` and the
-    cluster allow.
+    """List the numbers of GPUs to measure on: `p_min`, doubled as long as `p_max` and the cluster
+    allow.
     """
     bounds = [n for n in (problem.params.p_max, problem.planned.max_gpus) if n is not None]
     most = min(bounds, default=problem.gpus_per_instance)

@@ -2,11 +2,11 @@
 the plan.
 
 The one rule: nothing else is remembered. Whoever has a problem, a memory and a view can ask the
-next question, in another process or with another version; so a memory holds nothing that the view
+next question, in another process or with another version. So a memory holds nothing that the view
 has, no generator's state (draws are numbered, see `seerd.planner.draws`) and no library's object.
 
-A memory is believed as a whole or not at all. One of another version, or one whose values are not
-what this version writes, counts as none; people are told so in the plan's note.
+A memory is used as a whole or not at all. One of another version, or with values that this version
+would not write, counts as none; the plan's note tells people so.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class Memory:
 
 
 def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | None:
-    """Return what `read` makes of the values.
+    """Read the memory's values with `read`.
 
-    None if they are of another version, or `read` raises `ValueError`, as all that follows here.
+    Return None if they are of another version, or if `read` raises `ValueError`, as the functions
+    below do.
     """
     if memory.values.get("version") != version:
         return None
@@ -59,52 +60,52 @@ def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | Non
 
 
 def holding(memory: Memory, values: Values) -> Memory:
-    """Make the next memory, with exactly these values: what it had beside them is forgotten."""
+    """Make the next memory with exactly these values; whatever else it had is forgotten."""
     gone: dict[str, Json] = {key: None for key in memory.values if key not in values}
     return memory.after({**gone, **differing(memory, values)})
 
 
 def differing(memory: Memory, values: Values) -> Values:
-    """Return those of the values that the memory does not have yet."""
+    """Return the values that differ from what the memory has."""
     had = memory.values
     return {key: value for key, value in values.items() if not _same(had.get(key), value)}
 
 
 def _same(one: Json, other: Json) -> bool:
-    """Compare two values: long lists are mostly the very same ones."""
+    """Compare two values; identity first, as long lists are mostly the very same object."""
     return one is other or one == other
 
 
 def integer(value: Json, least: int, most: int | None = None) -> int:
-    """Read an integer of this range."""
+    """Read an integer from `least` to `most`. Raises `ValueError` for anything else."""
     if type(value) is not int or value < least or (most is not None and value > most):
         raise ValueError(value)
     return value
 
 
 def real(value: Json) -> float:
-    """Read any number."""
+    """Read a number. Raises `ValueError` for anything else."""
     if type(value) not in (int, float):
         raise ValueError(value)
     return float(cast("float", value))
 
 
 def text(value: Json) -> str:
-    """Read a text."""
+    """Read a string. Raises `ValueError` for anything else."""
     if not isinstance(value, str):
         raise ValueError(value)
     return value
 
 
 def items(value: Json, count: int) -> list[Json]:
-    """Read a list of so many values."""
+    """Read a list of `count` values. Raises `ValueError` for anything else."""
     if not isinstance(value, list) or len(value) != count:
         raise ValueError(value)
     return value
 
 
 def texts(value: Json) -> list[str]:
-    """Read a list of texts, however many."""
+    """Read a list of strings of any length. Raises `ValueError` for anything else."""
     if not isinstance(value, list) or not set(map(type, value)) <= {str}:
         raise ValueError(value)
     return cast("list[str]", value)

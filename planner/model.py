@@ -1,9 +1,8 @@
 """What a policy sees and what it answers: frozen values, units in their names.
 
 The one rule: everything a policy may know comes in through `View`, everything it wants goes out
-through `Plan`. Times are seconds since the run began. GPU time is in GPU-seconds. `Trial` in the
-sense of this package is what a policy needs to know of one; what holds GPUs where is the core's
-business.
+through `Plan`. Times are seconds since the run began. GPU time is in GPU-seconds. A trial is here
+only what a policy needs to know of it; where its GPUs are is the core's business.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ Mode = Literal["max", "min"]
 BillingKind = Literal["held", "rented"]
 
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]
-"""live: may run on; finished: its script ended by itself, its model counts; eliminated and failed:
-out for good.
+"""live: may run on; finished: its script ended by itself, and its model counts; eliminated and
+failed: out for good.
 """
 
 
@@ -30,9 +29,9 @@ class Limits:
 
     deadline_s    seconds from the command's start until the best model is in the store
     budget_gpu_s  GPU-seconds
-    max_gpus      most GPUs at one moment (quota, politeness, or the machine's slots); None: any
-                  number
-    cost_usd      money; None: any amount
+    max_gpus      most GPUs at one moment (quota, the person's limit, or the machine's GPUs); None:
+                  any number
+    cost_usd      USD; None: any amount
     """
 
     deadline_s: float
@@ -41,8 +40,8 @@ class Limits:
     cost_usd: float | None = None
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
-        """Return the tighter of the two budgets, GPU time and money, in GPU-seconds at
-        this price.
+        """Return the smaller of the two budgets, GPU time and money, in GPU-seconds at this
+        price.
         """
         if self.cost_usd is None or usd_per_gpu_h == 0:
             return self.budget_gpu_s
@@ -53,14 +52,19 @@ class Limits:
 class PolicyParams:
     """The `[policy]` table of the spec.
 
-    p_min, p_max             GPUs per trial
-    t_min_s                  shortest first round of clock-based policies
-    trials                   how many configurations; None: as many as the policy's paper says, or
-                             as the limits allow
-    min_reports, max_reports r and R of progress-based policies: reports until the first decision,
-                             and of a whole training
-    stage_gpus, stage_s      GPUs of each stage, as `seerd.planner.rubberband` chose them, and how
-                             long each should take; None: the same number of GPUs all the time
+    name          which policy
+    eta           of the trials that are compared 1 in eta goes on
+    nu            SEER: from one bracket to the next a trial gets nu times the GPUs
+    p_min, p_max  GPUs per trial; `p_max` None: any number
+    t_min_s       shortest first round of clock-based policies, seconds
+    seed          configurations are drawn from it
+    trials        how many configurations; None: as many as the policy's paper says, or as the
+                  limits allow
+    min_reports   r of progress-based policies: reports until the first decision
+    max_reports   R of progress-based policies: reports of a whole training
+    stage_gpus    GPUs of each stage, as `seerd.planner.rubberband` chose them; None: the same
+                  number all the time
+    stage_s       how many seconds each of those stages should take
     """
 
     name: str = "seer"
@@ -79,16 +83,19 @@ class PolicyParams:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What machines can be had, and how they are paid.
+    """What machines can be had, and how they are billed.
 
-    billing         per trial ("held"): GPU time counts while a trial holds the GPU (local, hosts);
-                    "rented": from running until terminated
-    minimum_s       the shortest time that is billed for a rented instance (AWS EC2 on-demand
-                    pricing: 60 seconds)
-    max_instances   None: as many as the limits allow
-    terminate_s     from asking to give an instance back until it costs no more, at most
-    instant         giving back takes no time at all: the papers' setting, in simulation only
-    boot_s          from the request until a rented instance can be expected to take orders
+    billing            "held": GPU time counts while a trial holds the GPU (local, hosts); "rented":
+                       whole instances count from running until terminated
+    gpus_per_instance  GPUs of one instance
+    max_instances      None: as many as the limits allow
+    minimum_s          the shortest time that is billed for a rented instance (AWS EC2 on-demand
+                       pricing: 60 seconds)
+    usd_per_gpu_h      USD for one GPU for an hour; 0: no price
+    terminate_s        most seconds from asking to give an instance back until it costs nothing more
+    instant            giving back takes no time at all: the papers' setting, in simulation only
+    boot_s             seconds from the request until a rented instance can be expected to take
+                       orders
     """
 
     billing: BillingKind
@@ -102,7 +109,7 @@ class ClusterFacts:
 
     @property
     def per_instance(self) -> bool:
-        """Tell whether whole instances are billed, and not GPUs while trials hold them."""
+        """Whether whole instances are billed, and not GPUs while trials hold them."""
         return self.billing == "rented"
 
 
@@ -110,15 +117,20 @@ class ClusterFacts:
 class Problem:
     """Everything that a policy is made from.
 
-    limits    what the person allowed
-    within    what is planned with where the cloud's costs have been set aside, its deadline counted
-              from `start_s`; None: `limits`
-    whole     GPUs are paid in whole instances, whether they are used or not. What the plan has left
-              at the end of its last stage (forecasts are careful, a cloud is late, trials and
-              rounds are whole numbers) is used too: the stage goes on until the deadline or the
-              budget
-    start_s   when the first stage begins: until then instances boot
-    adjusted  what was set aside, and why, one sentence each
+    limits             what the person allowed
+    space              the search space
+    params             the `[policy]` table of the spec
+    scaling            throughput by number of GPUs
+    gpus_per_instance  GPUs of one instance
+    within             what is planned with where the cloud's costs have been set aside, its
+                       deadline counted from `start_s`; None: `limits`
+    whole              GPUs are paid in whole instances, whether they are used or not. What the plan
+                       has left at the end of its last stage (forecasts are careful, a cloud is
+                       late, trials and rounds are whole numbers) is used too: the stage goes on
+                       until the deadline or the budget
+    start_s            when the first stage begins, seconds since the run began: until then
+                       instances boot
+    adjusted           what was set aside, and why, one sentence each
     """
 
     limits: Limits
@@ -141,7 +153,7 @@ class Report(NamedTuple):
     """One report of a trial, as the run's state keeps it and as policies see it.
 
     at_s     when it was made, seconds since the run began
-    reports  how many reports the trial had made with it
+    reports  how many reports the trial had made, this one included
     metric   None if it was NaN or infinite
     """
 
@@ -155,11 +167,11 @@ class TrialView(Protocol):
 
     @property
     def id(self) -> str:
-        """Its name; ids sort in the order in which trials were asked for."""
+        """Its id; ids sort in the order in which trials were asked for."""
 
     @property
     def config(self) -> Config:
-        """What it tries."""
+        """Its configuration."""
 
     @property
     def status(self) -> TrialStatus:
@@ -184,7 +196,7 @@ class TrialView(Protocol):
 class NewTrial:
     """A configuration to be tried, under the id that the policy gives it.
 
-    Seen as a trial, it is one that has not reported yet.
+    It can be used as a `TrialView` of a trial that has not reported yet.
     """
 
     id: str
@@ -209,8 +221,9 @@ class View:
     trials: Mapping[str, TrialView]
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
-        """Add trials that are only now asked for: the first plan may come when a stage is over
-        already.
+        """Add trials that are only now asked for.
+
+        If the first plan comes late, the stage of such trials may be over already.
         """
         return (
             View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}})
@@ -225,7 +238,7 @@ class Allocation(NamedTuple):
     trial    its id
     gpus     how many GPUs it should have
     bracket  which one it is in, from 0
-    until    ask again when it has made so many reports; None: do not
+    until    ask again when it has made this many reports; None: do not
     """
 
     trial: str
@@ -236,14 +249,18 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How one trial stood when it was decided who goes on.
+    """How one trial stood when trials were compared.
 
-    For people: what follows from it is in the plan.
+    For people: the decisions that follow from it are in the plan.
 
+    trial    its id
     metric   what it was judged by, after `reports` reports; None: not finite, or there was none
-    place    1 is the best `of` all that were compared; `best`: so many of them may go on
+    reports  how many reports it was judged after
+    place    1 is the best
+    of       how many trials were compared
+    best     how many of them may go on
     bracket  trials of different brackets are not compared
-    final    its training is complete: there is nowhere to go on to
+    final    its training is complete: there is no further rung
     """
 
     trial: str
@@ -260,19 +277,20 @@ class Compared:
 class Plan:
     """What is wanted from now until `ask_at_s`.
 
-    allocations  who should run, most valuable first; a trial that is not named here should hold no
-                 GPU
+    allocations  which trials should run, most valuable first; any other trial should hold no GPU
+    new          trials that are asked for
     eliminated   trials that are out for good from now on
     stage        index of the current stage, from 0
-    ask_at_s     when to ask again at the latest; None: only if something happens
-    hold_gpus    instances for so many GPUs will be needed again soon: rented ones that are there
+    ask_at_s     when to ask again at the latest, seconds since the run began; None: only if
+                 something happens
+    hold_gpus    instances for this many GPUs will be needed again soon: rented ones that are there
                  are not given back
-    ask_on_end   ask again when a trial has finished or failed; if not, it is simply wanted no more
-                 until then
+    ask_on_end   ask again when a trial has finished or failed; if False, such a trial is only no
+                 longer wanted
     done         nothing more is wanted: choose the best model and end
-    compared     who was compared with whom since the plan before: what `allocations` and
-                 `eliminated` follow from
-    note         what people should know of how the policy came to this, empty if nothing
+    compared     which trials were compared with which since the plan before: `allocations` and
+                 `eliminated` follow from it
+    note         what people should know of how the policy came to this; empty if nothing
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -315,7 +333,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One round between two wall-clock boundaries."""
+    """One round between two moments of the clock.
+
+    start_s  seconds since the run began
+    end_s    seconds since the run began
+    groups   the trials that run in it
+    """
 
     start_s: float
     end_s: float
@@ -323,7 +346,7 @@ class Stage:
 
     @property
     def gpus(self) -> int:
-        """GPUs held while it lasts."""
+        """GPUs held during the stage."""
         return sum(group.gpus_per_trial * group.trials for group in self.groups)
 
     @property
@@ -336,10 +359,12 @@ class Stage:
 class Outline:
     """A run as planned before anything has started.
 
-    r_star        R* of SEER's Algorithm 2; None for policies that have none
-    first_round_s length of the first round
-    adjusted      what had to be changed to respect the limits, and why, one sentence each
-    sizes         numbers of GPUs that a trial may get beside those of the stages
+    brackets       trials that are compared with each other alone
+    stages         stages in order
+    first_round_s  length of the first round in seconds
+    r_star         R* of SEER's Algorithm 2; None for policies that have none
+    adjusted       what had to be changed to respect the limits, and why, one sentence each
+    sizes          numbers of GPUs that a trial may get beside those of the stages
     """
 
     brackets: tuple[Bracket, ...]
@@ -361,7 +386,7 @@ class Outline:
 
     @property
     def gpu_s(self) -> float:
-        """Ideal use: GPU-seconds of all stages."""
+        """GPU-seconds of all stages, if everything goes ideally."""
         return sum(stage.gpu_s for stage in self.stages)
 
     @property
@@ -377,9 +402,11 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """The limits cannot fit even one trial of one stage.
+    """The limits do not fit even one trial of one stage.
 
-    The two minima would, each with the other as it is or larger.
+    reason            why, for people
+    min_deadline_s    seconds that would fit, with the budget as it is or larger
+    min_budget_gpu_s  GPU-seconds that would fit, with the deadline as it is or longer
     """
 
     reason: str

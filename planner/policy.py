@@ -1,6 +1,6 @@
 """The registry of search policies by their names.
 
-The one rule: who asks a policy has a problem in hand and comes through here.
+The one rule: callers that have a problem ask its policy through this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of
 
 
 def _bohb() -> Policy:
-    """Import BOHB when it is asked for: with it comes Optuna, which is an extra."""
+    """Import BOHB only when it is asked for: it needs Optuna, an optional package."""
     from seerd.planner.bohb import BOHB
 
     return BOHB
@@ -48,7 +48,7 @@ POLICIES: dict[str, Policy] = {
 """Every policy by its name in the spec."""
 
 INTERNAL: dict[str, Policy] = {"profile": MEASURE}
-"""Policies of commands of their own, which a spec cannot name."""
+"""Policies that only a command uses, and that a spec cannot name."""
 
 
 def policy_of(problem: Problem) -> Policy:
@@ -58,10 +58,10 @@ def policy_of(problem: Problem) -> Policy:
 
 
 def outline_of(problem: Problem) -> Outline | Impossible:
-    """Outline the whole run as that policy would have it, or why it cannot."""
+    """Outline the whole run as the problem's policy would have it, or say why it cannot."""
     return policy_of(problem).outline(problem)
 
 
 def plan_of(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Ask what that policy wants now, and what to remember for the next question."""
+    """Ask the problem's policy what it wants now, and what to remember for the next question."""
     return policy_of(problem).plan(problem, memory, view)

@@ -1,7 +1,8 @@
 """What planning and simulation assume of a training job and of a cloud: how long things take, as
 distributions.
 
-The one rule: facts and figures only; who draws from them brings the generator.
+The one rule: facts and figures only; callers that draw from a distribution pass the random
+generator.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ Z95 = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A time that varies: log-normal with this median and 95th percentile, both in seconds;
-    constant if they are equal.
+    """A time that varies: log-normal, or constant if both values are equal.
+
+    p50_s  median, seconds
+    p95_s  95th percentile, seconds
     """
 
     p50_s: float
@@ -33,11 +36,11 @@ class Latency:
         return math.log(self.p95_s / self.p50_s) / Z95
 
     def draw(self, rng: random.Random) -> float:
-        """Draw one such time."""
+        """Draw one such time in seconds."""
         return self.p50_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)) if self.sigma else self.p50_s
 
     def quantile(self, z: float) -> float:
-        """Compute the time at `z` standard deviations: 0 is the median, `Z95` the 95th
+        """Compute the time in seconds at `z` standard deviations: 0 is the median, `Z95` the 95th
         percentile.
         """
         return self.p50_s * math.exp(self.sigma * z)
@@ -50,12 +53,12 @@ NONE = Latency(0.0, 0.0)
 class JobProfile:
     """One training script on one kind of GPU.
 
-    report        one report's worth of training on one GPU; on p GPUs it takes `scaling.speed(p)`
-                  times less
-    start         from the order to start until the training loop, restoring a checkpoint included
-    save          from being asked to stop until the checkpoint is in the store and no process is
-                  left
-    ingress_gb    what every instance fetches before its first trial
+    report      training until one report, on one GPU; on p GPUs it takes `scaling.speed(p)` times
+                less
+    scaling     throughput by number of GPUs
+    start       from the order to start until the training loop, restoring a checkpoint included
+    save        from being asked to stop until the checkpoint is in the store and no process is left
+    ingress_gb  GB that every instance fetches before its first trial
     """
 
     report: Latency = Latency(60.0, 60.0)
@@ -69,9 +72,10 @@ class JobProfile:
 class CloudProfile:
     """How long a cloud takes for what it does with instances.
 
-    pending   from the request until the instance runs, which is not billed
-    boot      from running until its agent takes orders: billed
-    release   from the request to terminate until it is billed no more
+    pending             from the request until the instance runs: not billed
+    boot                from running until its agent takes orders: billed
+    release             from the request to terminate until it is no longer billed
+    usd_per_ingress_gb  USD for each GB that an instance fetches
     """
 
     pending: Latency = NONE

@@ -1,8 +1,8 @@
 """What a search policy is.
 
-The one rule: a policy is two functions. What it remembers from one question to the next is a
-value that it is given back; nothing else of it lasts, so any process, and any later version, can
-ask the next question.
+The one rule: a policy is two functions. What it remembers from one question to the next is a value
+that it gets back with the next question; nothing else of it lasts, so any process, and any later
+version, can ask the next question.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 class Policy:
     """A search policy.
 
-    outline  the whole run as it would go ideally
-    plan     what is wanted now, and what to remember for the next question. Asking again before
-             anything changed, with the new memory, gives the same allocations and nothing new.
-             Raises `ValueError` if the limits fit nothing, which `outline` tells before
+    outline  returns the whole run as it would go ideally
+    plan     returns what is wanted now, and what to remember for the next question. Asking again
+             with the new memory, before anything has changed, gives the same allocations and
+             nothing new. Raises `ValueError` if the limits fit nothing, which `outline` has said
+             before
     """
 
     outline: Callable[[Problem], Outline | Impossible]

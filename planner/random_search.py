@@ -1,8 +1,8 @@
-"""Random: some configurations drawn at random, trained for the whole time on a cluster of one size
-(Dunlap et al., SEER, section 6.3).
+"""Random search: some configurations drawn at random, trained for the whole time on a cluster of
+one size (Dunlap et al., SEER, section 6.3).
 
-The one rule: nobody is ever stopped. The paper takes one configuration on all GPUs, which shows
-what tuning is worth; `policy.trials` takes more, each on an equal share of them.
+The one rule: no trial is ever stopped early. The paper trains one configuration on all GPUs, which
+shows what tuning is worth; `policy.trials` takes more, each on an equal share of them.
 """
 
 from __future__ import annotations

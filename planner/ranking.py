@@ -1,7 +1,7 @@
-"""In which order trials stand, for every policy.
+"""The order of trials, best first, for every policy.
 
 The one rule: a trial with a finite metric ranks before one without a report, that before one whose
-last report was NaN or infinite, and a failed one last of all; ties go to the smaller id, so that a
+last report was NaN or infinite, and a failed one last of all. Ties go to the smaller id, so that a
 run can be repeated.
 """
 
@@ -18,7 +18,9 @@ def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
 
 
 def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Compared]:
-    """List how each of them stands, best first, each with its last report; so many may go on."""
+    """List how each trial stands by its last report; `ordered`: best first, of which `best` may go
+    on.
+    """
     of = len(ordered)
     return [
         Compared(t.id, t.metric, t.reports, place, of, best, bracket)
@@ -27,12 +29,13 @@ def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Comp
 
 
 Standing = tuple[int, float, str]
-"""How a trial stands; the smaller, the better. The last element is its id."""
+"""A key to compare trials by, (class, value, trial's id): the smaller, the better."""
 
 
 def metric_at(trial: TrialView, reports: int) -> float | None:
-    """Return the metric of its report number `reports`; if that is missing, of the nearest one, the
-    earlier of two.
+    """Return the metric of report number `reports`; if that is missing, of the nearest one.
+
+    Of two equally near the earlier counts. None: it was not finite, or there is no report.
     """
     after = None
     for report in reversed(trial.history):
@@ -44,14 +47,14 @@ def metric_at(trial: TrialView, reports: int) -> float | None:
 
 
 def standing_at(trial: TrialView, reports: int, mode: Mode) -> Standing:
-    """Say how it stood when it had made so many reports."""
+    """Compute how a trial stood when it had made this many reports."""
     if trial.status == "failed" or not trial.history:
         return _key(trial, mode)
     return standing(trial.id, metric_at(trial, reports), mode)
 
 
 def standing(trial: str, metric: float | None, mode: Mode) -> Standing:
-    """Say how a trial stands that has reported this."""
+    """Compute how a trial with this metric stands."""
     if metric is None:
         return 2, 0.0, trial
     return 0, -metric if mode == "max" else metric, trial

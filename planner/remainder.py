@@ -1,7 +1,7 @@
 """Use of the remainder: what a plan leaves where whole instances are paid, whether used or not.
 
-The one rule: policies plan as published and do not know who pays for idle GPUs; what follows from
-`Problem.whole` is decided here, in `seerd.planner.fixed_cluster` and in
+The one rule: policies plan as published and do not know whether idle GPUs are paid. What follows
+from `Problem.whole` is decided here, in `seerd.planner.fixed_cluster` and in
 `seerd.planner.seer_capped`.
 
 Forecasts are careful, a cloud is late, trials and rounds are whole numbers: something is left at
@@ -21,7 +21,10 @@ from seerd.planner.protocol import Policy
 
 
 def open_ended(policy: Policy) -> Policy:
-    """Let the last stage of a policy by the clock go on: for the policy its end never comes."""
+    """Let the last stage of a clock-based policy go on if whole instances are paid.
+
+    The policy is never shown a time at or after that stage's end.
+    """
 
     @per_problem
     def end_s(problem: Problem) -> float:
@@ -40,5 +43,7 @@ def open_ended(policy: Policy) -> Policy:
 
 
 def longest(problem: Problem, published: Fraction, affordable: Fraction) -> Fraction:
-    """Choose how long to train: no longer than published, unless whole instances are paid."""
+    """Choose how long to train: as published at most, or all that is affordable if whole instances
+    are paid.
+    """
     return affordable if problem.whole else min(published, affordable)

@@ -1,14 +1,14 @@
 """RubberBand: how many GPUs each stage of successive halving gets (Misra et al., EuroSys '21,
 "RubberBand", section 4.3).
 
-The one rule: what is compared is expected time and cost, the same for every search; the sampled
-forecast is made for the plan that is chosen, and its mean has to stay within the limit.
+The one rule: searches compare expected time and cost, the same for every search. The sampled
+forecast is made only for the plan that is chosen, and its mean has to stay within the limit.
 
 `cheapest` minimises cost within a deadline, `fastest` time within a cost. Both start from the best
 static allocation and the published greedy steps, and go on with `dynamic_programming.search`, which
-the greedy plan bounds. What instances are kept idle for is considered only for one, two and three
-times the static allocation, from which the greedy steps start; so the paper's plans are among those
-searched.
+the greedy plan bounds. Keeping idle instances through a stage is considered only for one, two and
+three times the static allocation, from which the greedy steps start; so the paper's plans are among
+those searched.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from seerd.planner.profile import Profile
 from seerd.planner.stages import WorkStage, halving_rungs
 
 SCOUTS = 60
-"""Width of the first search, whose plan bounds the second."""
+"""The width of the first search, whose plan bounds the second."""
 ATTEMPTS = 6
-"""How often the limit is lowered because the sampled mean was over it."""
+"""The most searches, each with a lower limit because the sampled mean was over it."""
 SAMPLES = 400
 
 
@@ -49,7 +49,7 @@ class ElasticPlan:
 def sha_stages(
     trials: int, min_reports: int, max_reports: int, eta: float
 ) -> tuple[WorkStage, ...]:
-    """Make SHA(n, r, R, eta) as stages of work. GPUs are for a planner to fill in."""
+    """Make the stages of work of SHA(n, r, R, eta); a planner fills in their GPUs."""
     rungs = halving_rungs(trials, min_reports, max_reports, eta)
     before = [0, *(until for _, until in rungs)]
     return tuple(
@@ -82,9 +82,11 @@ def fastest(
     budget_gpu_s: float | None = None,
     max_gpus: int | None = None,
 ) -> ElasticPlan | None:
-    """Find the plan that ends first and on average costs no more; None if there is none.
+    """Find the plan that ends first and on average costs no more than the limit; None if there is
+    none.
 
-    Give exactly one limit, else `ValueError`.
+    Exactly one limit must be given: `cost_usd` in USD, or `budget_gpu_s` in GPU-seconds. Raises
+    `ValueError` for none, for both, and for a cost where GPU time has no price.
     """
     if (cost_usd is None) == (budget_gpu_s is None):
         raise ValueError("either a cost in USD or a budget in GPU-seconds")
@@ -107,8 +109,10 @@ def fastest(
 
 
 def improved(task: Task, table: Table, known: Known) -> tuple[Choice, bool] | None:
-    """Find what dynamic programming finds, at least as good as what is known: first narrowly, which
-    bounds the rest. And whether it is exact.
+    """Search by dynamic programming for a plan at least as good as the one known.
+
+    A narrow search comes first, as its plan bounds the wide one. Return (choice, whether it is
+    exact).
     """
     for width in (SCOUTS, WIDTH):
         found = search(table, task.terms, _aim(task, known and known[1]), width)
@@ -126,8 +130,9 @@ def _aim(task: Task, known: Figures | None) -> Aim:
 
 
 def _planned(task: Task) -> ElasticPlan | None:
-    """Find the best plan whose sampled mean is within the limit: where sampling finds it a little
-    over, the limit is lowered by that much.
+    """Find the best plan whose sampled mean is within the limit.
+
+    If sampling finds it a little over, the limit is lowered by that much and the search repeated.
     """
     lowered = task
     for _ in range(ATTEMPTS):
@@ -147,7 +152,7 @@ def _planned(task: Task) -> ElasticPlan | None:
 
 
 def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
-    """Draw the sampled forecast of these allocations."""
+    """Forecast the plan with these GPUs per stage, by sampling."""
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return forecast_stages(stages, task.terms.cluster, task.terms.profile, samples=SAMPLES)
 

@@ -1,16 +1,16 @@
-"""Rungs: at how many reports trials are compared, how they stand there, and who may go on (Li et
+"""Rungs: at how many reports trials are compared, how they stand there, and which may go on (Li et
 al., ASHA, MLSys '20, Algorithm 2).
 
 The one rule: a trial goes on from a rung only while it is among the best 1/eta of all that have
 arrived there, and from each rung only once.
 
-Arriving and going on cost O(log n), however many trials there have been. What a trial is worth at a
-rung is the metric that it had there, also if it has trained on since.
+Arriving and going on cost O(log n) for n trials that have ever been. A trial is judged at a rung by
+the metric that it had there, even if it has trained on since.
 
-What is remembered of a trial is its `RungPlace`: everything here can be made again from places and
+Only the `RungPlace` of each trial is remembered: everything here can be made again from places and
 a view. How a trial stood is then read from the reports that the view has now. They are those that
-it arrived with, unless a restart from an older checkpoint has taken some back since: then it stands
-as they say.
+it arrived with, unless a restart from an older checkpoint has taken some back; then the reports of
+the view count.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialV
 from seerd.planner.ranking import Standing, metric_at, standing
 
 MAX_REPORTS = 256
-"""R, unless the person says how long a whole training is."""
+"""R, unless the spec says how many reports a whole training has."""
 
 RUNGS = 5
-"""From r to R, unless the person says what r is (section 5.1)."""
+"""The number of rungs from r to R, unless the spec gives r (section 5.1)."""
 
 
 def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
-    """List the reports r eta^(s+k) for k = 0, 1, ..., with s = `bracket`; the last is R itself, as
-    RubberBand reads SHA.
+    """List the reports at which trials are compared: r eta^(s+k) for k = 0, 1, ..., with s =
+    `bracket`.
 
-    Where R/r is a power of eta this is Algorithm 2; elsewhere that would stop short of R, which is
-    what the person asked for.
+    The last is R itself, as RubberBand reads SHA. Where R/r is a power of eta this is Algorithm 2;
+    elsewhere Algorithm 2 would stop short of R, which is what the person asked for.
     """
     most = MAX_REPORTS if params.max_reports is None else params.max_reports
     eta = Fraction(params.eta)
@@ -57,7 +57,7 @@ def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
 
 
 class Rung:
-    """Everyone who has arrived, in order, and who of them waits to go on."""
+    """All trials that have arrived at a rung, in order, and those that wait to go on."""
 
     def __init__(self, reports: int) -> None:
         self.reports = reports
@@ -73,7 +73,7 @@ class Rung:
             heapq.heappush(self._waiting, place)
 
     def arrive_all(self, arrived: Sequence[Standing], waiting: Sequence[Standing]) -> None:
-        """Put everyone at once on a rung where nobody is yet; `waiting`: those of them that can go
+        """Put all trials at once onto a rung that is empty; `waiting`: those of them that can go
         on.
         """
         self._arrived = sorted(arrived)
@@ -84,35 +84,38 @@ class Rung:
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
     def place_of(self, place: Standing) -> tuple[int, int]:
-        """Return 1 for the best, and of how many that have arrived."""
+        """Return (place, trials that have arrived); place 1 is the best."""
         return bisect_left(self._arrived, place) + 1, len(self._arrived)
 
     def promotable(self, eta: Fraction) -> str | None:
-        """Return the best that waits, if it is among the best 1/eta of those that have arrived."""
+        """Return the best waiting trial if it is among the best 1/eta that have arrived, else
+        None.
+        """
         name = self.best_waiting()
         return name if name is not None and self.among_the_best(self._waiting[0], eta) else None
 
     def best_waiting(self) -> str | None:
-        """Return the best that waits, promotable or not."""
+        """Return the best waiting trial, promotable or not; None if none waits."""
         while self._waiting and self._waiting[0][2] in self._gone:
             self._gone.remove(heapq.heappop(self._waiting)[2])
         return self._waiting[0][2] if self._waiting else None
 
     def leave(self, trial: str) -> None:
-        """Take a trial off those that wait: it goes on, or cannot."""
+        """Take a trial off those that wait, because it goes on or cannot."""
         self._gone.add(trial)
 
 
 PAUSED, LOST = 0, -1
-"""In place of a job's number: it is on the way to no rung; it failed on the way."""
+"""Instead of a job's number: the trial is on the way to no rung; the trial failed on the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class RungPlace:
     """Where a trial is in its bracket.
 
-    stood  it has come to so many rungs
-    job    the number of its job, or why it has none
+    bracket  its bracket, from 0
+    stood    how many rungs it has come to
+    job      the number of its job; `PAUSED` or `LOST` if it has none
     """
 
     bracket: int
@@ -121,12 +124,12 @@ class RungPlace:
 
     @property
     def remembered(self) -> Json:
-        """As JSON."""
+        """The place as JSON."""
         return [self.bracket, self.stood, self.job]
 
 
 def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> RungPlace:
-    """Read a place from JSON. Raises `ValueError` if there is no such place in these brackets."""
+    """Read a place from JSON. Raises `ValueError` if these brackets have no such place."""
     bracket, stood, job = items(remembered, 3)
     rungs = brackets[integer(bracket, 0, len(brackets) - 1)]
     job = integer(job, LOST)
@@ -136,10 +139,14 @@ def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> RungPlace
 
 @dataclass(frozen=True, slots=True)
 class RungJob:
-    """A trial on its way to a rung of its bracket, where it will have made `until` reports.
+    """A trial on its way to a rung of its bracket.
 
+    trial       its id
+    bracket     its bracket, from 0
+    rung        the rung, from 0
+    until       the reports that it will have made there
     number      later jobs have larger ones
-    allocation  on as few GPUs as a trial may have; made once, for it is asked for again and again
+    allocation  the fewest GPUs that a trial may have; made once because it is used again and again
     """
 
     trial: str
@@ -152,19 +159,19 @@ class RungJob:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A trial has come to a rung with this metric."""
+    """A trial has come to a rung with this metric; None: not finite."""
 
     job: RungJob
     metric: float | None
 
 
 class Ladders:
-    """The rungs of every bracket, and who is on the way to which.
+    """The rungs of every bracket, and which trials are on the way to which.
 
-    Never looks at a trial that is neither running nor about to.
+    It never looks at a trial that neither runs nor is about to.
 
-    running  in the order of their numbers
-    places   where trials are whose place is another than was last remembered
+    running  jobs by trial, in the order of their numbers
+    places   new places of trials since they were last remembered
     """
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
@@ -187,8 +194,8 @@ class Ladders:
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
     def restore(self, places: Mapping[str, RungPlace], view: View) -> None:
-        """Restore what is remembered; for `take_news`, everyone who stands on a rung has just come
-        there.
+        """Restore what is remembered; `take_news` then reports every trial on a rung as just
+        arrived.
         """
         here = {name: at for name, at in places.items() if name in view.trials}
         for bracket, rungs in enumerate(self._brackets):
@@ -208,9 +215,9 @@ class Ladders:
         self._start(trial, bracket, 0)
 
     def enter_idle(self, view: View) -> bool:
-        """Let a trial go on that was taken up before it had come to any rung.
+        """Send on a trial that was taken up from a view before it had come to any rung.
 
-        False: there is none.
+        Return False if there is none.
         """
         while self._idle:
             name = self._idle.pop()
@@ -220,8 +227,8 @@ class Ladders:
         return False
 
     def settle(self, view: View) -> None:
-        """Settle trials: whoever has come to a rung stands there now; a failed trial stands
-        nowhere.
+        """Put running trials that have come to their rung onto it, and drop those that have
+        failed.
         """
         for name, job in list(self.running.items()):
             trial = view.trials.get(name)
@@ -229,23 +236,24 @@ class Ladders:
                 self._settle(job, trial, view.mode)
 
     def promote(self, view: View) -> bool:
-        """Let one trial go on (Algorithm 2's `get_job` without its last line), from the highest
-        rung that lets one. False: none can.
+        """Let one trial go on (`get_job` of Algorithm 2 without its last line), from the highest
+        possible rung.
 
-        A trial that made so many reports more while it was being asked to stop that it has come to
-        the next rung stands there at once.
+        While it was being asked to stop, a trial may have made enough reports for the next rung;
+        then it arrives there at once. Return False if no trial can go on.
         """
         return self._go_on(view, lambda rung: rung.promotable(self._eta))
 
     def promote_best(self, view: View) -> bool:
-        """Let the best that waits on the highest rung where one does go on, among the best 1/eta or
-        not. False: none waits.
+        """Let the best trial that waits on the highest rung go on, among the best 1/eta or not.
+
+        Return False if none waits.
         """
         return self._go_on(view, Rung.best_waiting)
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Let those of the arrivals go on that are among the best 1/eta; whoever was paused before
-        stays so.
+        """Let those of the arrivals go on that are among the best 1/eta; trials that were paused
+        before stay so.
         """
         for job in (arrival.job for arrival in arrivals):
             rungs = self._brackets[job.bracket]
@@ -260,16 +268,16 @@ class Ladders:
                 self._send(job.trial, job.bracket, job.rung + 1, view)
 
     def take_news(self) -> tuple[list[Arrival], list[str]]:
-        """Say who has come to a rung since this was last asked, in order, and who has failed on the
-        way.
+        """Return the arrivals since this was last called, in order, and the ids of trials that have
+        failed.
         """
         news = self._arrivals, self._lost
         self._arrivals, self._lost = [], []
         return news
 
     def take_compared(self, mode: Mode) -> tuple[Compared, ...]:
-        """Say how those stand now who have come to a rung, or gone on from one, since this was last
-        asked.
+        """Return how the trials stand now that have come to a rung, or gone on from one, since the
+        last call.
         """
         judged, self._judged = self._judged, {}
         found = []
@@ -339,5 +347,5 @@ class Ladders:
 
 
 def _waits(at: RungPlace, number: int, trial: TrialView) -> bool:
-    """Tell whether it is on this rung that it waits to go on."""
+    """Tell whether a trial waits on this rung to go on."""
     return at.job == PAUSED and at.stood == number + 1 and trial.status == "live"

@@ -1,9 +1,9 @@
 """lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1,
 RubberBand section 4.1).
 
-The one rule: a scaling is a table of what was measured. Between its points the throughput follows
-the power law through both neighbours, beyond the last one that of the last two, never rising faster
-than the GPUs and never falling.
+The one rule: a scaling is a table of measured points. Between two points the throughput follows the
+power law through both; beyond the last one it follows that of the last two, but never rises faster
+than the GPUs and never falls.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """`points`: (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0).
+    """Throughput by number of GPUs. Raises `ValueError` for points other than these.
 
-    Raises `ValueError` for anything else.
+    points  (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0)
     """
 
     points: tuple[tuple[int, float], ...]
@@ -43,7 +43,7 @@ class Scaling:
         return float(speed * (gpus / last) ** self._last_exponent())
 
     def efficiency(self, gpus: int) -> float:
-        """Return the throughput per GPU, relative to one GPU."""
+        """Return the throughput per GPU, relative to one."""
         return self.speed(gpus) / gpus
 
     def _last_exponent(self) -> float:
@@ -74,7 +74,7 @@ BUNDLED: Mapping[str, Scaling] = {
 
 
 def parse_scaling(text: str) -> Scaling:
-    """Read `1:1,2:1.87,4:3.42`, or the name of a bundled one.
+    """Read `1:1,2:1.87,4:3.42`, or the name of a bundled scaling.
 
     Raises `ValueError` with a sentence that says what is allowed.
     """

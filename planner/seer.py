@@ -1,8 +1,8 @@
 """SEER: sequential elimination with elastic resources (Dunlap et al., SoCC '21, "Elastic
 Hyperparameter Tuning on the Cloud").
 
-The one rule: everything is exactly as published, in exact arithmetic; what the paper leaves open is
-said where it is settled.
+The one rule: everything is exactly as published, in exact arithmetic. Where the paper leaves
+something open, the function that decides it says so.
 
 The paper's symbols and their names here (sections 3.1 to 3.3, Algorithms 1 to 3):
 
@@ -47,7 +47,7 @@ from seerd.planner.ranking import compared, rank
 from seerd.planner.trial_ids import trial_name
 
 VERSION = 1
-"""Of what is remembered."""
+"""The version of what is remembered."""
 MOST_ROUNDS = 64
 
 
@@ -89,7 +89,7 @@ class Schedule:
 
     @property
     def gpu_s(self) -> Fraction:
-        """What all rounds take."""
+        """GPU-seconds of all rounds."""
         sizes = [
             sum(self.members(i, stage) * p for i, p in enumerate(self.gpus)) * self.eta**stage
             for stage in range(self.rounds)
@@ -109,7 +109,7 @@ def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impos
 
 
 def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
-    """Say why not even one trial fits for one round of `t_min`; None: one does."""
+    """Return why not even one trial fits for one round of `t_min`; None: one does."""
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
     if limits.deadline_s < least_s:
         reason = (
@@ -208,7 +208,7 @@ class Dealt:
     """What is remembered: in which order trials were dealt to the brackets of a stage.
 
     stage  from 0; the number of rounds when the last one is over
-    order  everyone who was left, best first; at first in the order of the ids
+    order  all trials that were left, best first; at first in the order of the ids
     """
 
     stage: int
@@ -217,7 +217,14 @@ class Dealt:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How far one question has come, and what has happened on the way."""
+    """How far the answer to one question has come.
+
+    dealt       what to remember
+    new         trials that are asked for
+    eliminated  trials that are out
+    compared    how trials stood where rounds ended
+    note        what people should know of the answer
+    """
 
     dealt: Dealt
     new: tuple[NewTrial, ...] = ()
@@ -230,7 +237,7 @@ ScheduleOf = Callable[[Problem], Schedule | Impossible]
 
 
 def seer(schedule_of: ScheduleOf) -> Policy:
-    """Make the policy that goes by these schedules (Algorithm 1)."""
+    """Make the policy that follows these schedules (Algorithm 1)."""
 
     def outline(problem: Problem) -> Outline | Impossible:
         made = schedule_of(problem)
@@ -250,7 +257,7 @@ def seer(schedule_of: ScheduleOf) -> Policy:
 
 
 def _outline(made: Schedule) -> Outline:
-    """Say which stages there are if nothing fails."""
+    """Outline the stages if no trial fails."""
     return Outline(
         brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
         stages=tuple(_stages(made)),
@@ -261,7 +268,7 @@ def _outline(made: Schedule) -> Outline:
 
 
 def _before(problem: Problem, made: Schedule, memory: Memory, view: View) -> _Step:
-    """Find where this question begins."""
+    """Return the step from which this question begins."""
     known = recall(memory, VERSION, _read)
     if known is not None:
         return _Step(known)
@@ -277,7 +284,7 @@ def _written(dealt: Dealt) -> Values:
 
 
 def _begun(problem: Problem, made: Schedule) -> _Step:
-    """Sample all trials, in the order of their ids (Algorithm 1, lines 1 and 2)."""
+    """Draw all trials, in the order of their ids (Algorithm 1, lines 1 and 2)."""
     count = sum(made.trials)
     drawn, width = draws(problem), len(str(count))
     new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
@@ -285,8 +292,9 @@ def _begun(problem: Problem, made: Schedule) -> _Step:
 
 
 def _taken_up(made: Schedule, view: View) -> _Step:
-    """Go on without a memory: the stage is the clock's; the best that may run have its places, the
-    others are out.
+    """Go on without a memory: the clock tells the stage.
+
+    The best live trials fill the places of the stage; the others are out.
     """
     stage = sum(view.now_s >= float(end) for end in made.ends)
     ranked = rank((trial for trial in view.trials.values() if trial.status == "live"), view.mode)
@@ -299,9 +307,9 @@ def _taken_up(made: Schedule, view: View) -> _Step:
 
 
 def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
-    """Keep each bracket's best, and order all that are left (Algorithm 1, lines 9 and 11).
+    """Keep each bracket's best, and order all trials that are left (Algorithm 1, lines 9 and 11).
 
-    They are dealt out again in that order.
+    The next stage deals them out again in that order.
     """
     stage = step.dealt.stage + 1
     if stage == made.rounds:
@@ -322,7 +330,9 @@ def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
 
 
 def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
-    """Deal trials to brackets, the best to most GPUs per trial (Algorithm 1, lines 5 to 7)."""
+    """Deal trials to brackets; the best go where a trial has most GPUs (Algorithm 1, lines 5 to
+    7).
+    """
     waiting = iter(dealt.order)
     found: dict[int, list[str]] = {}
     for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):

@@ -1,8 +1,8 @@
-"""SEER where there may be only so many GPUs, or whole instances are paid: what the paper leaves
+"""SEER where the number of GPUs is limited, or whole instances are paid: what the paper leaves
 open.
 
 The one rule: a first round that would need more GPUs than there may be lasts longer, with fewer
-trials. The algorithms are `seerd.planner.seer`'s; every change that this took is said in a
+trials. The algorithms are those of `seerd.planner.seer`; every change that this took is told in a
 sentence.
 """
 
@@ -17,7 +17,9 @@ from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.planner.seer import Schedule, bracket_parameters, brackets, longest_first_round, seer
 
 WORTH_ROUNDS = Fraction(9, 10)
-"""Another round may leave so much of the budget that others would use, see `_lengthened`."""
+"""A plan may have more rounds than another if it uses at least this share of the budget that the
+other uses.
+"""
 
 
 @per_problem
@@ -35,7 +37,7 @@ def schedule(problem: Problem) -> Schedule | Impossible:
 
 
 def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
-    """Bound p_max: no trial can have more GPUs than there may be."""
+    """Limit p_max: no trial can have more GPUs than there may be."""
     limits, params = problem.planned, problem.params
     bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
     p_max = max(params.p_min, min(bounds)) if bounds else None
@@ -43,7 +45,7 @@ def _clamped(problem: Problem) -> tuple[Limits, PolicyParams]:
 
 
 def _too_few(limits: Limits, params: PolicyParams) -> Impossible | None:
-    """Say that one trial needs more GPUs than there may be; None: it does not."""
+    """Return why one trial needs more GPUs than there may be; None: it does not."""
     if limits.max_gpus is None or params.p_min <= limits.max_gpus:
         return None
     reason = f"a trial needs {params.p_min} GPUs (p_min), and there may be {limits.max_gpus}"
@@ -55,11 +57,11 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     round fits on `max_gpus` GPUs.
 
     The peak is at most B / (K t1), so for given K a first round of B / (K max_gpus) is long enough.
-    If the budget is more than `max_gpus` GPUs can use within the deadline, what they can use is
-    planned with; and if that left one round, in which nothing is compared, what they can use in
-    more rounds. Where whole instances are paid, as many rounds as still use most of the budget:
-    with GPUs for no more trials in the first round, another round would only train fewer of them
-    for as long.
+    If the budget is more than `max_gpus` GPUs can use within the deadline, only what they can use
+    is planned with. If that left one round, in which nothing is compared, what they can use in more
+    rounds is planned with instead. Where whole instances are paid, there are as many rounds as
+    still use most of the budget: where GPUs limit the trials of the first round, another round
+    would only train fewer of them for as long.
     """
     most_gpus = limits.max_gpus or 0
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
@@ -73,8 +75,9 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
 
 
 def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
-    """Choose, of the first for each number of rounds, the one with the most rounds that uses nearly
-    as much as any.
+    """Choose the schedule with the most rounds that uses nearly as much of the budget as any.
+
+    For each number of rounds only the first schedule counts.
     """
     first: dict[int, Schedule] = {}
     for one in (*longer, *less):
@@ -87,8 +90,10 @@ def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedul
 
 
 def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """Yield schedules from the most rounds to two; each with a first round that is just long
-    enough, and with the longest.
+    """Yield schedules from `most` rounds down to two.
+
+    Each number of rounds comes twice: with a first round that is just long enough, and with the
+    longest.
     """
     for rounds in range(most, 1, -1):
         longest = longest_first_round(able, params, rounds)
@@ -98,10 +103,11 @@ def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Sc
 
 
 def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """Yield schedules from the most rounds to two, each with so much of the budget that more than
-    one round of all GPUs fits.
+    """Yield schedules from `most` rounds down to two, each with only as much of the budget as all
+    GPUs can use in the longest rounds.
 
-    In one bracket, if there are too few trials for several.
+    Each number of rounds also comes with one bracket, for when there are too few trials for
+    several.
     """
     for rounds in range(most, 1, -1):
         longest = longest_first_round(able, params, rounds)
@@ -118,7 +124,7 @@ def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedu
 
 
 def _one_round(able: Limits, params: PolicyParams) -> Schedule:
-    """Use as many GPUs as there are, as long as the budget pays for them: the longer, the fewer."""
+    """Compute the best schedule of one round: the one that uses most GPU-seconds."""
     longest = longest_first_round(able, params, 1)
     enough = Fraction(able.budget_gpu_s) / (able.max_gpus or 1)
     made = [
@@ -133,7 +139,7 @@ def _one_round(able: Limits, params: PolicyParams) -> Schedule:
 
 
 def _proper(made: Schedule, most_gpus: int) -> bool:
-    """Tell whether its first round fits, and somebody is left in its last."""
+    """Tell whether the first round fits, and a trial is left in the last one."""
     left = any(made.members(bracket, made.rounds - 1) for bracket in range(len(made.trials)))
     return made.peak_gpus <= most_gpus and left
 
@@ -165,4 +171,4 @@ def _minutes(seconds: float) -> str:
 
 
 SEER = seer(schedule)
-"""Algorithms 1 to 3 under a cap of GPUs."""
+"""Algorithms 1 to 3 with a limited number of GPUs."""

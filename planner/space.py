@@ -18,10 +18,14 @@ Config = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One dimension: either `choices`, or a range from `low` to `high` (both included) with
-    optional `step` and `log`.
+    """One dimension: either `choices`, or a range. Raises `ValueError` for a range that cannot be.
 
-    Raises `ValueError` when made of values that make no sense together.
+    name       the hyperparameter
+    choices    its values; empty: a range
+    low, high  ends of the range, both included
+    step       values are `low`, `low + step`, ...; None: any
+    log        the range is uniform in its logarithm
+    integer    values are whole numbers
     """
 
     name: str
@@ -57,14 +61,15 @@ class Parameter:
     def at(self, share: float) -> Value:
         """Return the value at this share of the range, 0 to 1 (of its logarithm if `log`).
 
-        Only for ranges.
+        Choices have no such values.
         """
         value = self._between(share)
         return value if self.step is None and not self.integer else self._on_grid(value)
 
     def share(self, value: Value) -> float:
-        """Find where in the range a value lies, 0 to 1: the inverse of `at`; of a choice, its place
-        among them.
+        """Compute where in the range a value lies, 0 to 1: the inverse of `at`.
+
+        Of a choice it is its place among the choices.
         """
         if self.choices:
             return self.choices.index(value) / max(1, len(self.choices) - 1)
@@ -73,8 +78,9 @@ class Parameter:
         return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)
 
     def values(self, most: int) -> tuple[Value, ...]:
-        """List all values if there are at most `most`, or so many evenly spread ones (choices: all,
-        whatever their number).
+        """List all values if there are at most `most`, else `most` evenly spread ones.
+
+        Of choices all are listed, whatever their number.
         """
         if self.choices:
             return self.choices
@@ -97,7 +103,7 @@ class Parameter:
         return min(self.high, max(self.low, value))
 
     def _on_grid(self, value: float) -> Value:
-        """Find the nearest of low, low + step, ..., not above high."""
+        """Return the nearest of low, low + step, ..., not above high."""
         step = 1.0 if self.step is None else self.step
         last = math.floor((self.high - self.low) / step + 1e-9)
         snapped = self.low + step * min(last, round((value - self.low) / step))
@@ -108,8 +114,9 @@ class Parameter:
 class Space:
     """All dimensions, in the order of the spec.
 
-    `table`: if it is not empty, only these configurations exist (those that a file of recorded
-    curves has); they may have more keys than there are parameters.
+    parameters  the dimensions
+    table       if not empty, only these configurations exist (those that a file of recorded curves
+                has); they may have more keys than there are parameters
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -122,11 +129,13 @@ class Space:
         return {parameter.name: parameter.sample(rng) for parameter in self.parameters}
 
     def defaults(self) -> Config:
-        """Say what a script gets that is started by hand."""
+        """Return the configuration of a script that is started by hand: the default of every
+        parameter.
+        """
         return {parameter.name: parameter.default() for parameter in self.parameters}
 
     def grid(self, most: int) -> Iterator[Config]:
-        """Yield every combination, ranges by at most `most` values each."""
+        """Yield every combination of values, with at most `most` values for each range."""
         if self.table:
             yield from self.table
             return

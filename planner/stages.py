@@ -1,9 +1,9 @@
 """Stages of work on whole instances: what each trial gets, how many instances are held, and for how
 long each of those is rented.
 
-The one rule: counting only. A trial that fits an instance is never split, a larger one has whole
-instances, and what was rented last is given back first (RubberBand, EuroSys '21, sections 4.2 and
-4.4).
+The one rule: this module only counts. A trial that fits an instance is never split, a larger one
+has whole instances, and what was rented last is given back first (RubberBand, EuroSys '21, sections
+4.2 and 4.4).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from seerd.planner.model import Group
 
 @dataclass(frozen=True, slots=True)
 class WorkStage:
-    """A stage whose end is a number of reports (RubberBand section 3.1).
+    """A stage that ends after a number of reports (RubberBand section 3.1).
 
-    trials       how many run in it
-    iterations   reports that each makes in it
-    gpus         GPUs in all, shared fairly: at least one each, or, if there are fewer than trials,
-                 trials run one after another
-    p_max        most GPUs that one trial can use; those beyond are idle
-    groups       instead of a fair share: who has how many, side by side
+    trials      how many trials run in it
+    iterations  reports that each makes in it
+    gpus        GPUs in all, shared fairly: at least one each; if there are fewer than trials,
+                trials run one after another
+    p_max       most GPUs that one trial can use; more would be idle; None: any number
+    groups      instead of a fair share: how many GPUs each trial has, side by side
     """
 
     trials: int
@@ -40,8 +40,8 @@ class Lanes:
     """GPUs in lanes, in which trials run one after another.
 
     count           how many lanes
-    gpus_per_trial  GPUs of each
-    turns           trials in each, one after another
+    gpus_per_trial  GPUs of each lane
+    turns           trials in each lane, one after another
     """
 
     count: int
@@ -64,11 +64,12 @@ class Rental:
 
 
 def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:
-    """Compute SHA(n, r, R, eta): (trials, reports in all) of each stage (RubberBand section 2).
+    """Compute the stages of SHA(n, r, R, eta), each as (trials, reports in all) (RubberBand section
+    2).
 
-    Stage i runs floor(n / eta^i) trials for r * eta^i further reports; the last goes on to R in
-    all: it is the one with one trial, the one after which none would be left, or the one that would
-    reach R.
+    Stage i runs floor(n / eta^i) trials for r * eta^i further reports. The last stage goes on to R
+    in all: it is the one with one trial, the one after which no trial would be left, or the one
+    that would reach R.
     """
     exact, until = Fraction(eta), Fraction(0)
     made: list[tuple[int, int]] = []
@@ -82,13 +83,14 @@ def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[
 
 
 def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:
-    """Count how many trials that are no larger than an instance fit one."""
+    """Count how many trials fit one instance, if they are no larger than it."""
     return gpus_per_instance // gpus_per_trial
 
 
 def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
-    """Count the fewest whole instances that hold the groups: largest trials first, the smaller ones
-    into what those leave.
+    """Count the fewest whole instances that hold the groups.
+
+    The largest trials are placed first, smaller ones also into what those leave.
     """
     used = 0
     free: Counter[int] = Counter()
@@ -108,7 +110,7 @@ def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
 
 
 def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
-    """Put trials into instances with so much room; how many found a place."""
+    """Put trials into instances with `room` free GPUs; return how many found a place."""
     each = room // size
     full = min(free[room], trials // each)
     free[room] -= full
@@ -123,10 +125,10 @@ def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
 
 
 def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
-    """Compute the GPUs per trial when all `gpus` are shared fairly: the most with which every trial
-    has its place on the instances that hold them.
+    """Compute the GPUs per trial when `gpus` GPUs are shared fairly, such that all trials fit on
+    the instances that hold them.
 
-    0: fewer GPUs than trials, so they take turns on one each.
+    0: there are fewer GPUs than trials, so trials take turns on one GPU each.
     """
     held = -(-gpus // gpus_per_instance)
     most = gpus // trials if p_max is None else min(p_max, gpus // trials)
@@ -137,7 +139,7 @@ def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = No
 
 
 def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
-    """Lay out who runs beside whom, and after whom."""
+    """Lay out which trials run side by side, and which one after another."""
     if stage.groups:
         return tuple(Lanes(group.trials, group.gpus_per_trial, 1) for group in stage.groups)
     each = share(stage.trials, stage.gpus, gpus_per_instance, stage.p_max)
@@ -156,7 +158,7 @@ def instances_of(stage: WorkStage, gpus_per_instance: int) -> int:
 
 
 def rentals(instances: Sequence[int]) -> tuple[Rental, ...]:
-    """List who is held from when to when, given how many instances each stage holds."""
+    """List which instances are held from when to when, given how many each stage holds."""
     made: list[Rental] = []
     held: list[tuple[int, int]] = []
     for number, count in enumerate([*instances, 0]):

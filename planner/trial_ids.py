@@ -1,4 +1,7 @@
-"""Ids of trials. The one rule: they sort in the order in which trials were asked for."""
+"""Ids of trials.
+
+The one rule: they sort in the order in which trials were asked for.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def names(width: int = 4) -> Names:
 
 
 def names_after(last: str, number: int, more: int) -> Names:
-    """Make ids that sort after `last`, which has number `number`, for so many more trials."""
+    """Make ids for `more` further trials that sort after `last`, the id of number `number`."""
     found = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
     prefix, digits = found.groups() if found else (last, "")
     width = max(1, len(digits))
@@ -42,30 +45,30 @@ def names_after(last: str, number: int, more: int) -> Names:
 
 
 def trial_name(number: int, width: int = 4) -> str:
-    """Return the id of the trial that was asked for as number `number` (from 1); `width`: digits of
-    the largest number.
-    """
+    """Return the id of trial number `number` (from 1); `width`: digits of the largest number."""
     return names(width).of(number)
 
 
 def trial_number(name: str) -> int:
-    """Return as what number the trial of this id was asked for; 0 if the id does not say."""
+    """Return the number of the trial with this id; 0 if the id does not tell."""
     digits = name.removeprefix("t")
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Order ids as they were asked for, also if their ids differ in width."""
+    """Order ids by the number of their trials, even if they differ in width."""
     return sorted(names, key=lambda name: (trial_number(name), name))
 
 
 def highest(names: Iterable[str]) -> int:
-    """Return the number after which ids are free."""
+    """Return the highest number of a trial: ids after it are free."""
     return max((trial_number(name) for name in names), default=0)
 
 
 def same_trial(name: str, said: str) -> bool:
-    """Tell whether a person who says so means the trial of this id: t3 is t0003, and so is 3."""
+    """Tell whether a person who writes `said` means the trial of this id: t3 is t0003, and so is
+    3.
+    """
     if name == said:
         return True
     digits = said.lstrip("t").lstrip("0")

@@ -33,7 +33,7 @@ from seerd.planner.space import Config
 from seerd.planner.trial_ids import in_order, trial_name
 
 VERSION = 1
-"""Of what is remembered."""
+"""The version of what is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Round:
     start_s  seconds since the run began
     end_s    seconds since the run began
     trials   how many trials
-    gpus     GPUs of each
+    gpus     GPUs of each trial
     """
 
     start_s: float
@@ -60,13 +60,13 @@ class Track:
 
     @property
     def bracket(self) -> Bracket:
-        """What the track takes."""
+        """The track's trials and GPU-seconds as a bracket."""
         gpu_s = sum(r.trials * r.gpus * (r.end_s - r.start_s) for r in self.rounds)
         return Bracket(self.rounds[0].gpus, self.rounds[0].trials, gpu_s)
 
 
 Sampler = Callable[[Problem, int], Iterable[Config]]
-"""So many configurations."""
+"""Returns as many configurations for a problem as asked for."""
 
 
 def at_random(problem: Problem, most: int) -> Iterable[Config]:
@@ -79,9 +79,10 @@ def at_random(problem: Problem, most: int) -> Iterable[Config]:
 class Timetable:
     """What follows from the problem alone.
 
-    firsts    with which trials each track begins: their ids go through the tracks one by one
-    ends      every moment at which a round ends, ascending
-    begins_s  when the first track does: who is asked for earlier runs from then on
+    tracks    all tracks
+    firsts    the trials with which each track begins; ids are given out track by track
+    ends      every moment at which a round ends, ascending, seconds since the run began
+    begins_s  when the first track begins; trials that are asked for earlier may run from then on
     """
 
     tracks: tuple[Track, ...]
@@ -96,10 +97,10 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Who is in a track.
+    """The trials in a track.
 
-    round    number of the round that they are in, from 0
-    members  best first when it began; at first in the order of the ids
+    round    the number of their round, from 0
+    members  best first when the round began; at first in the order of the ids
     """
 
     round: int
@@ -108,7 +109,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The field of each track, and what has happened since the question before."""
+    """The field of each track, and what has happened since the question before.
+
+    fields      the field of each track
+    new         trials that are asked for
+    eliminated  trials that are out
+    compared    how trials stood where rounds ended
+    note        what people should know of the answer
+    """
 
     fields: tuple[Field, ...]
     new: tuple[NewTrial, ...] = ()
@@ -121,7 +129,7 @@ Tracks = Callable[[Problem], Sequence[Track] | Impossible]
 
 
 def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
-    """Make the policy that is made of these tracks."""
+    """Make the policy that follows these tracks, with configurations from `sampler`."""
 
     @per_problem
     def timetable(problem: Problem) -> Timetable | Impossible:
@@ -157,7 +165,7 @@ def _timetable(problem: Problem, tracks: Sequence[Track]) -> Timetable:
 
 
 def _outline(problem: Problem, table: Timetable) -> Outline:
-    """Outline the stages between any two moments at which something changes."""
+    """Outline the stages: from each moment at which something changes to the next."""
     stages = tuple(_stages(table.tracks))
     return Outline(
         brackets=tuple(track.bracket for track in table.tracks),
@@ -194,8 +202,9 @@ def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Round:
 
 
 def _taken_up(table: Timetable, view: View) -> _Round:
-    """Go on without a memory: the ids tell the tracks, the clock their rounds; the best that may
-    run have the places.
+    """Go on without a memory: ids tell the tracks, the clock their rounds.
+
+    The best live trials fill the places; the others are out.
     """
     ids = iter(in_order(view.trials))
     members = [_live(islice(ids, len(first)), view) for first in table.firsts]
@@ -212,14 +221,14 @@ def _live(names: Iterable[str], view: View) -> list[str]:
 
 
 def _answer(table: Timetable, memory: Memory, step: _Round, view: View) -> tuple[Plan, Memory]:
-    """Say who runs now, and who is in which track."""
+    """Return the plan, and the memory of which trial is in which track."""
     for number, track in enumerate(table.tracks):
         step = _advance(table, step, number, track, view)
     return _wanted(table, step, view), holding(memory, _written(table, step.fields))
 
 
 def _advance(table: Timetable, step: _Round, number: int, track: Track, view: View) -> _Round:
-    """End rounds of a track: say who is out. After the last one nobody is."""
+    """End those rounds of a track that are over. The last round is not followed by another."""
     present = step.fields[number].round
     while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
         present += 1
@@ -228,7 +237,7 @@ def _advance(table: Timetable, step: _Round, number: int, track: Track, view: Vi
 
 
 def _cut(step: _Round, number: int, track: Track, present: int, view: View) -> _Round:
-    """Keep the best of a track as its field in this round; the others are out."""
+    """Keep the best trials of a track as its field in this round; the others are out."""
     ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
     ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
     kept = Field(present, ordered[:places])
@@ -256,7 +265,7 @@ def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
 
 
 def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Allocation]:
-    """List allocations, larger trials first, as they are the more promising ones."""
+    """Yield allocations; larger trials come first, as they are the more promising ones."""
     now = [(r.gpus, number) for number, r in _present(table, step, now_s)]
     for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
         for name in step.fields[number].members:
@@ -264,7 +273,7 @@ def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Alloc
 
 
 def _present(table: Timetable, step: _Round, now_s: float) -> Iterator[tuple[int, Round]]:
-    """Yield the round that each track is in, if it has begun and is not over."""
+    """Yield (track, round) of each track that has begun and is not over."""
     for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
         present = track.rounds[field.round]
         if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:

@@ -13,7 +13,9 @@ __all__ = ["Batch", "Trial", "trial"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the training side when a script asks for it: the agent and the command line do not."""
+    """Import the training side only when a script asks for it: the agent and the command line do
+    not.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from seerd.training import trial as side

@@ -1,5 +1,5 @@
-"""Everything that seerd tells a person went wrong. One small hierarchy; each class has the exit
-code of the command that ends with it.
+"""All errors that seerd tells a person. One small hierarchy; each class has the exit code of the
+command that ends with it.
 
 The one rule: the text says what happened, to what, what seerd did about it and what the person can
 do.
@@ -15,7 +15,7 @@ from seerd.units import format_duration, format_gpu_time
 
 
 class SeerdError(Exception):
-    """Base of all errors that are told, not traced."""
+    """Base of all errors of which only the text is shown, and no traceback."""
 
     exit_code = 1
 
@@ -25,7 +25,10 @@ class JournalError(SeerdError):
 
 
 class ImpossibleEventError(JournalError):
-    """An event that cannot have happened in this run. `seq`: its number."""
+    """An event that cannot have happened in this run.
+
+    seq  its number
+    """
 
     def __init__(self, seq: int, event: Any, error: Exception) -> None:
         self.seq = seq
@@ -38,7 +41,7 @@ class ImpossibleEventError(JournalError):
 
 
 class PolicyError(SeerdError):
-    """A policy has given no plan: it took too long, it has raised something, or its process has
+    """A policy has given no plan: it took too long, it raised an error, or its process has
     ended.
     """
 
@@ -48,8 +51,11 @@ class ProviderError(SeerdError):
 
 
 class LaunchError(ProviderError):
-    """A launch has come to nothing. `retry`: asking again later may help. `since`, `until`: when
-    what it had brought ran (wall clock, seconds since 1970); None if nothing ever did.
+    """A launch has failed. Moments are wall clock, seconds since 1970.
+
+    retry  whether asking again later may help
+    since  when its instance began to run; None: none ever ran
+    until  when its instance ended; None: none ever ran
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class LaunchError(ProviderError):
 
 
 class AbandonedError(SeerdError):
-    """The person would not wait for the end of a run."""
+    """The person did not wait for the end of a run."""
 
     exit_code = 130
 
@@ -77,27 +83,28 @@ class AbandonedError(SeerdError):
 
 class CloudError(ProviderError):
     """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong
-    image. Nothing was started.
+    image.
+
+    Nothing was started.
     """
 
     exit_code = 5
 
 
 class ImageError(SeerdError):
-    """No image was made; the instance for it has been given back, or the text says that it was
-    not.
-    """
+    """No image was made. The text says whether its instance has been given back."""
 
 
 class InterruptedBuildError(ImageError):
-    """The same, since somebody pressed Ctrl-C."""
+    """No image was made, because somebody pressed Ctrl-C."""
 
     exit_code = 130
 
 
 class StoreError(SeerdError):
-    """A checkpoint could not be read or written. `damaged`: it is not there, or not as it was
-    confirmed; asking again would not help.
+    """A checkpoint could not be read or written.
+
+    damaged  it is not there, or not as it was confirmed; asking again would not help
     """
 
     def __init__(self, why: str, *, damaged: bool = False) -> None:
@@ -106,7 +113,7 @@ class StoreError(SeerdError):
 
 
 class UsageError(SeerdError):
-    """What was asked for cannot be: a wrong option, an unknown run."""
+    """What was asked for is not possible: for example a wrong option, or an unknown run."""
 
     exit_code = 2
 
@@ -122,8 +129,14 @@ class BusyError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake in a spec: where, what was found, what is allowed, and what may have been meant.
-    `option`: what has said so on the command line, if not the file.
+    """One mistake in a spec.
+
+    path     the key's path
+    found    what was found; empty: nothing
+    allowed  what is allowed
+    hint     what may have been meant; empty: not known
+    line     the line in the file, from 1; None: not known
+    option   the option of the command line that has it; empty: it is in the file
     """
 
     path: str
@@ -155,8 +168,12 @@ class SpecError(UsageError):
 
 
 class LimitsError(SeerdError):
-    """The limits cannot be met; nothing was started. The minima are seconds and GPU-seconds;
-    `advice` replaces them where they do not help.
+    """The limits cannot be met; nothing was started.
+
+    reason            why
+    min_deadline_s    the least deadline that would do, seconds
+    min_budget_gpu_s  the least budget that would do, GPU-seconds
+    advice            told instead of the minima, where these would not help
     """
 
     exit_code = 3
@@ -176,7 +193,7 @@ class LimitsError(SeerdError):
 
 
 class NothingMeasuredError(SeerdError):
-    """A profile's run has ended without one report."""
+    """The run of a profile has ended without a single report."""
 
     exit_code = 4
 

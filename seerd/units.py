@@ -1,8 +1,8 @@
-"""Durations, GPU time and money, as people write them and as they read them. Inside, these are
-floats of seconds, GPU-seconds and USD.
+"""Durations, GPU time and money as people write and read them. Inside seerd these are floats of
+seconds, GPU-seconds and USD.
 
 The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units
-are taken.
+can be written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MONEY = re.compile(rf"\$({_NUMBER})|({_NUMBER}) ?(?:usd|USD)")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `30m`, `1h30m`, `2h`."""
+    """Read `90s`, `30m`, `1h30m` or `2h` as seconds. Raises `ValueError` for anything else."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError("write a duration with its units: 90s, 30m, 1h30m or 2h")
@@ -32,7 +32,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_gpu_time(text: str) -> float:
-    """GPU-seconds of `480gpu-min`, `8gpu-h`, `90gpu-s`."""
+    """Read `480gpu-min`, `8gpu-h` or `90gpu-s` as GPU-seconds. Raises `ValueError` for anything
+    else.
+    """
     match = _GPU_TIME.fullmatch(text.strip())
     if match is None:
         raise ValueError("write GPU time with its unit: 480gpu-min, 8gpu-h or 90gpu-s")
@@ -40,7 +42,7 @@ def parse_gpu_time(text: str) -> float:
 
 
 def parse_money(text: str) -> float:
-    """US dollars of `$40`, `40usd`."""
+    """Read `$40` or `40usd` as USD. Raises `ValueError` for anything else."""
     match = _MONEY.fullmatch(text.strip())
     if match is None:
         raise ValueError("write money with its unit: $40 or 40usd")
@@ -48,7 +50,9 @@ def parse_money(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """As `parse_duration` reads it, exact to the millisecond: 1830.0 -> "30m30s"."""
+    """Write seconds as `parse_duration` reads them, exact to the millisecond: 1830.0 ->
+    "30m30s".
+    """
     millis = round(seconds * 1000)
     hours, rest = divmod(millis, 3_600_000)
     minutes, rest = divmod(rest, 60_000)
@@ -58,13 +62,13 @@ def format_duration(seconds: float) -> str:
 
 
 def format_gpu_time(gpu_seconds: float) -> str:
-    """As `parse_gpu_time` reads it: in GPU-minutes, to three decimals."""
+    """Write GPU-seconds as `parse_gpu_time` reads them: in GPU-minutes, to three decimals."""
     return f"{_plain(gpu_seconds / 60)}gpu-min"
 
 
 def format_money(usd: float) -> str:
-    """As `parse_money` reads it: whole cents, rounded up, since nobody should be charged more than
-    they were told.
+    """Write USD as `parse_money` reads them: in whole cents, rounded up, so that nobody is charged
+    more than they were told.
     """
     return f"${math.ceil(round(usd * 100, 6)) / 100:.2f}"
 

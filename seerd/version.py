@@ -1,3 +1,3 @@
-"""Which version of seerd this is. pyproject.toml takes it from here."""
+"""The version of seerd; pyproject.toml takes it from here."""
 
 VERSION = "0.1.0"

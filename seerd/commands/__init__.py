@@ -1,1 +1,1 @@
-"""What a command does beyond one call; cli.py declares commands and options."""
+"""What commands do; cli.py declares the commands and their options."""

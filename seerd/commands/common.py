@@ -1,7 +1,7 @@
 """What the commands share: reading a spec, finding a run, telling people and scripts, exit codes.
 
-The one rule: nothing is decided about a run; every import that costs more than typer happens inside
-the function that needs it.
+The one rule: nothing is decided about a run here; every import that costs more than typer happens
+inside the function that needs it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from seerd.spec.spec import Spec
 
 STARTED = time.time() - time.process_time()
-"""When this command began, as near as can be told, in seconds since 1970: deadlines count from
+"""When this command began, as exactly as can be told, in seconds since 1970: deadlines count from
 here.
 """
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""What a disk says that is full or write-protected."""
+"""The errors of a disk that is full or write-protected."""
 KEYS = {
     "deadline": "limits.deadline",
     "budget": "limits.budget",
@@ -55,9 +55,16 @@ class SpecOptions:
     """A spec, and what the command line says instead of it; None: as the spec has it.
 
     path      the spec's file
+    deadline  seconds with their unit, as the spec takes it
+    budget    GPU time with its unit, as the spec takes it
+    cost      money with its unit, as the spec takes it
+    policy    the search policy
+    provider  where to run
+    max_gpus  most GPUs at one moment
+    seed      the seed of the search
     set_      any keys of the spec, as KEY=VALUE
-    minimize  what the plan makes smallest, of which the spec need give no limit
-    ideal     plan as published, whatever it is billed
+    minimize  what the plan minimises; the spec need not limit it
+    ideal     plan as published, whatever is billed
     """
 
     path: Path
@@ -73,7 +80,7 @@ class SpecOptions:
     ideal: bool = False
 
     def overrides(self) -> list[Override]:
-        """Name what is changed in the spec. Raises `UsageError` for a --set without a key."""
+        """List what is changed in the spec. Raises `UsageError` for a --set without a key."""
         from seerd.errors import UsageError
         from seerd.spec.reader import Override
 
@@ -91,13 +98,13 @@ class SpecOptions:
         return given
 
     def load(self) -> Spec:
-        """Read the spec. Raises `UsageError` with all of its mistakes."""
+        """Read the spec. Raises `SpecError` with all of its mistakes."""
         from seerd.spec.spec import load_spec
 
         return load_spec(self.path, self.overrides())
 
     def complete(self) -> Spec:
-        """Read the spec. Raises `UsageError` as `load` does, and for limits that it lacks."""
+        """Read the spec. Raises what `load` raises, and `UsageError` if a limit is missing."""
         from seerd.spec.spec import require_limits
 
         spec = self.load()
@@ -106,25 +113,27 @@ class SpecOptions:
 
 
 def home_of(path: Path | None) -> Home:
-    """Find the folder of all runs."""
+    """Return the folder of all runs; None: the default one."""
     from seerd.shell.home import Home, default_home
 
     return Home(path.expanduser().resolve() if path else default_home())
 
 
 def find(run: str, home: Path | None) -> RunFolder:
-    """Find a run by its name, the beginning of one, or `last`. Raises `UsageError`."""
+    """Find a run by its name, the beginning of one, or `last`. Raises `UsageError` if there is
+    none.
+    """
     return home_of(home).find(run)
 
 
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
-    """Print `told` as JSON, or its `view` for people."""
+    """Print `told` as JSON, or for people what `view` makes of it."""
     if json:
         print(dumps(told))
         return
     from rich.console import Console
 
-    # No markup: names and values of other people's are no instructions.
+    # No markup: names and values that others chose must not be read as instructions.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     console.print(Harmless(view(told)))
 
@@ -146,7 +155,9 @@ def tell_version(asked: bool) -> None:
 
 @contextlib.contextmanager
 def quickly() -> Iterator[None]:
-    """Spare a quick command what costs more than it: numpy's threads, the collector."""
+    """Spare a quick command what takes longer than itself: numpy's threads and the garbage
+    collector.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     try:
@@ -157,7 +168,9 @@ def quickly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def orderly() -> Iterator[None]:
-    """Turn what ends a command early into one message on stderr and an exit code."""
+    """End a command in order: turn errors that are told into one message on stderr and an exit
+    code.
+    """
     from seerd.errors import SeerdError
 
     signal.signal(signal.SIGINT, _interrupted)
@@ -181,13 +194,13 @@ def orderly() -> Iterator[None]:
 
 
 def _interrupted(*_: object) -> None:
-    """End at once where nothing runs that has to be ended in order; a run's daemon has its own."""
+    """End at once: no run is under way, as a run's daemon handles the signal itself."""
     print("seerd: interrupted", file=sys.stderr)
     raise SystemExit(130)
 
 
 def _disk_text(error: OSError) -> str:
-    """Say which disk refuses, and how a run goes on when it has room again."""
+    """Say which disk refuses, and how a run goes on once the disk can be written again."""
     where = f" {error.filename}" if error.filename else ""
     return (
         f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. "

@@ -1,4 +1,4 @@
-"""`seerd image build`: what it is asked for, and how that is told.
+"""`seerd image build`: checks what is asked for, builds it, and tells what came of it.
 
 The one rule: what can be refused without asking the cloud is refused before anything is rented.
 """
@@ -26,7 +26,9 @@ from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration, format_gpu_time, format_money
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
-"""What EC2 takes (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html)."""
+"""Names of images that EC2 takes
+(docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class ImageOptions:
     """What the command line says of an image; None: as the spec has it.
 
     base           the image to begin with
-    instance_type  what it is built on
-    name           what it is called
+    instance_type  the type of the instance that it is built on
+    name           the name of the image
     data           whether the spec's data goes into it
     """
 
@@ -46,10 +48,10 @@ class ImageOptions:
 
 
 def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:
-    """Make an image, and say what to write into the spec.
+    """Build an image, and tell what to write into the spec.
 
-    Raises `typer.Exit`: 1 if something is left that costs; else as `image_build.build`, and
-    `UsageError` for what cannot be built.
+    Raises `typer.Exit`, with 1 if something is left that costs; `UsageError` for what cannot be
+    built; and what `image_build.build` raises.
     """
     planned = plan(asked.load(), wanted, home)
     began, out = time.monotonic(), sys.stderr if json else sys.stdout
@@ -62,7 +64,7 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
 
 
 def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
-    """Say what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
+    """Plan what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
     cluster = spec.cluster
     if not isinstance(cluster, Ec2Cluster):
         raise UsageError(
@@ -107,7 +109,9 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
 
 
 def lines(built: Built) -> Iterator[str]:
-    """Say what to do with it, for people."""
+    """Yield lines for people: what to write into the spec, what the image saves, and what it
+    costs.
+    """
     yield (
         f"{built.image} ({built.name}) is available in {built.region}. "
         "Write into [cluster] of the spec:"

@@ -1,9 +1,9 @@
-"""Builds an image: one instance, what training needs installed on it, an image of that, and nothing
-left of the instance.
+"""Builds an image: rents one instance, installs on it what training needs, makes an image of it,
+and leaves nothing of the instance.
 
-The one rule: whatever ends a build, the instance is given back before anybody is told. If this
-process ends first, the instance ends by the power-off that its user data has scheduled, and `seerd
-sweep` finds it by its tags.
+The one rule: however a build ends, the instance is given back before the command tells so. If this
+process ends first, the instance powers itself off as its user data has scheduled, and `seerd sweep`
+finds it by its tags.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration, format_money
 
 HARD_END_S = 7200.0
-"""An instance that is being installed ends then, whoever lives."""
+"""Seconds after which an instance that is being installed powers itself off, whatever happens."""
 IMAGE_MARGIN_S = 600.0
-"""Of that, what is left for giving up in order an image that does not become available."""
+"""Seconds of those that are left for giving up, in order, an image that does not become
+available.
+"""
 LAST_LINES = 15
 WORK = "/var/tmp/seerd-image"  # noqa: S108 -- on a machine with nobody else
 """Where the user's source is on the instance; `ami/clean.sh` empties the folder above."""
 DATA = "/opt/seerd/data"
-"""Where `--data` puts the data."""
+"""The folder on the instance that `--data` puts the data into."""
 SWEEP = "seerd sweep removes it; by itself it ends two hours after it was asked for"
 LAUNCH = "image"
-"""The only launch of a build."""
+"""The name of a build's only launch."""
 
 _T = TypeVar("_T")
 Tell = Callable[[str], None]
@@ -66,13 +68,18 @@ Tell = Callable[[str], None]
 class ImagePlan:
     """An image to be built.
 
-    run             what it is tagged with, and the instance that it is built on
-    name            what it is called
+    spec            the spec that it is for
+    cluster         the spec's cluster
+    run             the tag of the image and of the instance that it is built on
+    name            its name
     base            the image to begin with
-    usd_per_h       of the instance that it is built on; None if nobody knows
-    spec_gpus       of each instance that the spec asks for
-    spec_usd_per_h  the same
-    log             where everything goes that the scripts say
+    instance_type   the type of the instance that it is built on
+    owner           who pays
+    data            whether the spec's data goes into it
+    usd_per_h       USD for an hour of that instance; None: not known
+    spec_gpus       GPUs of each instance that the spec asks for
+    spec_usd_per_h  USD for an hour of such an instance
+    log             the file for all output of the scripts
     """
 
     spec: Spec
@@ -93,13 +100,19 @@ class ImagePlan:
 class Built:
     """An image, as `image build --json` prints it.
 
-    boot_s        from asking for the instance to a login on it
-    install_s     what an instance with this image is spared
-    ran_s         what was billed of the instance
-    usd           what that costs; None if nobody knows
-    spared_gpu_s  GPU-seconds that each of the spec's instances is spared
-    spared_usd    what those cost
-    left          what of the instance still costs, one line each
+    image          its id
+    name           its name
+    snapshots      where its disks are kept
+    region         its region
+    base           the image that it was begun with
+    instance_type  the type of the instance that it was built on
+    boot_s         seconds from asking for the instance to a login on it
+    install_s      seconds of installing, which an instance with this image saves
+    ran_s          seconds of the instance that were billed
+    usd            USD for those; None: not known
+    spared_gpu_s   GPU-seconds that each of the spec's instances saves
+    spared_usd     USD for those
+    left           what of the instance still costs, one line each
     """
 
     image: str
@@ -118,8 +131,10 @@ class Built:
 
 
 def build(planned: ImagePlan, tell: Tell) -> Built:
-    """Build it; `tell` gets a line for each step. Raises `CloudError` if the cloud refuses,
-    `ImageError` if anything else comes to nothing, both after the instance was given back.
+    """Build the image; `tell` gets a line for each step.
+
+    Raises `CloudError` if the cloud refuses, and `ImageError` if anything else fails; both only
+    after the instance was given back.
     """
     planned.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seerd-image-") as folder:
@@ -127,7 +142,7 @@ def build(planned: ImagePlan, tell: Tell) -> Built:
 
 
 async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Built:
-    """Cancel the work at the first Ctrl-C; what gives the instance back is not disturbed again."""
+    """Do the work, and cancel it at the first Ctrl-C; further ones do not disturb giving back."""
     loop, interrupted = asyncio.get_running_loop(), False
     task = asyncio.ensure_future(work())
 
@@ -169,7 +184,10 @@ async def _built(planned: ImagePlan, folder: Path, tell: Tell) -> Built:
 
 
 async def _looked_up(cloud: Cloud, planned: ImagePlan) -> int:
-    """Find the instance's GPUs before anything is started. Raises `UsageError` for a taken name."""
+    """Look up the instance's GPUs before anything is started.
+
+    Raises `UsageError` if it has none, or if the image's name is taken.
+    """
     kind = (await types.describe(cloud, [planned.instance_type]))[0]
     if not kind.gpus:
         raise UsageError(
@@ -206,7 +224,14 @@ def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
 
 @dataclass(slots=True)
 class _Build:
-    """One build: what it works with, and what it has so far."""
+    """One build: what it works with, and what it has so far.
+
+    end        when the image must be available, wall clock, seconds since 1970
+    instance   the id of the instance; empty before it is there
+    span       when an instance ran whose launch was interrupted
+    boot_s     seconds until the login
+    install_s  seconds of installing
+    """
 
     planned: ImagePlan
     folder: Path
@@ -286,7 +311,7 @@ class _Build:
             )
 
     async def _data(self) -> None:
-        """By URLs that the instance is given, with the agent's own downloads: it has no
+        """Download the data on the instance, by URLs and with the agent's code, as it has no
         credentials.
         """
         data, region = self.planned.spec.train.data, self.planned.cluster.region
@@ -325,8 +350,10 @@ class _Build:
         await self._run(name, head + (Path(ami.__file__).parent / name).read_text())
 
     async def _run(self, what: str, program: str) -> None:
-        """Run it there as root; lines that begin with `==>` are progress, all of them go to the
-        log. Raises `ImageError` with the last ones.
+        """Run a program on the instance as root; all of its output goes to the log.
+
+        Lines that begin with `==>` are told as progress. Raises `ImageError` with the last lines if
+        it fails.
         """
         last: deque[str] = deque(maxlen=LAST_LINES)
         self.log(f"--- {what}\n")
@@ -366,7 +393,7 @@ class _Build:
             f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
             {**planned.cluster.tags, **tags},
         )
-        # What a call under way makes must be known before anything is undone.
+        # The call may still make an image, and that has to be known before everything is removed.
         call = asyncio.create_task(imaging.create(self.cloud, wanted))
         try:
             return await asyncio.shield(call)
@@ -377,7 +404,7 @@ class _Build:
     # ------------------------------------------------------------ the end
 
     async def _undone(self, error: BaseException) -> SeerdError:
-        """Remove all of the build, and make the error that tells of it."""
+        """Remove everything of the build, and return the error that tells why and what is left."""
         said: list[str] = []
         try:
             span = await self._given_back(error)
@@ -400,7 +427,9 @@ class _Build:
         return error if isinstance(error, UsageError) else ImageError(text)
 
     async def _given_back(self, error: BaseException) -> Span:
-        """Say when the instance ran; a launch that came to nothing has given back what it had."""
+        """Give the instance back, and return when it ran; a launch that failed has given it back
+        itself.
+        """
         if self.instance:
             return await self.provider.terminate(LAUNCH)
         return Span(error.since, error.until) if isinstance(error, LaunchError) else self.span
@@ -414,7 +443,7 @@ class _Build:
         )
 
     async def _done(self, made: imaging.MadeImage) -> Built:
-        """The instance given back, and nothing left but the image."""
+        """Give the instance back, and return the image: nothing else is left."""
         planned = self.planned
         try:
             span = await self.provider.terminate(LAUNCH)
@@ -445,7 +474,7 @@ class _Build:
 
 
 async def _to_its_end(work: Awaitable[_T]) -> _T:
-    """Finish what gives things back, whatever interrupts."""
+    """Await work that gives things back to its end, whatever cancels this task meanwhile."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -460,7 +489,7 @@ def _why(error: BaseException) -> str:
 
 
 def _cost(planned: ImagePlan, span: Span) -> tuple[float, float | None]:
-    """Find the seconds that are billed, and USD if the price is known."""
+    """Compute the seconds that are billed, and USD for them (None: the price is not known)."""
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
 

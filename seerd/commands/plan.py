@@ -11,7 +11,10 @@ from seerd.view.plan_table import plan_view
 
 
 def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
-    """Print the plan for a spec. Raises `UsageError`; `LimitsError` if the limits fit nothing."""
+    """Print the plan for a spec.
+
+    Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
+    """
     spec, ideal = asked.complete(), asked.ideal
     place = clusters.place_of(spec, home, unbounded=ideal)
     planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)

@@ -1,4 +1,4 @@
-"""`seerd profile`: the run that it asks for, and what becomes of that run's journal.
+"""`seerd profile`: which run it begins, and what it makes of that run's journal.
 
 The one rule: the run is an ordinary one; only its policy, and what is made of its journal, are
 different.
@@ -35,8 +35,9 @@ LONGEST_NAME = 64
 
 
 def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
-    """The spec of the run that measures: a policy of its own, and a budget that its deadline cannot
-    use up, unless one was given.
+    """Make the spec of the run that measures, with a policy of its own.
+
+    On this machine, if no budget was given, it has one that cannot be used up by the deadline.
     """
     limits = spec.limits
     if not budget_given and isinstance(spec.cluster, LocalCluster):
@@ -57,8 +58,9 @@ def is_profile(folder: RunFolder) -> bool:
 
 
 def finish(folder: RunFolder, state: State) -> Json:
-    """Keep what the run has measured; the object of `profile --json`. Raises `NothingMeasuredError`
-    if no trial has reported.
+    """Keep the profile that the run has measured, and return the object of `profile --json`.
+
+    Raises `NothingMeasuredError` if no trial has reported.
     """
     target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
     with Journal.open(folder.journal, read_only=True) as journal:
@@ -78,7 +80,7 @@ def finish(folder: RunFolder, state: State) -> Json:
 
 
 def _missing(state: State, seen: set[int]) -> Iterator[str]:
-    """Say which numbers of GPUs were planned and not measured, and why."""
+    """Yield which numbers of GPUs were planned and not measured, and why."""
     missing = [b.gpus_per_trial for b in state.outline.brackets if b.gpus_per_trial not in seen]
     if not missing:
         return
@@ -97,7 +99,7 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
 
 
 def _why_nothing(state: State) -> str:
-    """Say what a person needs to see to put it right."""
+    """Explain why nothing was measured, so that a person can correct it."""
     failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
     notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
     if failures or notes:

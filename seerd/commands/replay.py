@@ -1,7 +1,7 @@
-"""What `seerd replay` tells: of a whole run, of one trial, or of one moment.
+"""`seerd replay`: tells of a whole run, of one trial, or of one moment.
 
-The one rule: the whole journal is read and decided again, whatever part of it is told; where this
-version would decide otherwise, the explanation is the one that was recorded.
+The one rule: the whole journal is read and decided again, whatever part of it is told. Where this
+version would decide otherwise, the explanation is of what was recorded.
 """
 
 from __future__ import annotations
@@ -33,19 +33,23 @@ from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
 
 MOST_SHOWN = 500
-"""So many characters of what was decided are shown."""
+"""The most characters of a decision that are shown."""
 UNKNOWN = "nothing was decided again: its format (1) has only commands of what was decided"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a run is explained: `at_s` seconds since the run began, or this event."""
+    """Until when a run is told; both None: to its end.
+
+    at_s   seconds since the run began
+    event  number of an event
+    """
 
     at_s: float | None = None
     event: int | None = None
 
     def before(self, entry: Entry) -> bool:
-        """Tell whether an entry is later."""
+        """Tell whether an entry is later than this moment."""
         if self.event is not None:
             return entry.seq > self.event
         return self.at_s is not None and entry.event.at > self.at_s
@@ -53,14 +57,21 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """For scripts, and for people."""
+    """What is told.
+
+    told  for scripts
+    page  for people
+    """
 
     told: Json
     page: RenderableType
 
 
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
-    """Tell of a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
+    """Tell of a run, one trial or one moment.
+
+    Raises `JournalError` if the journal cannot be read, `UsageError` for what it does not have.
+    """
     until = moment_of(at) if at is not None else None
     with Journal.open(folder.journal, read_only=True) as journal:
         replayed = explain(journal, trial, until, alive=folder.owner() is not None)
@@ -68,7 +79,7 @@ def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) 
 
 
 def moment_of(text: str) -> Moment:
-    """Read `90s`, `12m`, or `@57`: after event number 57. Raises `UsageError`."""
+    """Read `90s`, `12m` (since the run began), or `@57` (after event 57). Raises `UsageError`."""
     try:
         if text.startswith("@"):
             return Moment(event=int(text[1:]))
@@ -79,8 +90,9 @@ def moment_of(text: str) -> Moment:
 
 
 def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Replayed:
-    """Read the journal, decide again, and tell of it; `alive`: somebody runs the run. Raises
-    `JournalError`, `UsageError`.
+    """Read the journal, decide again, and return what there is to tell.
+
+    `alive`: whether a process runs the run. Raises `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
     # Since format 2 all that was decided is recorded.
@@ -105,7 +117,7 @@ def _walk(
     timeline: Timeline,
     until: Moment | None,
 ) -> list[Entry]:
-    """Read up to the moment; give the first entry behind it, if there is one."""
+    """Read up to the moment; return the first entry after it, in a list, empty if there is none."""
     for entry in entries:
         if until is not None and until.before(entry):
             if state.clock.seq == 0:
@@ -117,7 +129,7 @@ def _walk(
 
 
 def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
-    """Find the moment that is told of; a journal that ends before it is told of as it ends."""
+    """Return the moment to tell of, seconds since the run began; at most the journal's end."""
     if until is None:
         return None
     if until.event is not None:
@@ -145,7 +157,7 @@ def _tell(
 
 
 def _trial(state: State, name: str) -> Trial:
-    """Find it by its name, with or without the zeros."""
+    """Find a trial by its name, with or without its zeros. Raises `UsageError` if there is none."""
     for trial in state.trials.values():
         if same_trial(trial.id, name):
             return trial
@@ -158,7 +170,7 @@ def _trial(state: State, name: str) -> Trial:
 
 
 def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Replayed:
-    """Tell what deciding again has given."""
+    """Tell what came of deciding again."""
     difference = None if again is None else again.difference
     told: Json = {"events": events, "commands": commands, "same": None, "difference": None}
     read, came = count(events, "event"), count(commands, "command")
@@ -176,7 +188,7 @@ def _compared(again: DecidingAgain | None, version: str, events: int, commands: 
 
 
 def _other(difference: Difference, version: str) -> str:
-    """Tell the first decision that would be another one now, and by whom."""
+    """Tell the first decision that would be another one now, and which versions decided."""
     return (
         f"after event {difference.seq} something else would be decided now than then, "
         "and is told as it was then:\n"

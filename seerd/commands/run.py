@@ -1,4 +1,4 @@
-"""`seerd run`, `resume` and `profile`: a run from what was asked for to how it ended.
+"""`seerd run`, `resume` and `profile`: from what was asked for to the end of the run.
 
 The one rule: what can be refused is refused before anything is started.
 """
@@ -32,7 +32,11 @@ from seerd.view.watch import lines_to, live_watcher
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How a run is shown: in one line per event, or with JSON at its end; else as a live view."""
+    """How a run is shown; both False: as a live view, if stdout is a terminal.
+
+    plain  as one line per event
+    json   as one JSON object at its end
+    """
 
     plain: bool
     json: bool
@@ -52,12 +56,12 @@ def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
 
 
 def resume(folder: RunFolder, shown: Shown) -> None:
-    """Go on with a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
+    """Continue a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
     _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
 
 
 def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
-    """Measure a script, and keep what was measured. Raises as `run` does."""
+    """Measure a script, and keep its profile. Raises what `run` raises."""
     asked = replace(asked, deadline=asked.deadline or profiling.DEADLINE, ideal=True)
     spec = asked.load()
     place = clusters.quoted(spec, home)
@@ -84,7 +88,9 @@ def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
 
 
 def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], runs.Ended]) -> None:
-    """Show the run, then its result and what is left of it; exit as it deserves."""
+    """Show the run, then its result and what is left of it. Raises `typer.Exit` with the exit
+    code.
+    """
     with _watcher(folder, shown) as watcher:
         ended = work(watcher)
     state = ended.state
@@ -104,7 +110,9 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], runs.Ende
 
 @contextlib.contextmanager
 def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
-    """Choose who is told: the live view on a terminal, else lines, on stderr if stdout is JSON."""
+    """Choose how a run is shown: a live view on a terminal, else lines (on stderr if stdout has
+    JSON).
+    """
     if shown.json or shown.plain or not sys.stdout.isatty():
         yield lines_to(folder, sys.stderr if shown.json else sys.stdout)
         return

@@ -1,6 +1,6 @@
 """`seerd list`, `show`, `ledger`, `best` and `logs`: what is known of runs, over or not.
 
-The one rule: reading only; whatever a run does meanwhile goes on.
+The one rule: these commands only read, so they never disturb a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seerd.view.tables import ledger_table, runs_table
 
 
 def list_runs(home: Home, *, json: bool) -> None:
-    """Print all runs, the newest last; one whose journal cannot be read is listed as such."""
+    """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
     rows = [_row(folder) for folder in home.runs()]
     tell({"runs": rows}, lambda told: runs_table(told["runs"]), json=json)
 
@@ -55,7 +55,10 @@ def ledger(folder: RunFolder, *, json: bool) -> None:
 
 
 def best(folder: RunFolder, to: Path | None, *, json: bool) -> None:
-    """Print the best model, and copy it into `to`. Raises `NoModelError`, `JournalError`."""
+    """Print the best model, and copy it into `to` if that is given.
+
+    Raises `NoModelError` if there is none to hand back, `JournalError`.
+    """
     found = run_json.best(reading.read(folder))
     if found is None or found["checkpoint"] is None:
         early = "" if found is None else " before it has ended"

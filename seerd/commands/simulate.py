@@ -1,7 +1,7 @@
 """`seerd simulate`: from a spec, a file of curves and options to a study.
 
-The one rule: what the command line does not say comes from the spec, and what neither says from the
-SEER paper's setting.
+The one rule: what the command line does not say comes from the spec; what the spec does not say
+either comes from the SEER paper's setting.
 """
 
 from __future__ import annotations
@@ -40,14 +40,27 @@ from seerd.units import parse_duration, parse_gpu_time, parse_money
 from seerd.view import study_table
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
-"""Most GPUs per trial in SEER's evaluation (section 6.3); the other policies have no such bound
-there.
+"""Most GPUs per trial in SEER's evaluation (section 6.3); there the other policies have no such
+limit.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options, as they were written; None where nothing was."""
+    """The options as they were written; None: not given.
+
+    curves      the file of recorded curves
+    policies    names of policies, separated by commas
+    deadline    one or several deadlines
+    budget      one or several budgets
+    cost        an amount of money
+    seeds       how many runs of each policy
+    scaling     throughput by number of GPUs
+    full_curve  how long the median whole curve takes on one GPU
+    max_gpus    most GPUs at one moment
+    ideal       simulate as published: nothing but training takes time
+    faults      what goes wrong on purpose
+    """
 
     curves: Path | None
     policies: str | None
@@ -64,7 +77,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A study, the metric's name, and what the curves and the machines are, one line each."""
+    """A study and what it is about.
+
+    study   the study
+    metric  the metric's name
+    notes   what the curves and the machines are, one line each
+    """
 
     study: Study
     metric: str
@@ -80,9 +98,10 @@ def simulate(
     *,
     json: bool,
 ) -> None:
-    """Compare the policies, print the comparison, and draw it into the file `plot`.
+    """Compare policies and print the comparison; also draw it into the file `plot`, if that is
+    given.
 
-    Raises `UsageError`, and `typer.Exit` with that of `LimitsError` if nothing could be run.
+    Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
     """
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
@@ -102,7 +121,7 @@ def simulate(
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr, if that is a terminal."""
+    """Show a progress bar on stderr if that is a terminal; yield what advances it by one run."""
     columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
     hidden = not console.is_terminal
@@ -112,7 +131,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 
 def faults_of(stragglers: float, drops: float, spot: str | None) -> Faults:
-    """Read what goes wrong in the simulated world. Raises `UsageError`."""
+    """Make the faults of the simulated world from options. Raises `UsageError`."""
     return Faults(stragglers, drops, _read("--spot", parse_duration, spot) if spot else None)
 
 
@@ -137,7 +156,7 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds, more than 0. Raises `UsageError` that names the option."""
+    """Read an option as seconds, more than 0. Raises `UsageError` that names the option."""
     return _read(option, parse_duration, text)
 
 

@@ -1,4 +1,4 @@
-"""`seerd stop`: the end of a run, asked for from another terminal."""
+"""`seerd stop`: ends a run from another terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from seerd.shell.home import RunFolder
 
 
 def stop(folder: RunFolder) -> None:
-    """End a run in order, as Ctrl-C in its terminal does. Raises `UsageError` if nobody runs it."""
+    """End a run in order, as Ctrl-C in its terminal does. Raises `UsageError` if it is not
+    running.
+    """
     owner = folder.owner()
     if owner is None:
         how = f"seerd show {folder.run} tells how it ended"

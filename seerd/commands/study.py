@@ -1,6 +1,6 @@
 """Many simulated runs: every policy under every pair of limits, with every seed, on all cores.
 
-The one rule: a run depends on its setting, problem and seed alone, so the answer is the same on any
+The one rule: a run depends only on its setting, problem and seed, so the answer is the same on any
 number of cores.
 """
 
@@ -27,8 +27,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is compared. `setting.limits` are replaced by each of `limits`; `ideal`: nothing is set
-    aside for the cloud.
+    """What is compared.
+
+    setting   the setting of all runs; each of `limits` replaces its limits
+    policies  the policies' parameters
+    limits    the limits under which each policy runs
+    seeds     how many runs of each policy
+    ideal     nothing is set aside for the cloud
     """
 
     setting: Setting
@@ -40,7 +45,12 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy under one pair of limits: its problem, or why it has none."""
+    """One policy under one pair of limits.
+
+    params   the policy's parameters
+    limits   the limits
+    problem  its problem, or why it has none
+    """
 
     params: PolicyParams
     limits: Limits
@@ -49,14 +59,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell and what came of it, one outcome per seed; none if the limits fit nothing."""
+    """One cell and its outcomes, one per seed; no outcomes if the limits fit nothing."""
 
     cell: Cell
     outcomes: tuple[Outcome, ...]
 
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
-    """Run all, in the order of the limits and then of the policies.
+    """Run the whole study; rows are in the order of the limits, then of the policies.
 
     tick  called after every run
     """
@@ -81,7 +91,7 @@ def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
 
 
 def runs(study: Study) -> int:
-    """Count how many runs that takes at most."""
+    """Count the runs that the study takes at most."""
     return len(study.limits) * len(study.policies) * study.seeds
 
 
@@ -104,8 +114,9 @@ Submit = Callable[[Cell, int], "Future[Outcome]"]
 
 @contextmanager
 def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
-    """Worker processes that have the curves already. Whatever ends the work early, Ctrl-C as well,
-    ends them at once.
+    """Start worker processes that have the setting; yield what submits a run to them.
+
+    If anything ends the work early, also Ctrl-C, they are killed at once.
     """
     workers = max(1, min(_cores(), tasks))
     pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
@@ -120,17 +131,17 @@ def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
 
 
 def _cores() -> int:
-    """Count the cores that this process may use, where the system can tell."""
+    """Count the cores that this process may use; where the system does not tell, all cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _setting: list[Setting] = []
-"""Of this worker process."""
+"""The setting of this worker process."""
 
 
 def _begin(setting: Setting) -> None:
-    """Set a worker up: Ctrl-C, which reaches all of the terminal's processes, is the command's to
-    handle; workers end when it does.
+    """Prepare a worker process: it ignores Ctrl-C, which only the command handles, and ends with
+    it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
@@ -182,7 +193,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _stderr(values: Sequence[float]) -> float | None:
-    """Find the standard error of the mean; 0 for one value, of which nothing is known."""
+    """Compute the standard error of the mean; 0 for a single value, None for none."""
     if not values:
         return None
     mean = math.fsum(values) / len(values)

@@ -1,7 +1,8 @@
-"""What runs have left behind that costs: found by tags alone, shown, and ended if it is dead.
+"""`seerd sweep`: finds by tags what runs have left behind that costs, shows it, and ends what is
+dead.
 
-The one rule: what may still be a living run's is kept, and said to be; only what cannot be, or what
-is older than the person allows, is ended.
+The one rule: what may still belong to a living run is kept, and said to be kept. Only what cannot,
+or what is older than the person allows, is ended.
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ from seerd.shell.home import Home, RunFolder
 from seerd.units import format_duration, parse_duration
 
 QUIET_S = 300.0
-"""A run that no process runs, and whose journal has been silent for so long, has no agent left that
-would wait for it: leases end after 60 s, and saving and uploading takes at most 150 s more.
+"""If no process runs a run, and its journal has been silent for this many seconds, no agent of it
+waits any more: leases end after 60 s, and saving and uploading take at most 150 s more.
 """
 AT_START_S = 10.0
-"""The longest that a new run waits for the remains of old ones."""
+"""The most seconds that a new run spends on the remains of old ones."""
 _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run of this home. `process`: of the daemon that runs it now, None if none does; `quiet_s`:
-    since its journal was written.
+    """A run of this home.
+
+    process  the process id of the daemon that runs it now; None: none does
+    over     whether it is over
+    quiet_s  seconds since its journal was written
     """
 
     process: int | None
@@ -51,7 +55,11 @@ class KnownRun:
 
 @dataclass(frozen=True, slots=True)
 class SweepVerdict:
-    """Whether it is dead, and why, or why it is kept."""
+    """What a sweep decides on something that costs.
+
+    dead  whether it is dead, and to be ended
+    why   why it is dead, or why it is kept
+    """
 
     dead: bool
     why: str
@@ -59,7 +67,13 @@ class SweepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Something that costs, what became of it, and `trouble` if it could not be ended."""
+    """What became of something that costs.
+
+    left     what it is
+    verdict  what was decided
+    ended    whether it was ended
+    trouble  why it could not be ended; empty: there was no trouble
+    """
 
     left: Left
     verdict: SweepVerdict
@@ -69,7 +83,13 @@ class SweepResult:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found, in this region, of this owner."""
+    """What a sweep came to.
+
+    region   the region that was swept
+    owner    whose things were looked for
+    dry_run  whether nothing was to be ended
+    found    what was found
+    """
 
     region: str
     owner: str
@@ -80,8 +100,10 @@ class Swept:
 def decide(
     left: Left, known: KnownRun | None, now: float, older_than_s: float | None = None
 ) -> SweepVerdict:
-    """What is to become of this. `known`: None if this home has no such run; `now`: wall clock,
-    seconds since 1970.
+    """Decide whether something that costs is dead.
+
+    `known`: its run, None if this home has none of that name; `now`: wall clock, seconds since
+    1970; `older_than_s`: older things count as dead unless a process runs their run.
     """
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
@@ -124,7 +146,7 @@ def hard_end_of(left: Left) -> float | None:
 
 
 def usd_per_h(left: Left) -> float | None:
-    """About what it costs; None if that is not known."""
+    """Return about how many USD it costs for an hour; None: not known."""
     if (
         left.kind == "instance"
         and left.what in INSTANCE_TYPES
@@ -142,7 +164,7 @@ def sweep(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Sweep, and say what came of it.
+    """Sweep, and print what came of it.
 
     Raises `typer.Exit` with the exit code, `UsageError`, and `AwsError` as `swept` does.
     """
@@ -162,9 +184,10 @@ async def swept(
     dry_run: bool,
     older_than_s: float | None = None,
 ) -> Swept:
-    """Find everything of this owner, and end what is dead unless this is a `dry_run`.
+    """Find everything that this owner's runs have left, and end what is dead unless this is a
+    `dry_run`.
 
-    Raises `AwsError` if AWS does not say what there is.
+    Raises `AwsError` if AWS does not tell what there is.
     """
     async with Cloud(region) as cloud:
         owner = await caller(cloud)
@@ -175,11 +198,11 @@ async def swept(
 
 
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
-    """End what dead runs of this owner have left, before a new one begins; what there is to tell,
-    one line each.
+    """End the instances that dead runs of this owner have left; return what there is to tell, one
+    line each.
 
-    One question to AWS (two without `owner`, who else is asked for), at most `AT_START_S` seconds.
-    Raises nothing that AWS may cause.
+    This takes one question to AWS (two if `owner` is not given), and at most `AT_START_S` seconds.
+    A failure of AWS is told, not raised.
     """
     try:
         async with asyncio.timeout(AT_START_S), Cloud(region) as cloud:
@@ -194,7 +217,7 @@ async def at_start(home: Home, region: str | None, owner: str | None = None) -> 
 def judged(
     home: Home, left: Sequence[Left], older_than_s: float | None = None
 ) -> list[SweepResult]:
-    """Decide what is to become of each of these."""
+    """Decide on each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
     known = {
@@ -204,7 +227,7 @@ def judged(
 
 
 def known_run(folder: RunFolder, now: float) -> KnownRun:
-    """Find out how it is with this run."""
+    """Find out whether a run is alive, over or silent; `now`: wall clock, seconds since 1970."""
     process = folder.owner()
     quiet_s = now - _written_at(folder)
     if process is not None or quiet_s >= QUIET_S:
@@ -217,7 +240,7 @@ def known_run(folder: RunFolder, now: float) -> KnownRun:
 
 
 def line_of(one: SweepResult) -> str:
-    """Write the line about this for people."""
+    """Write the line for people about one thing that was found."""
     cost = usd_per_h(one.left)
     price = f", about ${cost:.3g}/h" if cost is not None else ""
     if one.trouble:
@@ -269,7 +292,7 @@ def _row(one: SweepResult) -> dict[str, Any]:
 
 
 async def _end(cloud: Cloud, home: Home, found: Sequence[SweepResult]) -> list[SweepResult]:
-    """End what is dead, run by run, and let nobody take a run up meanwhile."""
+    """End what is dead, run by run; each run is locked meanwhile, so that nobody resumes it."""
     folders = {folder.run: folder for folder in home.runs()} if found else {}
     after: dict[str, SweepResult] = {one.left.id: one for one in found}
     for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
@@ -305,7 +328,7 @@ async def _remove(cloud: Cloud, one: SweepResult) -> SweepResult:
 
 
 def _written_at(folder: RunFolder) -> float:
-    """Find when the journal was last written: SQLite writes beside it first
+    """Return when the journal was last written, seconds since 1970: SQLite writes beside it first
     (sqlite.org/wal.html).
     """
     beside = folder.journal.with_name(f"{folder.journal.name}-wal")

@@ -1,1 +1,1 @@
-"""From a spec to a plan that can be started: cluster, profile, prices, forecast."""
+"""From a spec to a plan that can be started: cluster, profile, forecast and limits."""

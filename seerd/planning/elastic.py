@@ -2,8 +2,8 @@
 deadline, or end first within the cost (RubberBand).
 
 The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in
-the mean; the run gets as its limits what was asked for, and for what is minimised what the plan
-should take, and a little more.
+the mean. The run's limits are those that were asked for; what is minimised is limited to a little
+more than the plan should take.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from seerd.units import format_duration
 
 Minimize = Literal["cost", "time"]
 SPARE = 1.1
-"""What is minimised may take so many times its 95th percentile before the run is ended."""
+"""What is minimised may take this many times its 95th percentile before the run is ended."""
 ATTEMPTS = 8
 UNLIMITED_S = 1e9
 NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
@@ -36,7 +36,14 @@ NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Stages to be given GPUs, and on what."""
+    """What is to be planned.
+
+    params    the policy's parameters
+    stages    the stages that need GPUs
+    cluster   what machines can be had, and how they are billed
+    profile   how long things take
+    max_gpus  most GPUs at one moment; None: any number
+    """
 
     params: PolicyParams
     stages: tuple[WorkStage, ...]
@@ -48,10 +55,10 @@ class _Task:
 def elastic_plan(
     spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize
 ) -> Planned:
-    """Plan with the GPUs for each stage that `minimize` asks for.
+    """Plan successive halving with the GPUs for each stage that `minimize` asks for.
 
-    Raises `UsageError` for what cannot be planned so, and `LimitsError` if no allocation keeps the
-    limits.
+    Raises `UsageError` for what cannot be planned like this, and `LimitsError` if no allocation
+    keeps the limits.
     """
     if spec.policy.name != "sha":
         raise UsageError(
@@ -157,7 +164,9 @@ def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
 
 
 def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
-    """Say what a plan takes, in money too, so that a limit in money can be compared."""
+    """Write what a plan takes, in money too if it costs any, so that it can be compared with a
+    limit.
+    """
     money = f", which are ${forecast.usd.p95:.2f}" if cluster.usd_per_gpu_h else ""
     return f"{forecast.gpu_s.p95 / 60:.4g} GPU-min{money}"
 
@@ -174,8 +183,10 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """Find the plan whose 95th percentile keeps the limit: plan with less where the mean does
-    not.
+    """Find the plan whose 95th percentile keeps the limit; None if there is none.
+
+    `plan` keeps a limit only in the mean, so it is called with a lower one until the percentile
+    fits.
     """
     planned_with = limit
     for _ in range(ATTEMPTS):
@@ -218,7 +229,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
 
 
 def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
-    """Find how long each stage should take: its longest lane, on average."""
+    """Compute how many seconds each stage should take: the mean of its longest lane."""
     size = task.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return tuple(

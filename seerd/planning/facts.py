@@ -1,6 +1,6 @@
 """From a spec and what its cluster offers to what the core is told: limits, cluster, problem.
 
-The one rule: pure functions; what a machine or a cloud has to offer is an argument.
+The one rule: only pure functions; what a machine or a cloud offers is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine: CUDA devices, CPU cores, and the name of the first device."""
+    """This machine.
+
+    cuda_devices  how many CUDA devices it has
+    cores         how many CPU cores it has
+    device        the name of the first CUDA device; empty if there is none
+    """
 
     cuda_devices: int
     cores: int
@@ -29,6 +34,7 @@ class MachineSlots:
     """What trials get of this machine.
 
     gpus     CUDA devices (`cuda`), or CPU slots
+    cuda     whether they are CUDA devices
     threads  CPU threads for each rank
     """
 
@@ -41,11 +47,12 @@ class MachineSlots:
 class Quote:
     """What a cluster offers, before anything is planned.
 
-    facts      what the core goes by
+    facts      what the core is told of the cluster
     threads    CPU threads for each GPU; 0: not known
     cuda       whether its GPUs are CUDA devices, not CPU slots
     usd_per_h  USD, the most that one instance costs for an hour
-    owner      who rents it, as every tag says; empty: nobody, or nobody was asked
+    owner      who rents it, for the owner's tag; empty: it is not rented, or the cloud was not
+               asked
     notes      what a person should know of it, one sentence each
     """
 
@@ -60,8 +67,9 @@ class Quote:
 def problem_of(
     spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
 ) -> Problem:
-    """What the policy plans with, before the cloud's costs are set aside. `notes`: what a person
-    should know of it.
+    """Make what the policy plans with, before the cloud's costs are set aside.
+
+    `notes`: what a person should know of it. Raises `UsageError` if a limit is missing.
     """
     limits = Limits(
         deadline_s=_needed(spec.limits.deadline_s, "--deadline"),
@@ -80,13 +88,17 @@ def problem_of(
 
 
 def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:
-    """Count the GPUs that there may be at one moment: the limit, or all that the cluster has."""
+    """Return the most GPUs at one moment: the limit, or all that the cluster has; None: any
+    number.
+    """
     there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
     return min((most for most in (limit, there) if most is not None), default=None)
 
 
 def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
-    """GPU-seconds: what the spec says, else what its money pays for."""
+    """Return the budget in GPU-seconds: what the spec says, else what its money pays for; None:
+    none.
+    """
     if limits.budget_gpu_s is None and limits.cost_usd is not None and cluster.usd_per_gpu_h > 0:
         return limits.cost_usd / cluster.usd_per_gpu_h * HOUR_S
     return limits.budget_gpu_s

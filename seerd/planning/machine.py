@@ -1,4 +1,4 @@
-"""This machine: what trials can train on, asked of its operating system and its driver."""
+"""What this machine has for training, asked of its operating system and its driver."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from seerd.planning.facts import Machine
 
 
 def this_machine() -> Machine:
-    """What this machine has to train on."""
+    """Find out what this machine has for training."""
     devices = _cuda_devices()
     return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
 
 
 def _cuda_devices() -> list[str]:
-    """Names of the devices that the NVIDIA driver lists; importing torch to ask it would cost a
-    second.
+    """List the names of the devices that the NVIDIA driver knows.
+
+    Asking torch instead would cost a second for its import.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None:

@@ -1,7 +1,7 @@
 """What a run's journal shows of its training job and its cloud: how long reports, starts, saves and
 boots took.
 
-The one rule: a pure function of events and commands; it works on the journal of any run, that of
+The one rule: a pure function of events and commands. It works on the journal of any run; that of
 `seerd profile` shows the most.
 """
 
@@ -28,18 +28,19 @@ Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
 
 @dataclass(slots=True)
 class Measured:
-    """Samples in seconds, as they came.
+    """Samples in seconds, in the order in which they were made.
 
-    report_s         seconds from report to report, by number of GPUs
-    rough            numbers of GPUs of which only reports with a warm-up or a checkpoint in them
-                     were seen
-    start_s          from the order to start until the training loop, without a checkpoint;
-                     `restore_s`: the same with one
-    stop_s           from being asked to save and exit until no process is left
-    save_s           from the first byte of a checkpoint until it is in the store;
-                     `checkpoint_bytes`: the largest one
-    pending_s, boot_s, release_s   of instances: until they run, until they take orders, until they
-                                   are gone
+    report_s          from report to report, by number of GPUs
+    rough             numbers of GPUs for which all timed reports had a warm-up or a checkpoint in
+                      them
+    start_s           from the order to start until the training loop, without a checkpoint
+    restore_s         from the order to start until the training loop, from a checkpoint
+    stop_s            from being asked to save and exit until no process is left
+    save_s            from the first byte of a checkpoint until it is in the store
+    checkpoint_bytes  bytes of the largest checkpoint
+    pending_s         from the request until an instance runs
+    boot_s            from there until it takes orders
+    release_s         from the request to terminate until an instance is gone
     """
 
     report_s: dict[int, list[float]] = field(default_factory=dict)
@@ -56,8 +57,14 @@ class Measured:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt: when it was ordered, trained, reported (how often, and when), saved (after which
-    reports) and asked to stop.
+    """One attempt. Moments are seconds since the run began.
+
+    gpus        its GPUs
+    ordered_s   when it was ordered
+    training_s  when it trained; None: it has not
+    reports     (number of the report, when) of each
+    saved       reports after which it saved
+    asked_s     when it was asked to save and exit; None: it was not, or did not train yet
     """
 
     gpus: int
@@ -68,7 +75,7 @@ class _Attempt:
     asked_s: float | None = None
 
     def clean_s(self) -> list[float]:
-        """List seconds from report to report, where no checkpoint was written in between."""
+        """List the seconds from report to report where no checkpoint was written in between."""
         return [
             at - before
             for (reports, before), (_, at) in pairwise(self.reports)
@@ -76,7 +83,7 @@ class _Attempt:
         ]
 
     def rough_s(self) -> list[float]:
-        """List seconds from report to report; of a single report, from the beginning of
+        """List the seconds from report to report; for a single report, from the start of
         training.
         """
         if len(self.reports) == 1 and self.training_s is not None:
@@ -85,7 +92,7 @@ class _Attempt:
 
 
 def measured(entries: Entries) -> Measured:
-    """Collect what these entries show."""
+    """Collect samples from these entries."""
     found = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
@@ -111,7 +118,9 @@ def _gpus(command: StartTrial) -> int:
 
 
 def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:
-    """Note when it was asked; one that is killed shows nothing of how long saving takes."""
+    """Note when an attempt was asked to save; being killed tells nothing of how long saving
+    takes.
+    """
     if attempt is not None:
         attempt.asked_s = at if command.checkpoint and attempt.training_s is not None else None
 
@@ -145,7 +154,9 @@ def _see_attempt(
 
 
 def _reports(attempts: list[_Attempt], found: Measured) -> None:
-    """Take clean intervals where there are any for a number of GPUs, else rough ones."""
+    """Collect the seconds per report: clean ones where a number of GPUs has any, else rough
+    ones.
+    """
     for gpus in sorted({attempt.gpus for attempt in attempts}):
         same = [attempt for attempt in attempts if attempt.gpus == gpus]
         clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]

@@ -1,8 +1,8 @@
 """From a problem to a plan that can be started: what the policy would do, what it would take, and
 what a person should know before.
 
-The one rule: pure functions; a plan whose bill does not fit is adjusted here, before anything else
-sees it.
+The one rule: only pure functions; a plan whose bill does not fit is adjusted here, before anything
+else sees it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from seerd.planner.profile import Profile
 from seerd.planner.stages import instances_for
 
 BOOT_SHARE = 0.1
-"""A larger share of the budget is worth a warning."""
+"""If boots take a larger share of the budget, there is a warning."""
 TRIES = 40
 MORE = 1.1
-"""So often are minima raised until they do, and by so much."""
+"""Minima that do not suffice are raised by this factor, at most `TRIES` times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and what it is expected to take. `warnings`: one sentence each, the most important
-    first.
+    """A plan, and what it is expected to take.
+
+    problem   what the policy plans with
+    outline   the whole run as the policy would have it
+    cluster   what machines can be had, and how they are billed
+    forecast  time, GPU time and money that it will take
+    warnings  what may surprise the person, one sentence each, the most important first
     """
 
     problem: Problem
@@ -49,10 +54,10 @@ class Planned:
 def plan_for(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
 ) -> Planned:
-    """The plan of a problem's policy; `ideal`: as published, whatever it is billed.
+    """Plan what a problem's policy would do; `ideal`: as published, whatever is billed.
 
-    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that no instances
-    have room for.
+    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that cannot be
+    placed on whole instances.
     """
     if cluster.max_instances != 1:
         _check_size(problem.params.p_min, cluster.gpus_per_instance)
@@ -80,7 +85,7 @@ def _check_size(p_min: int, size: int) -> None:
 def others(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
 ) -> dict[str, Planned | Impossible]:
-    """What the same limits give under each other policy."""
+    """Plan for the same limits with each other policy."""
     names = [name for name in POLICIES if name != problem.params.name]
     problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
     return {p.params.name: _other(p, cluster, profile, ideal=ideal) for p in problems}
@@ -115,8 +120,10 @@ def _planned(
 def _that_do(
     problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible
 ) -> Impossible:
-    """Minima that were tried: what is billed, and what is set aside for the end, is known only of a
-    plan.
+    """Find minima of deadline and budget by trying them.
+
+    The estimate may be too low: what is billed, and what is set aside for the end, is known only
+    once there is a plan.
     """
     least = estimate
     for _ in range(0 if _too_few_gpus(problem, cluster) else TRIES):
@@ -136,8 +143,10 @@ def _that_do(
 def _refused(
     problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible
 ) -> Impossible | None:
-    """Why both minima, or each with the other limit as it is, would not do; None if they would.
-    Money as much as that costs.
+    """Return why the minima would not do, both together or each with the other limit as it is; None
+    if they would.
+
+    Money is not limited here.
     """
     limits = problem.limits
     larger = (
@@ -153,7 +162,7 @@ def _refused(
 
 
 def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
-    """Whether there may be fewer GPUs than one trial takes, so that no time and no money would
+    """Tell whether fewer GPUs are allowed than one trial takes, so that no time and no money would
     help.
     """
     size = cluster.gpus_per_instance if cluster.per_instance else 1
@@ -169,14 +178,15 @@ def _outline(problem: Problem) -> Outline | Impossible:
 
 
 def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """What the core will set aside for the end, given how long a report and a checkpoint take."""
+    """Compute the seconds that the core will set aside for the end of a run."""
     slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
     return closing_s(deadline_s, slowest_s, cluster)
 
 
 def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """How long before its wall the core ends the last stage, so that everything is saved and given
-    back by the deadline.
+    """Compute how many seconds before its wall the core ends the last stage.
+
+    It does so in order that everything is saved and given back by the deadline.
     """
     return max(
         0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile))
@@ -184,7 +194,9 @@ def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile
 
 
 def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
-    """The forecast of a plan whose last stage is ended so early, and never after the deadline."""
+    """Adjust a forecast to a last stage that ends `early_s` seconds early; time is at most the
+    deadline.
+    """
 
     def less(spread: Spread, by: float) -> Spread:
         return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
@@ -198,7 +210,7 @@ def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits
 
 
 def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
-    """What may surprise a person who pays for this plan."""
+    """Yield what may surprise a person who pays for this plan, one sentence each."""
     cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
     first = outline.stages[0]
     if cluster.per_instance:

@@ -24,6 +24,7 @@ class Place:
 
     home           the folder of all runs
     machine_types  what the spec runs on, as profiles name it, the preferred one first
+    quote          what the cluster offers
     """
 
     home: Path
@@ -38,7 +39,10 @@ def of_spec(
     ideal: bool = False,
     minimize: Literal["cost", "time"] | None = None,
 ) -> Planned:
-    """Plan what `run` would start."""
+    """Plan what `seerd run` would start.
+
+    Raises `UsageError` for what cannot be planned, and `LimitsError` if the limits fit nothing.
+    """
     cluster, profile = _setting(spec, place)
     if minimize is not None:
         from seerd.planning.elastic import elastic_plan
@@ -54,7 +58,7 @@ def of_spec(
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
-    """What the same limits give under each other policy."""
+    """Plan for the same limits with each other policy."""
     cluster, profile = _setting(spec, place)
     return others(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
 

@@ -1,8 +1,7 @@
-"""Profiles of training scripts: what is kept of them, where, and how it is found again for later
-plans.
+"""Profiles of training scripts: what is kept of them, where, and how later plans find them.
 
-The one rule: a profile is found again only by what it was measured with: the script's name, content
-and arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
+The one rule: a profile is found only for what it was measured with: the script's name, content and
+arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
 version, counts as none: measuring again replaces it.
 
 Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
@@ -32,11 +31,18 @@ if TYPE_CHECKING:
 VERSION = 1
 MOST_GPUS, LONGEST_S = 1 << 20, 1e8
 DOUBTFUL = 0.1
-"""A law that is farther off is told to be."""
+"""A law with a larger relative deviation gets a note that says so."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measures, kept in its folder: all that decides where its profile belongs."""
+    """What a run measures, kept in its folder: all that decides where its profile belongs.
+
+    key            the profile's file name without its end
+    script         the training script
+    args           its arguments
+    provider       the kind of cluster
+    instance_type  the kind of machine
+    """
 
     key: str
     script: str
@@ -46,7 +52,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Median and 95th percentile in seconds, and of how many samples."""
+    """How a time is distributed.
+
+    p50      median, seconds
+    p95      95th percentile, seconds
+    samples  how many samples these are of
+    """
 
     p50: float
     p95: float
@@ -54,8 +65,14 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of GPUs: seconds per report, and throughput relative to one GPU; `samples` is 0
-    for fitted ones.
+    """What holds for one number of GPUs.
+
+    gpus        how many GPUs
+    measured    whether it was measured, and not fitted
+    report_s    seconds per report
+    samples     how many reports were timed; 0 for fitted points
+    speed       throughput relative to one GPU
+    efficiency  throughput per GPU, relative to one
     """
 
     gpus: int
@@ -93,7 +110,7 @@ class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:
-    """Say what is measured when this spec is profiled on this kind of machine."""
+    """Derive what is measured when this spec is profiled on this kind of machine."""
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -112,7 +129,7 @@ def target_of(spec: Spec, instance_type: str) -> Target:
 def kept_of(
     target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()
 ) -> KeptProfile:
-    """All figures in one. Raises `ValueError` if there was no report."""
+    """Derive the profile from what was measured. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
     return KeptProfile(
         version=VERSION,
@@ -162,7 +179,7 @@ def _times(samples: Sequence[float]) -> Times | None:
 
 
 def _doubts(made: Fit, found: Measured) -> Iterator[str]:
-    """Say what the figures do not tell by themselves."""
+    """Yield what one should know before trusting the figures, one sentence each."""
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
@@ -193,7 +210,7 @@ def _gpus(numbers: Sequence[int]) -> str:
 
 
 def profile_of(kept: KeptProfile) -> Profile:
-    """The profile as planning and simulation use it."""
+    """Turn a kept profile into that of planning and simulation."""
     job = JobProfile(
         report=_latency(kept.report_s),
         scaling=Scaling(tuple((point.gpus, point.speed) for point in kept.points)),
@@ -209,12 +226,15 @@ def _latency(times: Times | None) -> Latency:
 
 
 def path_of(home: Path, key: str) -> Path:
-    """Say where a profile is kept."""
+    """Return the file of a profile."""
     return home / "profiles" / f"{key}.json"
 
 
 def keep(home: Path, kept: KeptProfile) -> Path:
-    """Write it, whole or not at all, in the place of an older one. Where it is now."""
+    """Write a profile to its file, whole or not at all, and return the file.
+
+    It replaces an older one. Raises `UsageError` if it cannot be written.
+    """
     path = path_of(home, kept.key)
     part = path.with_name(f".{kept.key}.{secrets.token_hex(4)}")
     try:
@@ -234,7 +254,10 @@ def keep(home: Path, kept: KeptProfile) -> Path:
 
 
 def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile | None:
-    """Find what was measured of this script on the first of these machines; None if nothing was."""
+    """Find what was measured of this script, on the first of these machines that has a profile.
+
+    Return None if nothing was measured.
+    """
     for instance_type in machine_types:
         path = path_of(home, target_of(spec, instance_type).key)
         with contextlib.suppress(
@@ -247,9 +270,7 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
 
 
 def _is_possible(kept: KeptProfile) -> bool:
-    """Whether plans can be made with it: a file that somebody has turned a digit in counts as
-    none.
-    """
+    """Tell whether the figures can be true: a file with, say, a changed digit counts as none."""
     times = (
         kept.report_s,
         kept.start_s,

@@ -1,6 +1,6 @@
 """What depends on the kind of a cluster: one class for each kind.
 
-The one rule: nobody else asks which kind it is. What takes time to import is imported by the
+The one rule: only this module asks which kind it is. What takes time to import is imported by the
 methods that need it, since `seerd plan` asks no cloud and opens no connection.
 """
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from seerd.shell.providers.ec2_request import Ec2Settings
 
 UNBOUNDED = 8
-"""GPUs of an instance where nothing says how many: those of the papers' machines."""
+"""GPUs of an instance if their number is not known: those of the papers' machines."""
 THE_SPEC = "the spec says so"
-"""Where a price comes from that the person has given."""
+"""The source of a price that the person has given."""
 BOOT_S = 420.0
-"""An instance whose agent does not answer so long after it was asked for is given back."""
+"""An instance whose agent does not answer this many seconds after it was asked for is given
+back.
+"""
 
 C = TypeVar("C", bound=Cluster)
 
@@ -43,39 +45,44 @@ C = TypeVar("C", bound=Cluster)
 class ClusterKind(ABC, Generic[C]):
     """A cluster as a spec asks for it, with all that depends on its kind.
 
-    Methods follow each other as a run's beginning does; only `site` is called when it is resumed.
+    The methods stand in the order in which a run that begins calls them; a resumed one calls only
+    `site`.
     """
 
     cluster: C
 
     @abstractmethod
     def check(self, spec: Spec) -> None:
-        """Raise `UsageError` for what the spec may say but cannot be run here."""
+        """Check that the spec can be run on this cluster. Raises `UsageError` if not."""
 
     @abstractmethod
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name the machines that trials run on as profiles do, the preferred one first.
+        """Name the machines that trials run on, as profiles do, the preferred one first.
 
-        machine  this one
+        machine  this machine
         """
 
     @abstractmethod
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Say what there is, asking nobody. Raises `UsageError` for what cannot be.
+        """Return what the cluster offers, without asking anybody. Raises `UsageError` if it cannot
+        be.
 
-        machine  this one; None: one with as many GPUs as the plan likes
+        machine  this machine; None: one with as many GPUs as the plan likes
         """
 
     def quote(self, machine: Machine, home: Home) -> Quote:
-        """Say what there is after asking whoever has it. Raises `CloudError` if that is refused."""
+        """Return what the cluster offers, after asking its cloud if it has one.
+
+        Raises `CloudError` if the cloud refuses to tell.
+        """
         return self.unasked_quote(machine)
 
     def check_quota(self, planned: Planned) -> None:
-        """Raise `CloudError` if the plan's peak is more than the cloud allows."""
+        """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
 
     @abstractmethod
     def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Say what a run's folder keeps of this, as keywords of `wiring.setup_of`."""
+        """Return what a run's folder keeps about the cluster, as keywords of `wiring.setup_of`."""
 
     @staticmethod
     @abstractmethod
@@ -84,10 +91,10 @@ class ClusterKind(ABC, Generic[C]):
 
 
 class Local(ClusterKind[LocalCluster]):
-    """CUDA devices if there are any, else CPU slots."""
+    """This machine: its CUDA devices if it has any, else CPU slots."""
 
     def check(self, spec: Spec) -> None:
-        """Raise `UsageError`: data is already here, and so are checkpoints."""
+        """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
         if spec.train.data:
             raise UsageError(
                 "train.data is for rented instances; on this machine, name the folder in the "
@@ -99,13 +106,16 @@ class Local(ClusterKind[LocalCluster]):
             )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name its devices, or how its cores are shared."""
+        """Name the CUDA devices, or how the cores are shared."""
         if machine.cuda_devices:
             return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
         return (f"{self._gpus(machine)} slots on {machine.cores} CPU cores",)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer as many GPUs as the spec says, or as the machine has."""
+        """Offer as many GPUs as the spec says, or as the machine has.
+
+        Raises `UsageError` if the spec asks for more CUDA devices than there are.
+        """
         if machine is None:
             return Quote(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
         gpus = self._gpus(machine)
@@ -116,7 +126,7 @@ class Local(ClusterKind[LocalCluster]):
         )
 
     def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Keep the GPUs that were offered; trials run from the run's folder."""
+        """Keep the GPUs that were offered; trials run in the run's folder."""
         slots = MachineSlots(quote.facts.gpus_per_instance, quote.cuda, quote.threads)
         source = str(folder.source.resolve())
         return {"local": slots, "source": source, "python": sys.executable}
@@ -149,10 +159,12 @@ class Local(ClusterKind[LocalCluster]):
 
 
 class Hosts(ClusterKind[HostsCluster]):
-    """All hosts count as if they had the GPUs of the smallest."""
+    """Machines that people have. All count as if they had only the GPUs of the smallest."""
 
     def check(self, spec: Spec) -> None:
-        """Raise `UsageError`: checkpoints have to be where all hosts reach them."""
+        """Check that there is a checkpoint store that all hosts reach. Raises `UsageError` if
+        not.
+        """
         if self.cluster.store is None:
             raise UsageError(
                 "hosts need a place for checkpoints that all of them reach: "
@@ -161,11 +173,11 @@ class Hosts(ClusterKind[HostsCluster]):
             )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Take all hosts for the same."""
+        """Name all hosts alike."""
         return (self.cluster.provider,)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer what the spec says of them."""
+        """Offer the hosts that the spec lists. Raises `UsageError` if it lists none."""
         sizes = [host.gpus for host in self.cluster.hosts]
         if not sizes:
             raise UsageError(
@@ -177,7 +189,7 @@ class Hosts(ClusterKind[HostsCluster]):
         )
 
     def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Keep the hosts; trials run from what is pushed there."""
+        """Keep the hosts; trials run on what is pushed there."""
         return {"hosts": hosts_of(self.cluster)}
 
     @staticmethod
@@ -193,10 +205,12 @@ class Hosts(ClusterKind[HostsCluster]):
 
 
 class Ec2(ClusterKind[Ec2Cluster]):
-    """All types have the same number of GPUs, and cost as much as the dearest."""
+    """Instances of EC2. All types have the same number of GPUs, and count as the dearest."""
 
     def check(self, spec: Spec) -> None:
-        """Raise `UsageError`: instances keep nothing, and nobody knows their image."""
+        """Check that checkpoints are kept in S3 and that an image is named. Raises `UsageError` if
+        not.
+        """
         if not (self.cluster.store or "").startswith("s3://"):
             raise UsageError(
                 'instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]'
@@ -211,21 +225,23 @@ class Ec2(ClusterKind[Ec2Cluster]):
             )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name the instance types; where none is named, EC2."""
+        """Name the instance types; "ec2" if the spec names none."""
         return self.cluster.instance_type or (self.cluster.provider,)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer what seerd brought along, at the spec's price if it names one."""
+        """Offer the bundled facts of the types, at the spec's price if it names one."""
         return quote_of(self.cluster, *bundled(self.cluster))
 
     def quote(self, machine: Machine, home: Home) -> Quote:
-        """Ask AWS for types, prices and who we are."""
+        """Ask AWS for types, prices and the owner of the credentials."""
         from seerd.runs import quotes
 
         return quotes.ask(self.cluster, home.path / "prices")
 
     def check_quota(self, planned: Planned) -> None:
-        """Ask AWS how many instances the account may have."""
+        """Ask AWS how many instances the account may have. Raises `CloudError` if they are too
+        few.
+        """
         from seerd.runs import quotes
 
         size = planned.cluster.gpus_per_instance
@@ -237,7 +253,7 @@ class Ec2(ClusterKind[Ec2Cluster]):
             raise CloudError(f"nothing was started: {quota.text}{fits}")
 
     def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Keep what instances are asked for."""
+        """Keep what will be asked for when instances are launched."""
         settings = settings_of(
             self.cluster,
             run=folder.run,
@@ -264,11 +280,11 @@ class Ec2(ClusterKind[Ec2Cluster]):
 
 
 KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
-"""By what `cluster.provider` says, and by the field of a run's `Setup` that is there."""
+"""The kinds, by what `cluster.provider` says, and by the field that a run's `Setup` has."""
 
 
 def of(spec: Spec) -> ClusterKind[Any]:
-    """Give the spec's cluster its behaviour."""
+    """Return the kind of the spec's cluster, with its behaviour."""
     return KINDS[spec.cluster.provider](spec.cluster)
 
 
@@ -278,7 +294,7 @@ def site_of(setup: Setup, folder: RunFolder) -> Site:
 
 
 def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
-    """Find where a plan is made, without asking a cloud.
+    """Return where a plan is made, without asking a cloud.
 
     unbounded  as if this machine had as many GPUs as the plan likes
     """
@@ -288,7 +304,7 @@ def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
 
 
 def quoted(spec: Spec, home: Home) -> Place:
-    """Find where a run may begin, as its cloud says now.
+    """Return where a run may begin, after asking its cloud.
 
     Raises `UsageError` for what cannot be run, `CloudError` for what the cloud refuses.
     """
@@ -306,10 +322,12 @@ def quote_of(
     threads: int = 0,
     owner: str = "",
 ) -> Quote:
-    """Say what instances of these types offer.
+    """Make the quote for instances of these types.
 
-    usd_per_h  USD for an hour of the dearest type, and its `source`, for people
-    threads    CPU threads for each GPU
+    gpus       GPUs of one instance
+    usd_per_h  USD for an hour of the dearest type
+    source     where that price comes from, for people
+    threads    CPU threads for each GPU; 0: not known
     owner      who rents them
     """
     facts = ClusterFacts(
@@ -324,9 +342,10 @@ def quote_of(
 
 
 def bundled(cluster: Ec2Cluster) -> tuple[int, float, str]:
-    """Say what is known without asking: GPUs, USD for an hour, where that comes from.
+    """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
+    source.
 
-    Raises `UsageError` for types that are not known, or that do not fit together.
+    Raises `UsageError` for types that are not known, or that do not have the same number of GPUs.
     """
     for name in cluster.types:
         if name not in INSTANCE_TYPES:
@@ -341,7 +360,9 @@ def bundled(cluster: Ec2Cluster) -> tuple[int, float, str]:
 
 
 def one_size(gpus: Mapping[str, int]) -> int:
-    """Tell how many GPUs all types have. Raises `UsageError` if that is not the same number."""
+    """Return how many GPUs all types have. Raises `UsageError` if they do not have the same
+    number.
+    """
     if len(set(gpus.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
         raise UsageError(
@@ -354,10 +375,10 @@ def one_size(gpus: Mapping[str, int]) -> int:
 def settings_of(
     cluster: Ec2Cluster, *, run: str, name: str, owner: str, gpus: int, keys: Path, hard_end: float
 ) -> Ec2Settings:
-    """Say what instances of a run are asked for, without a bid.
+    """Collect what the instances of a run are asked for, without a bid.
 
-    gpus      of one instance
-    keys      a folder of the run's, for its key pairs
+    gpus      GPUs of one instance
+    keys      the folder of the run's key pairs
     hard_end  when they end by themselves, wall clock, seconds since 1970
     """
     from seerd.shell.providers.ec2_request import Ec2Settings
@@ -385,5 +406,5 @@ def settings_of(
 
 
 def hosts_of(cluster: HostsCluster) -> tuple[SshHost, ...]:
-    """Name the hosts as their provider takes them."""
+    """Turn the spec's hosts into those of the provider."""
     return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)

@@ -1,6 +1,6 @@
-"""What EC2 says before anything is rented: prices, GPUs of a type, quota, who asks.
+"""What EC2 says before anything is rented: prices, GPUs of a type, quota, the owner.
 
-The one rule: it is asked before the plan is made, and a plan that cannot be rented is refused
+The one rule: EC2 is asked before the plan is made, and a plan that cannot be rented is refused
 before anything starts.
 """
 
@@ -19,22 +19,22 @@ from seerd.shell.aws.errors import AwsError
 from seerd.spec.spec import Ec2Cluster
 
 SPOT_MARGIN = 1.2
-"""A spot price may rise so much before AWS takes the instances back: the bid, and what is counted
-with.
+"""How many times its present value a spot price may reach before AWS takes the instances back: this
+much is bid, and planned with.
 """
 
 
 def ask(cluster: Ec2Cluster, cache: Path) -> Quote:
-    """Ask what would be rented; `cache`: a folder for prices.
+    """Ask EC2 what would be rented; `cache`: a folder for prices.
 
-    Raises `CloudError`: credentials, region, permissions, unknown types; `UsageError` for types
-    that have no GPUs, or do not fit together.
+    Raises `CloudError` for credentials, region, permissions or unknown types; `UsageError` for
+    types that have no GPUs, or do not have the same number of them.
     """
     return asyncio.run(_ask(cluster, cache))
 
 
 def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
-    """Ask whether the account may have so many instances at a time."""
+    """Ask whether the account may have `peak` instances at a time."""
     return asyncio.run(_quota(cluster, peak))
 
 
@@ -66,7 +66,10 @@ async def price_of(cluster: Ec2Cluster, kind: str, cloud: Cloud, cache: Path) ->
 
 
 async def _price(cluster: Ec2Cluster, cloud: Cloud, cache: Path) -> tuple[float, str]:
-    """USD for an hour of the dearest type, and where that comes from."""
+    """Return USD for an hour of the dearest type, and where that comes from.
+
+    Raises `CloudError` if AWS tells no price and the spec and the bundled facts have none.
+    """
     if cluster.price:
         return cluster.price, THE_SPEC
     asked = (price_of(cluster, kind, cloud, cache) for kind in cluster.types)

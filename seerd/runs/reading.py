@@ -1,4 +1,4 @@
-"""Reads a run from its journal: the events, and what was decided, one after the other.
+"""Reads a run from its journal: the events and the decisions, one after the other.
 
 The one rule: nothing is decided, written or carried out, so any later version reads the same.
 """
@@ -18,24 +18,27 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 
 Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
-"""Leads a state by one event and what was decided with it."""
+"""Advances a state by one event and the decisions that followed from it."""
 
 
 def read(folder: RunFolder) -> State:
-    """Read the state at the end of a run's journal, whether its daemon lives or not."""
+    """Read the state at the end of a run's journal, whether its daemon lives or not.
+
+    Raises `JournalError`.
+    """
     return read_with_origin(folder)[0]
 
 
 def read_with_origin(folder: RunFolder) -> tuple[State, float]:
-    """Read the same, and when the run began, in seconds since 1970."""
+    """Read the state at the end of a run's journal, and when the run began, seconds since 1970."""
     with Journal.open(folder.journal, read_only=True) as journal:
         return replay(journal), journal.origin
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """Fold the journal to the state at its end; `rules`: of whoever goes on from there.
+    """Read the journal to its end, and return the state there.
 
-    Raises `JournalError`.
+    `rules`: those of a daemon that goes on from there. Raises `JournalError`.
     """
     state, entries = begin(journal, rules)
     follow(state, entries)
@@ -43,9 +46,9 @@ def replay(journal: Journal, rules: Rules = RULES) -> State:
 
 
 def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
-    """Give the state before the first event, and all entries.
+    """Return the state before the first event, and an iterator of all entries.
 
-    Raises `JournalError`, now or while they are read.
+    Raises `JournalError`, now or while the entries are read.
     """
     entries = _read(journal)
     first = next(entries, None)
@@ -58,9 +61,10 @@ def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry
 
 
 def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
-    """Read further entries; `go`: how, for whoever looks at each.
+    """Advance the state by these entries; `go` does it for each.
 
-    Raises `JournalError` if one is missing, `ImpossibleEventError` if one cannot be.
+    Raises `JournalError` if an entry is missing, `ImpossibleEventError` if one cannot have
+    happened.
     """
     for entry in entries:
         if entry.seq != state.clock.seq + 1:

@@ -1,5 +1,4 @@
-"""Begins, resumes and reads runs: from a spec or a run's folder to a daemon, or to the state at the
-end of its journal.
+"""Begins, resumes and ends runs: from a spec or a run's folder to a daemon, and to what it leaves.
 
 The one rule: everything that a resumed run needs is written into its folder before it begins.
 """
@@ -30,8 +29,11 @@ from seerd.spec.spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that is over. `leftovers`: what of it still costs something, asked afresh, one line
-    each; None where nothing is rented.
+    """A run that is over.
+
+    state      its state at the end
+    leftovers  what of it still costs something, asked afresh, one line each; None: nothing is
+               rented
     """
 
     state: State
@@ -41,10 +43,10 @@ class Ended:
 def create(
     spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote
 ) -> tuple[RunFolder, State]:
-    """Make a new run's folder, ready to begin; none is left where that cannot be.
+    """Make a new run's folder, ready to begin; if that fails, no folder is left.
 
     origin  when the run began, wall clock, seconds since 1970
-    offer   what its cluster said; `clusters.quoted` has checked that the spec can be run
+    quote   what its cluster offers; `clusters.quoted` has checked that the spec can be run
     """
     folder = home.new(spec.name)
     try:
@@ -69,7 +71,7 @@ def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, quote:
 
 
 def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
-    """What the journal of a run begins with."""
+    """Collect what the journal of a run begins with."""
     return RunFacts(
         run=run,
         name=spec.name,
@@ -82,7 +84,7 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
 
 
 def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
-    """Run a run that `create` made until it is over."""
+    """Run a run that `create` has made, until it is over."""
     with folder.locked(), Journal.open(folder.journal) as journal:
         daemon = Daemon(state, journal, _environment(folder, state), watcher)
         first = RunStarted(at=daemon.clock.now(), facts=state.facts)
@@ -91,7 +93,10 @@ def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
 
 
 def resume(folder: RunFolder, watcher: Watcher) -> Ended:
-    """Go on with a run whose daemon was killed, or that was interrupted, until it is over."""
+    """Continue a run whose daemon was killed, or that was interrupted, until it is over.
+
+    Raises `UsageError` if the run is over for good.
+    """
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
@@ -112,7 +117,7 @@ def _environment(folder: RunFolder, state: State) -> RunEnvironment:
 
 
 def lacks_its_model(state: State) -> bool:
-    """Whether the run is over, and its best model is still only in the store."""
+    """Tell whether a run that is over still has its best model only in the store."""
     return (
         state.end.status != "interrupted"
         and state.result.published is None
@@ -121,8 +126,9 @@ def lacks_its_model(state: State) -> bool:
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
-    """The clock of an interrupted run goes on from where it stopped; other runs that are over stay
-    so.
+    """Let the clock of an interrupted run go on from where it stopped.
+
+    Raises `UsageError` for other runs that are over, and if the deadline has passed.
     """
     if state.end.status != "interrupted":
         raise UsageError(

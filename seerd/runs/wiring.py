@@ -1,6 +1,7 @@
-"""What a run's folder keeps beside its journal, and what the run acts on: instances, stores.
+"""What a run's folder keeps beside its journal, and the run environment that is made of it.
 
-The one rule: what a resumed run needs is a value, `Setup`; making a world of it asks nobody.
+The one rule: what a resumed run needs is a value, `Setup`; making a run environment of it asks
+nobody.
 """
 
 from __future__ import annotations
@@ -36,25 +37,30 @@ from seerd.spec.values import Data
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
 MARGIN_S = 600.0
-"""From the deadline until whatever is left of a run switches itself off, whoever lives: long after
-every orderly end, and longer than the five minutes before a scheduled power-off in which Linux
-lets nobody log in any more (shutdown(8)).
+"""Seconds from the deadline until whatever is left of a run switches itself off. That is long after
+every orderly end, and longer than the five minutes before a scheduled power-off in which Linux lets
+nobody log in any more (shutdown(8)).
 """
 FREE_BYTES = 2 << 30
-"""The least that a healthy instance has free: a few checkpoints and logs."""
+"""The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
 SOURCE = "source"
-"""Where the user's source is pushed, in the agent's folder."""
+"""The folder in the agent's folder that the user's source is pushed to."""
 PYTHON = "python3"
 """The interpreter on machines other than this one, if the spec names none."""
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the daemon needs beyond the journal, kept as `setup.json` in the run's folder.
+    """What the daemon needs beside the journal, kept as `setup.json` in the run's folder.
 
     Exactly one of `local`, `hosts` and `ec2` is there.
 
+    job    how agents start trials
     store  a directory, or s3://bucket/prefix
     until  when the run's URLs and instances end at the latest, wall clock, seconds since 1970
+    local  this machine's slots
+    hosts  the hosts
+    ec2    what instances are asked for
+    data   what every instance fetches once
     """
 
     job: Job
@@ -67,7 +73,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> list[str]:
-        """Name the kind of cluster it is for; as many as are there if it was damaged."""
+        """The kind of cluster that it is for; if it was damaged, none or several."""
         return [kind for kind in ("local", "hosts", "ec2") if getattr(self, kind)]
 
 
@@ -75,8 +81,9 @@ class Setup(msgspec.Struct, frozen=True):
 class Site:
     """Where the instances of a run come from.
 
-    printed   the way to what trials print, None where that is in the run's folder anyway
-    expected  what a healthy instance has, None where nobody pays and no GPUs were promised
+    provider  starts and ends them
+    printed   fetches what trials print; None: that is in the run's folder anyway
+    expected  what a healthy instance has; None: not checked
     """
 
     provider: Provider
@@ -87,7 +94,7 @@ class Site:
 def remote_of(
     folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False, spot: bool = False
 ) -> Remote:
-    """Make the way to a run's machines over SSH; for the rest as `AgentOptions` has it."""
+    """Make the connection to a run's machines over SSH; `AgentOptions` explains the options."""
     options = AgentOptions(
         run=folder.run,
         gpus=gpus,
@@ -124,10 +131,11 @@ def setup_of(
     python: str = PYTHON,
     **where: Any,
 ) -> Setup:
-    """Say what is kept of a new run beside its journal.
+    """Collect what is kept of a new run beside its journal.
 
     allocations  numbers of GPUs that trials may get
-    offer        what its cluster has
+    quote        what its cluster offers
+    until        when its URLs and instances end at the latest, wall clock, seconds since 1970
     source       the folder of the user's source, as agents know it
     python       the interpreter, if the spec names none
     where        the field of `Setup` that says where it runs
@@ -159,17 +167,17 @@ def _store_of(spec: Spec, folder: RunFolder) -> str:
 
 
 def prolonged(setup: Setup, until: float) -> Setup:
-    """Let what an interrupted run rents from now on end later."""
+    """Set a later end for what a resumed run rents from now on."""
     return msgspec.structs.replace(setup, until=until)
 
 
 def save(setup: Setup, folder: RunFolder) -> None:
-    """Keep it in the run's folder."""
+    """Write the setup into the run's folder."""
     folder.setup.write_bytes(msgspec.json.encode(setup, enc_hook=str))
 
 
 def load(folder: RunFolder) -> Setup:
-    """Read what was kept. Raises `JournalError` if it is not there, or not whole."""
+    """Read the setup from the run's folder. Raises `JournalError` if it is missing or damaged."""
     try:
         kept = folder.setup.read_bytes()
         setup = msgspec.json.decode(kept, type=Setup, dec_hook=lambda kind, value: kind(value))
@@ -185,7 +193,7 @@ def load(folder: RunFolder) -> Setup:
 
 
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
-    """Make what the run acts on."""
+    """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     region = setup.ec2.region if setup.ec2 is not None else None
     store = _store(setup, folder.run, region)

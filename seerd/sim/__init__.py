@@ -1,3 +1,3 @@
-"""A world of events on a heap around the real core: no clock, no processes, the same result for the
+"""A simulated world around the real core: no clock and no processes, and the same result for the
 same seed.
 """

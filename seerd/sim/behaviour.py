@@ -1,6 +1,6 @@
 """What a simulated world is like: how trials learn, and how long everything takes.
 
-The one rule: values and functions that are given; the world decides when to ask them.
+The one rule: only values and functions; the world decides when to use them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from seerd.planner.space import Config
 Metric = Callable[[Config, int], float | None]
 """The metric of a configuration's n-th report, n from 1: (config, n). None if it is not finite."""
 UnitTime = Callable[[Config, int, int], float]
-"""Seconds of training from the report before the n-th to the n-th on so many GPUs: (config, n,
-gpus).
-"""
+"""Seconds of training between a configuration's reports n - 1 and n: (config, n, gpus)."""
 
 
 def exactly(seconds: float) -> Latency:
-    """A time that does not vary."""
+    """Make a time that does not vary."""
     return Latency(seconds, seconds)
 
 
@@ -35,29 +33,31 @@ def _never(trial: str, attempt: int, report: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One world.
+    """How one simulated world behaves.
 
-    crashes         whether an attempt crashes instead of making this report
-    saves_every_s   a checkpoint follows a report if the last one is so old; None: it follows the
-                    first and every fifth report
-    most_reports    a trial's script ends by itself after so many reports
-    pending, boot   from the request until an instance runs, and from there until its agent takes
-                    orders
-    start, stop     from the order until an attempt trains, and from being asked to stop until it
-                    has saved and exited
-    release         from the request to terminate until an instance costs no more, `release_most_s`
-                    at most
+    metric          gives the metric of each report
+    unit_s          gives the seconds of training until each report
+    crashes         whether an attempt crashes instead of making a report: (trial, attempt, report)
+    saves_every_s   a checkpoint follows a report if the last one is at least so many seconds old;
+                    None: it follows the first and every fifth report
+    most_reports    a trial's script ends by itself after this many reports; None: never
+    pending         from the request until an instance runs
+    boot            from there until its agent takes orders
+    start           from the order until an attempt trains
+    stop            from being asked to stop until an attempt has saved and exited
+    release         from the request to terminate until an instance is no longer billed
+    release_most_s  most seconds of `release`
     partial         what becomes of the work since the last report when an attempt is asked to stop:
                     it is lost, finished first, or kept
-    deaf            attempts do not listen when they are asked to stop
+    deaf            attempts ignore being asked to stop
     straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20,
                     appendix A.1)
     drop_rate       share of attempts that crash, for each second of training
-    lifetime_s      mean time until an instance is interrupted (spot); None: never
-    notice_s        so long before it is interrupted it is told; None: never told. `sudden`: share
-                    that is not
-    capacity        how many instances the cloud has for the run at a moment, in seconds since it
-                    began; None: as many as it wants
+    lifetime_s      mean seconds until an instance is interrupted (spot); None: never
+    notice_s        seconds between the notice and an interruption; None: no notice
+    sudden          share of interruptions without a notice
+    capacity        how many instances the cloud has for the run, by seconds since the run began;
+                    None: as many as it wants
     """
 
     metric: Metric

@@ -1,7 +1,7 @@
 """Recorded learning curves, read from a file and replayed by simulated trials (docs/simulate.md).
 
-The one rule: what `load_curves` returns has been checked; a configuration of the space knows its
-row by the key `curve`.
+The one rule: what `load_curves` returns has been checked. The key `curve` of a configuration is the
+number of its row.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from seerd.planner.model import Mode
 from seerd.planner.space import Config, Parameter, Space, Value
 
 CURVE = "curve"
-"""The row's key in a configuration; one of the file with that name is left out."""
+"""The key of a configuration that has its row's number; a key of that name in the file is left
+out.
+"""
 
 FEW = 8
-"""A key with so many different values at most is a choice, one with more a range."""
+"""A key with at most this many different values is a choice, one with more a range."""
 
 LARGEST = 2**53
-"""Larger integers are not values: as floats they would not be themselves."""
+"""The largest integer that counts as a value: a float could not hold a larger one exactly."""
 
 MOST_BYTES = 1 << 30
-"""Of all arrays together: a small file can be packed from more than any memory holds."""
+"""The most bytes of all arrays together: a small file can unpack to more than any memory holds."""
 
 SHORTEST_S, LONGEST_S = 1e-4, 1e9
-"""Of one epoch: with less, time would not go on between two reports; of more, no sum is finite."""
+"""The least and the most seconds of an epoch: with less, time would not advance between two
+reports; with more, sums would not be finite.
+"""
 
 MOST_GPUS = 1 << 20
 
@@ -51,8 +55,8 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way or
-too large to be true.
+"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way, or
+that claim to be too large.
 """
 
 Floats = NDArray[np.float64]
@@ -60,8 +64,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """`metric` and `seconds` [configs, epochs] with what holds after a curve's end filled in;
-    seconds are per epoch on `gpus` GPUs.
+    """Recorded learning curves. Arrays have the shape (configs, epochs).
+
+    metric   metric after each epoch; after a curve's end its last value
+    seconds  seconds of each epoch on `gpus` GPUs; after a curve's end the last value
+    gpus     GPUs of the recording
+    mode     whether more or less of the metric is better
+    configs  the recorded configurations, one per row; empty if the file has none
     """
 
     metric: Floats
@@ -84,26 +93,27 @@ class Curves:
         return float(last.max() if self.mode == "max" else last.min())
 
     def regret(self, metric: float) -> float:
-        """How far a metric is from the best final one; positive if it is worse."""
+        """Compute how far a metric is from the best final one; positive if it is worse."""
         return self.best_final - metric if self.mode == "max" else metric - self.best_final
 
     def lasting(self, full_curve_s: float, speed: float) -> Curves:
-        """The same with time rescaled: the median whole curve takes so long on one GPU. `speed`:
-        lambda(`gpus`).
+        """Rescale time so that the median whole curve takes `full_curve_s` seconds on one GPU.
+
+        `speed`: lambda(`gpus`), the throughput of the recording relative to one GPU.
         """
         whole_s = float(np.median(self.seconds.sum(axis=1))) * speed
         return replace(self, seconds=self.seconds * (full_curve_s / whole_s), _rows={})
 
     def at(self, config: Config, epoch: int) -> float | None:
-        """The metric of report `epoch` (from 1); None if it is not finite."""
+        """Return the metric of report `epoch` (from 1); None if it is not finite."""
         return self._row(config)[0][min(epoch, self.epochs) - 1]
 
     def unit_s(self, config: Config, epoch: int) -> float:
-        """Seconds from report `epoch - 1` to report `epoch` on `gpus` GPUs."""
+        """Return the seconds from report `epoch - 1` to report `epoch` on `gpus` GPUs."""
         return self._row(config)[1][min(epoch, self.epochs) - 1]
 
     def space(self) -> Space:
-        """Every recorded configuration, and nothing between them."""
+        """Make the search space of exactly the recorded configurations."""
         table = tuple({CURVE: row} | dict(config) for row, config in enumerate(self._configs()))
         return Space(tuple(_parameters(self.configs)), table)
 
@@ -122,7 +132,7 @@ class Curves:
 
 
 def load_curves(path: Path) -> Curves:
-    """The curves in an .npz file. Raises `UsageError` that says what is wrong with it."""
+    """Load the curves of an .npz file. Raises `UsageError` that says what is wrong with it."""
     content = _read(path)
     if missing := {"metric", "seconds", "mode"} - set(content):
         raise UsageError(
@@ -133,7 +143,10 @@ def load_curves(path: Path) -> Curves:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in it. Pickled objects are refused: to read them could run anything."""
+    """Read the arrays of the file. Raises `UsageError`.
+
+    Pickled objects are refused: reading them could run any program.
+    """
     try:
         with path.open("rb") as opened:
             if opened.read(2) != ZIP:
@@ -195,8 +208,9 @@ def _numbers(values: NDArray[Any]) -> bool:
 
 
 def _held(values: NDArray[Any]) -> Floats:
-    """After the last value of a row that is not NaN, that one holds; a NaN before it stays. A curve
-    that ends infinite stays so.
+    """Replace the NaNs at the end of each row by the row's last value; a NaN before that stays.
+
+    A curve that ends infinite stays so.
     """
     held = np.array(values, dtype=np.float64)
     there = ~np.isnan(held)
@@ -230,7 +244,7 @@ def _is_value(value: object) -> bool:
 
 
 def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
-    """Dimensions for policies with a model, as far as the configurations tell."""
+    """Derive dimensions for policies with a model, as far as the configurations tell them."""
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
     return [

@@ -1,7 +1,7 @@
 """The simulated instances and the attempts on them: what the cloud and the agents do.
 
-The one rule: it acts on orders and on time alone, and knows nothing of the core; what happens is
-told as events, numbered by agent.
+The one rule: it acts only on orders and on time, and knows nothing of the core. It tells what
+happens as events, numbered by agent.
 """
 
 from __future__ import annotations
@@ -38,23 +38,34 @@ from seerd.sim.heap import NANOSECONDS, Heap
 
 NO_SHA256 = "0" * 64
 REFUSAL_S = 0.5
-"""From the request until the cloud says that it has nothing."""
+"""Seconds from the request until the cloud says that it has no instance."""
 NOTICED_S = 5.0
-"""After a crash on one instance the others fail so much later at most, if they do not wait for
+"""The most seconds from a crash on one instance until the others fail, if they do not wait for
 ever.
 """
 FINISHING_S = 2.0
-"""Between the ends of a script on its instances, at most."""
+"""The most seconds between the ends of a script on its instances."""
 
 
 @dataclass(slots=True)
 class SimulatedAttempt:
-    """A simulated attempt. `pace`: how many times as long as usual it takes; `share`: of the
-    present unit of work, done before `since`.
+    """A simulated attempt. Moments are seconds since the run began.
 
-    lead    the instance that reports and saves; `parts`: the GPUs of those where it still has
-            processes
-    broken  it has ended on one of its instances: nothing goes on on the others
+    trial     its trial
+    number    its number
+    config    its configuration
+    lead      the instance that reports and saves
+    parts     GPUs on each instance where it still has processes
+    gpus      GPUs that it started with
+    reports   reports of the trial so far
+    saved     reports of the latest checkpoint
+    pace      how many times as long as usual it takes
+    started   when it started
+    since     when it began or resumed the present unit of work; infinite: it is in none
+    unit_s    seconds of the present unit of work
+    share     part of the present unit of work that was done before `since`
+    saved_at  when it last saved, or started
+    broken    it has ended on one of its instances: the others do nothing more
     """
 
     trial: str
@@ -75,13 +86,25 @@ class SimulatedAttempt:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Names it on its instances."""
+        """What names it on its instances."""
         return self.trial, self.number
 
 
 @dataclass(slots=True)
 class SimulatedMachine:
-    """A simulated instance with its agent."""
+    """A simulated instance with its agent. Moments are seconds since the run began.
+
+    id             its id
+    gpus           its GPUs
+    asked          when it was asked for
+    running_since  when it runs, and is billed
+    alive          whether it has not ended
+    ended          when it ended, or will be billed no more; None: it has not ended
+    facts          how many facts its agent has told
+    kept           those facts
+    orders         orders that its agent has had
+    attempts       attempts that have processes on it
+    """
 
     id: str
     gpus: int
@@ -96,7 +119,7 @@ class SimulatedMachine:
 
     @property
     def ran(self) -> bool:
-        """Whether it has ever run: one that ended while it was still pending has not, and costs
+        """Whether it has ever run: one that ended while it was pending has not, and costs
         nothing.
         """
         return self.ended is None or self.ended >= self.running_since
@@ -108,8 +131,10 @@ class SimulatedMachine:
 
 
 class SimulatedFleet:
-    """All instances. `tell` takes what happens; `reply` takes the outcome of a command, which only
-    the daemon of now hears.
+    """All simulated instances.
+
+    tell   takes what happens
+    reply  takes the outcome of a command, which only the present daemon hears
     """
 
     def __init__(
@@ -136,7 +161,9 @@ class SimulatedFleet:
     # ------------------------------------------------------------ instances
 
     def launch(self, command: Launch) -> None:
-        """Boot an instance, if the cloud has one; asked again, the same one."""
+        """Boot an instance if the cloud has one; the same launch again is given the same
+        instance.
+        """
         name, now = f"m{command.id}", self._heap.now
         machine = self.machines.get(name)
         if machine is None:
@@ -153,7 +180,7 @@ class SimulatedFleet:
         self._reply(boot_s, partial(self._booted, machine, command.id))
 
     def _full(self, now: float) -> bool:
-        """Whether the cloud has no more instances for the run."""
+        """Tell whether the cloud has no more instances for the run."""
         capacity = self.behaviour.capacity
         return capacity is not None and sum(
             machine.alive for machine in self.machines.values()
@@ -191,12 +218,12 @@ class SimulatedFleet:
         self._heap.at(max(now, by - notice_s), partial(self.notice, name, "interruption", by))
 
     def notice(self, name: str, what: Notice, by: float | None = None) -> None:
-        """The cloud says that it will take the instance away."""
+        """Let the cloud announce that it will take the instance away."""
         if self.machines[name].alive:
             self._fact(self.machines[name], InstanceNoticed, what=what, by=by)
 
     def terminate(self, command: Terminate) -> None:
-        """Give an instance back, or the one that its launch has asked for."""
+        """Give back an instance, or the one that this launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
         if name not in self.machines:  # the cloud had none to give
             self._reply(
@@ -222,7 +249,9 @@ class SimulatedFleet:
         self._reply(wait_s, outcome)
 
     def power_off(self, name: str, ended: float | None = None) -> None:
-        """All that ran there is gone; it costs until `ended`, unless it has ended before."""
+        """End all that runs on an instance; it is billed until `ended` (None: now), unless it ended
+        before.
+        """
         machine = self.machines[name]
         machine.alive = False
         if machine.ended is None:
@@ -231,14 +260,15 @@ class SimulatedFleet:
             self.end(machine, attempt)
 
     def lose(self, name: str, why: str = "power failure") -> None:
-        """The machine dies, and the daemon notices."""
+        """Let an instance die; the daemon is told."""
         if self.machines[name].alive:
             self.power_off(name)
             self._tell(InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """The cloud's own account of all instances that have ended: running until terminated, at
-        least the minimum.
+        """Compute the GPU-seconds that the cloud bills for the instances that have ended.
+
+        Each counts from running until terminated, and for `minimum_s` seconds at least.
         """
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)
@@ -247,7 +277,9 @@ class SimulatedFleet:
         )
 
     def end_leases(self, *, power_off: bool) -> None:
-        """Nobody renewed them: every agent lets its trials save and exit."""
+        """Let all leases run out, as no daemon renewed them: every agent lets its trials save and
+        exit.
+        """
         stuck = {
             a.key
             for machine in self.machines.values()
@@ -263,7 +295,7 @@ class SimulatedFleet:
                 self.power_off(machine.id)
 
     def missed(self) -> list[AnyEvent]:
-        """Every fact of the living, as told to a new daemon."""
+        """Repeat every fact of the living instances, as their agents do for a new daemon."""
         facts = (
             fact for machine in self.machines.values() if machine.alive for fact in machine.kept
         )
@@ -280,7 +312,7 @@ class SimulatedFleet:
     # ------------------------------------------------------------ attempts
 
     def order(self, command: StartTrial | StopTrial) -> None:
-        """An order reaches its agents; the second time it changes nothing."""
+        """Take an order to its agents; the same order again changes nothing."""
         told = [
             machine
             for name in command.nodes
@@ -294,14 +326,18 @@ class SimulatedFleet:
             self._stop(told, command)
 
     def _takes(self, machine: SimulatedMachine, order: str) -> bool:
-        """Whether it is new to a living agent."""
+        """Tell whether the machine is alive and its agent has not had this order yet; note the
+        order.
+        """
         if not machine.alive or order in machine.orders:
             return False
         machine.orders.add(order)
         return True
 
     def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
-        """On some of its instances alone it waits for the others."""
+        """Start an attempt; if only some of its instances have got the order, it waits for the
+        others.
+        """
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
         known = self.store.get(command.trial, {})
@@ -423,13 +459,13 @@ class SimulatedFleet:
         )
 
     def _share(self, attempt: SimulatedAttempt) -> float:
-        """How much of the present unit of work is done."""
+        """Compute which part of the present unit of work is done."""
         if attempt.since == math.inf:
             return attempt.share
         return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
 
     def _stop(self, machines: list[SimulatedMachine], command: StopTrial) -> None:
-        """What is told to all instances of an attempt at once."""
+        """Stop an attempt: what its agents do when all are asked at once."""
         key = command.trial, command.attempt
         lead = next((machine for machine in machines if key in machine.attempts), None)
         if lead is None:
@@ -462,8 +498,8 @@ class SimulatedFleet:
             self._exit_all(attempt, "asked", 0)
 
     def _crash(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """Of an attempt on several instances one crashes; each of the others notices after a while,
-        or never.
+        """Crash an attempt; on several instances one crashes, and each other one notices later, or
+        never.
         """
         if len(attempt.parts) == 1:
             self._exit(machine, attempt, "crashed", 1)
@@ -478,7 +514,7 @@ class SimulatedFleet:
         self._exit(self.machines[guilty], attempt, "crashed", 1)
 
     def _finish(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """The instances of an attempt come to the end of the script one after the other."""
+        """Let the instances of an attempt come to the end of the script, one after the other."""
         if len(attempt.parts) == 1:
             self._exit(machine, attempt, "finished", 0)
             return
@@ -518,7 +554,9 @@ class SimulatedFleet:
         )
 
     def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """Nothing of it is left on this instance; it runs no more when nothing is left on any."""
+        """End an attempt on this instance; when it is on no instance any more, its trial stops
+        running.
+        """
         del machine.attempts[attempt.key]
         attempt.broken = True
         self.held_gpu_s += attempt.parts.pop(machine.id) * (self._heap.now - attempt.started)

@@ -1,5 +1,5 @@
-"""From a setting in words (limits, cluster, profile, curves) to a world: what the core is told, and
-how everything behaves.
+"""From the terms of a simulation (limits, cluster, profile, curves) to a world: what the core is
+told, and how everything behaves.
 
 The one rule: a setting and a seed determine the run to the last bit.
 """
@@ -30,11 +30,14 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong on purpose, see `Behaviour`: `straggling`, `drop_rate` for each minute of
-    training, `lifetime_s` of an instance.
+    """What goes wrong on purpose, see `Behaviour`.
 
-    Instances that are interrupted are told two minutes before (Amazon EC2 User Guide, Spot Instance
-    interruption notices), all but `sudden`.
+    straggling  standard deviation of the slowness of attempts
+    drop_rate   share of attempts that crash, for each minute of training
+    lifetime_s  mean seconds until an instance is interrupted; None: never
+    notice_s    seconds between the notice and an interruption (two minutes: Amazon EC2 User Guide,
+                Spot Instance interruption notices)
+    sudden      share of interruptions without a notice
     """
 
     straggling: float = 0.0
@@ -46,7 +49,14 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything but policy and seed. `profile.job.scaling` is lambda(p)."""
+    """Everything that determines a simulated run but the policy and the seed.
+
+    curves   the recorded curves that trials replay
+    limits   what the run may take
+    cluster  what machines can be had, and how they are billed
+    profile  how long things take; `profile.job.scaling` is lambda(p)
+    faults   what goes wrong on purpose
+    """
 
     curves: Curves
     limits: Limits
@@ -62,8 +72,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one simulated run came to; `metric` None: no model. Billed by the world's own account,
-    not by the core's ledger.
+    """What one simulated run came to.
+
+    metric           metric of its model; None: there is no model
+    regret           its distance from the best metric of the curves; None: there is no model
+    gpu_s            GPU-seconds billed, by the world's own account and not by the core's ledger
+    elapsed_s        seconds from the start until the model was published, or the run ended
+    trials           how many configurations were tried
+    events           how many events the core has handled
+    ending           how the run ended
+    within_deadline  whether it kept the deadline
+    within_budget    whether it kept the budget
     """
 
     metric: float | None
@@ -78,7 +97,7 @@ class Outcome:
 
 
 def problem_of(setting: Setting, params: PolicyParams) -> Problem:
-    """What the policy is made from, before the cloud's costs are set aside."""
+    """Make the policy's problem, before the cloud's costs are set aside."""
     most = setting.curves.epochs
     asked = params.max_reports
     params = replace(params, max_reports=most if asked is None else min(asked, most))
@@ -91,7 +110,10 @@ def problem_of(setting: Setting, params: PolicyParams) -> Problem:
 def run(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> Outcome | Impossible:
-    """One run of a problem's policy. `checked`: with the invariants after every event."""
+    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing.
+
+    `checked`: check the core's invariants after every step.
+    """
     problem = replace(problem, params=replace(problem.params, seed=seed))
     outline = outline_of(problem)
     if isinstance(outline, Impossible):
@@ -111,7 +133,9 @@ def run(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """A run makes no garbage in cycles until it is over, and the collector would look at all of its
+    """Turn off the garbage collector during a run.
+
+    A run makes no cyclic garbage until it is over, and the collector would look at all of its
     trials again and again.
     """
     enabled = gc.isenabled()
@@ -124,8 +148,8 @@ def _uncollected() -> Iterator[None]:
 
 
 def behaviour_of(setting: Setting) -> Behaviour:
-    """How trials and the cloud behave; on an instant cluster nothing takes time and nothing is
-    lost.
+    """Derive how trials and the cloud behave; on an instant cluster nothing takes time and no work
+    is lost.
     """
     job, cloud, faults = setting.profile.job, setting.profile.cloud, setting.faults
     instant = setting.cluster.instant
@@ -150,7 +174,10 @@ def behaviour_of(setting: Setting) -> Behaviour:
 
 
 class _UnitTime:
-    """A curve's seconds, lambda(gpus of the file) / lambda(gpus) times as long."""
+    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one.
+
+    They are lambda(gpus of the file) / lambda(gpus) times as long.
+    """
 
     def __init__(self, curves: Curves, scaling: Scaling) -> None:
         self._curves = curves
@@ -166,7 +193,7 @@ class _UnitTime:
 
 
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
-    """What came of a run that is over."""
+    """Summarise a run that is over."""
     best = state.result.published.incumbent if state.result.published else incumbent(state)
     cluster, limits = setting.cluster, setting.limits
     per_instance = cluster.per_instance

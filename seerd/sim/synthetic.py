@@ -1,11 +1,11 @@
-"""Learning curves for a script nobody has run yet: made up, but shaped as curves are.
+"""Made-up learning curves, shaped as real ones are, for a script that has not been run yet.
 
-The one rule: they say nothing about the script; they let plans be compared before anything has been
-paid for. The same space and seed give the same curves.
+The one rule: they say nothing about the script; they only let plans be compared before anything has
+been paid for. The same space and seed give the same curves.
 
-A configuration's final value falls off with its distance from a hidden best point of the space, and
-one far off on its first parameter diverges, as too large a learning rate does; the way there is a
-power law with noise, as learning curves are (Domhan et al., IJCAI '15).
+A configuration's final value falls with its distance from a hidden best point of the space. One
+that has a large value of its first parameter diverges, as with too large a learning rate. The way
+to the final value is a power law with noise, as learning curves are (Domhan et al., IJCAI '15).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ DIVERGES = 0.85
 
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
-    """So many configurations of the space, `report_s` seconds per report on one GPU. Metrics
-    between 0 and 1.
+    """Make `CONFIGS` curves of configurations of the space, with metrics between 0 and 1.
+
+    `report_s`: seconds per report on one GPU.
     """
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))

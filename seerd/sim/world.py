@@ -1,9 +1,9 @@
 """The core in a simulated world: time is a heap, the cloud and the agents are a `SimulatedFleet`,
 and a run takes milliseconds.
 
-The one rule: the core is the real one and the journal is kept as the daemon keeps it: an event
-counts once it is there. A killed daemon loses everything else, and the next one reads its state
-from the journal. The policy answers before anything else of that moment happens.
+The one rule: the core is the real one, and the journal is kept as the daemon keeps it: an event
+counts once it is in the journal. A killed daemon loses everything else, and the next one reads its
+state from the journal. The policy answers before anything else of that moment happens.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ PUBLISH_S = 0.05
 
 
 class World:
-    """Runs a run to its end.
+    """Simulates a run to its end.
 
     With `checked`, the journal is kept, the daemon may be killed, and after every step the
-    invariants must hold: a violation raises `AssertionError`. Without, only what `simulate` needs
-    is kept, which is many times as fast.
+    invariants must hold: a violation raises `AssertionError`. Without it, only what `simulate`
+    needs is kept, which is many times as fast.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class World:
         return self._heap.now
 
     def run(self) -> State:
-        """From the start to the end of the run."""
+        """Simulate the run from its start to its end."""
         self.begin()
         return self.run_on()
 
     def begin(self) -> None:
-        """The person starts the run."""
+        """Let the person start the run."""
         start_s = 0.0 if self._instant else START_S
         self.at(start_s, lambda: self.tell(RunStarted(at=self.now, facts=self.facts)))
 
     def run_on(self) -> State:
-        """From here to the end of the run."""
+        """Simulate the rest of the run."""
         while not self.state.finished:
             self._heap.turn()
         return self.state
@@ -124,7 +124,9 @@ class World:
     # ------------------------------------------------------------ the daemon
 
     def tell(self, *events: AnyEvent) -> None:
-        """A batch reaches the daemon, after what is waiting there; lost if there is no daemon."""
+        """Tell the daemon a batch of events, after those that wait; they are lost if there is no
+        daemon.
+        """
         self._inbox.append(events)
         if self._busy:
             return
@@ -134,7 +136,9 @@ class World:
         self._busy = False
 
     def _handle(self, events: tuple[AnyEvent, ...]) -> None:
-        """As the real daemon does it: all committed first, then all commands carried out."""
+        """Handle a batch as the real daemon does: commit all events first, then carry out all
+        commands.
+        """
         if not self.up:
             return
         self.events += len(events)
@@ -154,8 +158,10 @@ class World:
                 self._carry_out(command)
 
     def _step(self, event: AnyEvent) -> list[AnyCommand]:
-        """What must be carried out. A question is about the run as it is now, whatever else is
-        handled before it is sent.
+        """Decide on an event, and return the commands to carry out.
+
+        The policy is asked at once, about the run as it is now, whatever is handled before the
+        answer is delivered.
         """
         before = unfinished(self.state) if isinstance(event, RunResumed) else []
         decided = step(self.state, event)
@@ -170,7 +176,9 @@ class World:
         return commands
 
     def kill_daemon(self) -> None:
-        """Everything but the journal is lost; a new daemon comes `down_s` later."""
+        """Kill the daemon: all but the journal is lost, and a new daemon comes `down_s` seconds
+        later.
+        """
         self.up = False
         self.kills += 1
         self._incarnation += 1
@@ -181,7 +189,7 @@ class World:
         self.at(self.now + self.down_s, self.resume)
 
     def resume(self) -> None:
-        """A new daemon reads the journal, looks at what is there, and goes on."""
+        """Start a new daemon, which reads the journal, looks at what is there, and goes on."""
         self._incarnation += 1
         self._asking = None
         self.state = self.read(self.state.rules)
@@ -194,8 +202,9 @@ class World:
         self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
-        """The state at the end of the journal, as it lies on a disk; `rules`: of whoever goes on
-        from there, None: nobody does.
+        """Read the state at the end of the journal, through its form on disk.
+
+        `rules`: those of a daemon that goes on from there; None: none does.
         """
         state = new_state(self.facts, rules)  # type: ignore[arg-type]  # reading asks nobody for a rule
         for event, decided in self.journal:
@@ -216,7 +225,9 @@ class World:
         )
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
-        """An outcome for the daemon of now; a daemon that comes later does not hear of it."""
+        """Tell the present daemon of an outcome later; a daemon that has replaced it by then does
+        not hear it.
+        """
         incarnation = self._incarnation
         self.at(
             self.now + wait_s,
@@ -242,7 +253,9 @@ class World:
                 pass
 
     def _set_timer(self, command: SetTimer) -> None:
-        """Where nothing takes time, a report that is due exactly when a stage ends still counts."""
+        """Set a timer. Where nothing takes time it fires after all else of its moment, so that a
+        report that is due exactly when a stage ends still counts.
+        """
         if not self._instant:
             self._later(
                 max(0.0, command.due - self.now), lambda at: TimerFired(at=at, command=command.id)
@@ -260,15 +273,13 @@ class World:
     # ------------------------------------------------------------ what else may happen
 
     def lose(self, name: str) -> None:
-        """The machine dies, and the daemon notices."""
+        """Let an instance die; the daemon is told."""
         self.fleet.lose(name)
 
     def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
-        """The cloud says that it will take the machine away; somebody else must do so,
-        with `lose`.
-        """
+        """Let the cloud announce that it will take an instance away; `lose` must take it."""
         self.fleet.notice(name, what, by)
 
     def interrupt(self, *, hard: bool = False) -> None:
-        """The person presses Ctrl-C."""
+        """Let the person press Ctrl-C."""
         self.tell(StopAsked(at=self.now, hard=hard))

@@ -1,1 +1,1 @@
-"""What a person asks for: spec.toml and the command line, read strictly, each mistake named."""
+"""What a person asks for: spec.toml and the command line, read strictly; every mistake is named."""

@@ -1,7 +1,8 @@
-"""Whether the program of `launcher = "command"` is there, as far as that can be told before
-anything is started.
+"""Whether the program of `launcher = "command"` exists, as far as that can be told before anything
+is started.
 
-The one rule: what other machines have is not known here; what will be shipped to them is.
+The one rule: only what will be shipped to other machines is checked, since it is not known here
+what they have.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from pathlib import Path
 
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
-    """Say why trials cannot start this program, or nothing.
+    """Return why trials cannot start this program; empty if they can, or if that is not known here.
 
-    source  where they run, which is the last folder of their PATH
+    script  the program, a name or a path
+    source  the folder they run in, which is the last folder of their PATH
     search  the folders before it
     here    whether they run on this machine
 
-    Raises `OSError`, `RuntimeError` or `ValueError` for what can be no path.
+    Raises `OSError`, `RuntimeError` or `ValueError` for what cannot be a path.
     """
     return (
         _why_no_file(script, source, here=here)

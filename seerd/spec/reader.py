@@ -1,7 +1,7 @@
-"""The text of a spec and what the command line overrides in it: every key's value, read strictly,
-and all mistakes, each named as the person has written it.
+"""The text of a spec, and what the command line changes in it: every key's value, read strictly,
+and all mistakes, each named as the person wrote it.
 
-The one rule: a mistake ends nothing; it is collected, and reading goes on.
+The one rule: no mistake ends the reading; mistakes are collected.
 """
 
 from __future__ import annotations
@@ -71,16 +71,19 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
     },
     "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
 }
-"""Every key of every table but `[space]`, and how its value is read."""
+"""Every key of every table except `[space]`, and how its value is read."""
 
 LONGEST = 4 << 20
-"""Bytes of a spec: what takes longer to read than a person would wait is none."""
+"""The most bytes of a spec: a longer file would take longer to read than a person would wait."""
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec that the command line gives another value, and how it was `said`, for
-    whoever has said it wrong.
+    """A key of the spec to which the command line gives another value.
+
+    key    the key's path, for example `policy.eta`
+    value  its value as it was written
+    said   the option that gives it, for messages
     """
 
     key: str
@@ -89,7 +92,9 @@ class Override(NamedTuple):
 
 
 def text_of(path: Path) -> str:
-    """Read the file. Raises `SpecError` if it is no text."""
+    """Read the file's text. Raises `SpecError` if it cannot be read, is too long or is not
+    UTF-8.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
@@ -109,7 +114,7 @@ def text_of(path: Path) -> str:
 
 
 class Reader:
-    """Reads one file and collects what is wrong with it."""
+    """Reads one spec and collects what is wrong with it."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -119,13 +124,13 @@ class Reader:
         self._text = text
 
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
-        """Note a mistake. `found`: None if nothing is there."""
+        """Note a mistake. `found`: the wrong value; None if there is none."""
         line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
         shown = "" if found is None else _shown(found)
         self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """Find what the command line says of this key, or a part of it; nothing if the file alone
+        """Name the option of the command line that gives this key, or a part of it; empty if none
         does.
         """
         for override in reversed(self._overrides):
@@ -134,7 +139,7 @@ class Reader:
         return ""
 
     def document(self, overrides: list[Override]) -> dict[str, Any]:
-        """Read the TOML, with the overrides in it. Raises `SpecError`."""
+        """Read the TOML, and apply the overrides. Raises `SpecError` if it is not TOML."""
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
@@ -147,7 +152,7 @@ class Reader:
         return document
 
     def sections(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Read every value by its key's path; note what is wrong or unknown."""
+        """Read all values, by the path of their key; note what is wrong, unknown or missing."""
         values: dict[str, Any] = {}
         tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
         del tops[""]
@@ -173,7 +178,7 @@ class Reader:
         return values
 
     def space(self, content: Any) -> Space:
-        """Read the `[space]` table."""
+        """Read the `[space]` table; note what is wrong."""
         if not isinstance(content, dict) or not content:
             self.wrong("space", content, "a table [space] with at least one parameter is needed")
             return Space()
@@ -208,7 +213,7 @@ class Reader:
                 )
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
-        """Find the chosen provider's keys; those of others are told apart from typing mistakes."""
+        """Return the keys of all providers; note those that are not for the chosen one."""
         provider = cluster.get("provider", "local")
         for other, keys in CLUSTER_KEYS.items():
             for key in set(keys) & set(cluster):
@@ -241,7 +246,7 @@ def _toml_or_text(value: str) -> Any:
 
 
 def _lines(text: str) -> Iterable[tuple[str, int]]:
-    """Find where each key stands, near enough for a message: (path, line number from 1)."""
+    """Yield (path, line number from 1) of each key, exact enough for messages."""
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[([\w.-]+)\]", line):

@@ -1,6 +1,6 @@
 """spec.toml: what a person asks for, read strictly, with all mistakes reported at once.
 
-The one rule: what this module returns has been checked; nothing behind it checks again.
+The one rule: what this module returns has been checked, so that no other module checks it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from seerd.spec.reader import CLUSTER_KEYS, Override, Reader, text_of
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What trials report, and whether more of it is better."""
+    """What trials report.
+
+    name  its name
+    mode  whether more (`max`) or less (`min`) of it is better
+    """
 
     name: str
     mode: Mode
@@ -33,8 +37,16 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """How a trial is started. `script` is relative to `source`, the folder that is shipped;
-    `python` None: the one that runs seerd.
+    """How a trial is started.
+
+    script    the script or program, relative to `source`
+    source    the folder that is shipped
+    args      arguments of the script
+    launcher  what starts it: torchrun, python or command
+    python    the interpreter; None: here the one that runs seerd, elsewhere python3
+    setup     commands that prepare a machine
+    data      what every instance fetches once
+    env       environment variables
     """
 
     script: str
@@ -49,7 +61,13 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class SpecLimits:
-    """The limits as far as the spec or the command line gives them: seconds, GPU-seconds, USD."""
+    """The limits as far as the spec or the command line gives them.
+
+    deadline_s    seconds from the command's start until the best model is in the store
+    budget_gpu_s  GPU-seconds
+    cost_usd      USD
+    max_gpus      most GPUs at one moment
+    """
 
     deadline_s: float | None
     budget_gpu_s: float | None
@@ -73,9 +91,10 @@ class LocalCluster:
 
 @dataclass(frozen=True, slots=True)
 class HostsCluster:
-    """Machines that people have, over SSH.
+    """Machines that people have, reached over SSH.
 
-    store  a directory that all of them reach, or s3://bucket/prefix
+    hosts  the machines
+    store  a directory that all of them reach, or s3://bucket/prefix; None: none is named
     """
 
     provider: ClassVar = "hosts"
@@ -89,14 +108,17 @@ class Ec2Cluster:
     """Instances of EC2, paid whole from running until terminated.
 
     region           None: that of the credentials
-    instance_type    in order of preference; none named: `types` has the usual one
-    image            `ami-...` or `ssm:/path`; empty: none named
-    subnets          none: those of the default network
-    security_groups  none: that of the default network
+    instance_type    in order of preference; empty: see `types`
+    market           how they are bought
+    image            `ami-...` or `ssm:/path`; empty: none is named
+    subnets          empty: those of the default network
+    security_groups  empty: that of the default network
     key              an EC2 key pair for people; None: none
+    address          which address seerd connects to
     volume_gb        GB of the root disk; None: as the image has it
+    tags             further tags of everything that is made
     price            USD for an hour of an instance; None: what AWS says
-    store            s3://bucket/prefix
+    store            s3://bucket/prefix; None: none is named
     """
 
     provider: ClassVar = "ec2"
@@ -116,7 +138,7 @@ class Ec2Cluster:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Name the instance types that may be rented, in order of preference; never none."""
+        """The instance types that may be rented, in order of preference; at least one."""
         return self.instance_type or (DEFAULT_TYPE,)
 
 
@@ -124,12 +146,23 @@ Cluster = LocalCluster | HostsCluster | Ec2Cluster
 CLUSTERS: dict[str, type[Cluster]] = {
     kind.provider: kind for kind in (LocalCluster, HostsCluster, Ec2Cluster)
 }
-"""What `cluster.provider` may be."""
+"""The kinds of clusters, by what `cluster.provider` may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole spec. `folder` is where it lies, `text` what it says."""
+    """A whole spec.
+
+    name     its name, the beginning of its runs' names
+    metric   what trials report
+    train    how a trial is started
+    space    the search space
+    policy   the `[policy]` table
+    limits   the limits as far as they are given
+    cluster  where trials run
+    folder   the folder of its file
+    text     the text of its file
+    """
 
     name: str
     metric: Metric
@@ -143,8 +176,9 @@ class Spec:
 
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
-    """The spec in this file with what the command line overrides. Raises `SpecError` with every
-    mistake.
+    """Read the spec in this file, with what the command line overrides.
+
+    Raises `SpecError` with all mistakes.
     """
     text = text_of(path)
     reader = Reader(path, text)
@@ -158,8 +192,10 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
 
 
 def require_limits(spec: Spec, minimize: str | None = None) -> None:
-    """Raise `UsageError` if there is no deadline, or nothing that bounds what is spent. What is
-    minimised need not be limited.
+    """Check that there is a deadline and something that limits what is spent. Raises `UsageError`
+    if not.
+
+    `minimize`: what is minimised, which need not be limited.
     """
     limits, rented = spec.limits, spec.cluster.rented
     missing = []
@@ -254,7 +290,9 @@ def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
 
 
 def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
-    """The script's path inside the source, which is what is shipped."""
+    """Return the script's path inside the source folder, since that folder is shipped; note what is
+    wrong.
+    """
     path = _path(folder, script, "train.script", reader)
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
@@ -290,7 +328,7 @@ def _store(store: str | None, folder: Path, reader: Reader) -> str | None:
 
 
 def _path(folder: Path, name: str, key: str, reader: Reader) -> Path:
-    """Where this is, links followed; the folder itself, and a problem, if it can be nowhere."""
+    """Resolve a path, following links; if it cannot be one, note that and return the folder."""
     try:
         path = (folder / name).resolve()
         path.exists()

@@ -18,18 +18,20 @@ from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]
 LARGEST = 2**53
-"""Larger integers are not themselves in every reader of JSON, and a journal holds no more than 64
-bits.
+"""The largest whole number: some readers of JSON do not hold larger ones exactly, and a journal
+holds no more than 64 bits.
 """
 MOST_TAGS = 40
-"""EC2 takes 50 on one resource."""
+"""The most tags of a person's own: EC2 takes 50 on one resource, seerd's own included."""
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
 LAST_PORT = 65535
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text(value: Any) -> str:
-    """Take any string but an empty one, or one that could be no argument of a program."""
+    """Take a string that is not blank and has no NUL, so that it can be an argument of a
+    program.
+    """
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text in quotes is needed")
     if "\0" in value:
@@ -47,7 +49,7 @@ def name(value: Any) -> str:
 
 
 def whole(least: int) -> Read:
-    """Take an integer of at least this."""
+    """Take an integer of at least `least`."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -60,7 +62,7 @@ def whole(least: int) -> Read:
 
 
 def more_than(bound: float) -> Read:
-    """Take a finite number greater than this."""
+    """Take a finite number greater than `bound`."""
 
     def read(value: Any) -> float:
         if not _is_number(value) or not bound < value < math.inf:
@@ -108,7 +110,7 @@ def texts(value: Any) -> dict[str, str]:
 
 
 def environment(value: Any) -> dict[str, str]:
-    """Take environment variables, as execve(2) does."""
+    """Take environment variables that execve(2) accepts."""
     found = texts(value)
     for name, content in found.items():
         if not name or "=" in name or "\0" in name + content:
@@ -120,8 +122,9 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def tags(value: Any) -> dict[str, str]:
-    """Take tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html);
-    by those of seerd it knows what it may end.
+    """Take tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html).
+
+    Those of seerd are refused, since by them it knows what it may end.
     """
     found = texts(value)
     for name, content in found.items():
@@ -141,8 +144,13 @@ def tags(value: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of `provider = "hosts"`. `user` None: as ssh itself would choose; `gpus` are CUDA
-    devices (`cuda`) or CPU slots.
+    """A machine of `provider = "hosts"`.
+
+    address  a name or a number
+    user     who logs in; None: whom ssh would choose
+    port     the port of SSH
+    gpus     CUDA devices (`cuda`), or CPU slots
+    cuda     whether they are CUDA devices
     """
 
     address: str
@@ -153,7 +161,7 @@ class Host:
 
 
 def host(value: Any) -> Host:
-    """Take one machine."""
+    """Take the table of one machine."""
     if not isinstance(value, dict):
         raise ValueError(
             'a table is needed, for example { address = "10.0.0.5", user = "ubuntu", gpus = 8 }'
@@ -182,8 +190,10 @@ def host(value: Any) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What every instance fetches once: the objects below `source` (s3://bucket/prefix), into the
-    folder `to` of the source.
+    """What every instance fetches once.
+
+    source  s3://bucket/prefix: all objects below it
+    to      the folder inside the source folder that they are put into
     """
 
     source: str
@@ -212,17 +222,17 @@ def _only(value: dict[str, Any], known: set[str], what: str) -> None:
 
 
 def duration(value: Any) -> float:
-    """Take seconds, more than none."""
+    """Take a duration, more than 0, as seconds."""
     return _positive(parse_duration(_with_unit(value, "90s, 30m, 1h30m or 2h")), "a duration")
 
 
 def gpu_time(value: Any) -> float:
-    """Take GPU-seconds, more than none."""
+    """Take GPU time, more than 0, as GPU-seconds."""
     return _positive(parse_gpu_time(_with_unit(value, "480gpu-min, 8gpu-h or 90gpu-s")), "GPU time")
 
 
 def money(value: Any) -> float:
-    """Take US dollars, more than none."""
+    """Take an amount of money, more than 0, as USD."""
     return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
 
 

@@ -1,1 +1,4 @@
-"""Everything that people and scripts are shown; nothing is decided here."""
+"""Everything that people and scripts are shown.
+
+The one rule: nothing is decided here.
+"""

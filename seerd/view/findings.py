@@ -1,6 +1,6 @@
-"""What doctor has found, for people: one line a check, what to do below it.
+"""What doctor has found, for people: one line for each check, and below it what to do.
 
-The one rule: what is told comes as JSON has it; nothing is decided here.
+The one rule: it is made of the values that `--json` prints; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor_view(told: dict[str, Any], spec: str) -> Text:
-    """Draw the whole answer to `seerd doctor SPEC`."""
+    """Draw all that `seerd doctor SPEC` tells."""
     text = Text()
     for check in told["checks"]:
         head, *more = check["found"].splitlines() or [""]

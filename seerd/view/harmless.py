@@ -1,7 +1,8 @@
-"""Shows what others have written (metrics' names, configurations, causes of failures) as text.
+"""Shows what others have written (metrics' names, configurations, causes of failures) as plain
+text.
 
-The one rule: a terminal is told what to do by us alone; colours and the screen are rich's,
-everything inside is printable.
+The one rule: only seerd controls the terminal. Colours and the screen are rich's; everything in
+them is printable.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ if TYPE_CHECKING:  # the command line needs the functions before it can afford r
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal would obey by blanks: nothing paints over anything."""
+    """Replace every character that a terminal could obey by a blank."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def harmless(text: str) -> str:
-    """Make each line printable; lines stay lines."""
+    """Replace in each line what a terminal could obey; lines stay lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """`inner`, without what a terminal would obey."""
+    """Something to draw, without what a terminal could obey.
+
+    inner  what to draw
+    """
 
     inner: RenderableType
 

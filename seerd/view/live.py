@@ -1,7 +1,7 @@
 """The live view: what a run is doing, on one screen.
 
-The one rule: a pure function of the state, the time and the size of the screen; never more rows
-than fit, and readable without colours.
+The one rule: a pure function of the state, the time and the size of the screen. It never has more
+rows than fit, and can be read without colours.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ PHASES = {
 
 
 class LiveView:
-    """Owns the terminal for as long as its context lasts; draws at most once a second. A terminal
-    that has gone is left alone.
+    """Draws on the whole terminal while its context lasts, at most once a second.
+
+    If the terminal is closed, it goes on without drawing.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class LiveView:
             self._live.__exit__(kind, error, trace)
 
     def update(self, state: State, now_s: float, recent: Sequence[str]) -> None:
-        """Show this, unless something was shown less than a second ago."""
+        """Draw the state, unless something was drawn less than a second ago."""
         if time.monotonic() - self._drawn_at < EVERY_S:
             return
         self._drawn_at = time.monotonic()
@@ -91,7 +92,7 @@ def view(
 ) -> RenderableType:
     """Draw the whole screen of `size` (columns, rows).
 
-    Trials get the rows that the rest leaves, the last events those that trials leave.
+    Trials get the rows that the rest leaves, and the latest events those that trials leave.
     """
     width, height = size
     roomy = height >= 20
@@ -126,7 +127,13 @@ def _title(state: State, now_s: float) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class _Gauge:
-    """One limit: the shares of it that are used and that are committed, and both in words."""
+    """One limit.
+
+    name       which limit
+    used       share of it that is used
+    committed  share of it that is committed
+    told       both in words
+    """
 
     name: str
     used: float
@@ -135,9 +142,7 @@ class _Gauge:
 
 
 def _gauges(state: State, now_s: float, width: int) -> list[Text]:
-    """Deadline, GPU time, money if it costs any, and the stages, all on one scale from left to
-    right.
-    """
+    """Draw deadline, GPU time, money if it costs any, and the stages, all on one scale."""
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(now_s)
     committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent
@@ -163,7 +168,7 @@ def _gauges(state: State, now_s: float, width: int) -> list[Text]:
 
 
 def _bar(gauge: _Gauge, room: int) -> Text:
-    """Draw a gauge: full for what is used, shaded for what is committed beyond it."""
+    """Draw a gauge: solid for what is used, shaded for what is committed beyond that."""
     used = min(room, round(room * min(1.0, gauge.used)))
     more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
     text = Text(f"{gauge.name:<{LABEL}}")
@@ -180,7 +185,7 @@ def _stage_told(state: State, now_s: float) -> str:
 
 
 def _timeline(state: State, now_s: float, room: int) -> Text:
-    """Draw the stages under the deadline's bar: heavy what is past, light what is to come."""
+    """Draw the stages below the bars: heavy lines for the past, light ones for what is to come."""
     deadline_s = state.facts.problem.limits.deadline_s
     past = round(room * now_s / deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
@@ -197,7 +202,7 @@ def _timeline(state: State, now_s: float, room: int) -> Text:
 
 
 def _groups(state: State) -> Text:
-    """Say who runs in the present stage, and who in those to come."""
+    """Write which trials run in the present stage and in later ones, as trials x GPUs."""
 
     def told(stage: Stage) -> str:
         return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
@@ -225,7 +230,9 @@ def _best(state: State) -> Text:
 
 
 def _trials(state: State, width: int, rows: int) -> list[Text]:
-    """List trials, best first, those that are out last: at most `rows` lines with the head."""
+    """List trials, best first, eliminated and failed ones last, in at most `rows` lines with the
+    head.
+    """
     ordered = [state.trials[v.id] for v in rank(state.trials.values(), state.facts.mode)]
     ordered.sort(key=lambda trial: trial.out or trial.phase is TrialPhase.FAILED)
     shown = ordered if len(ordered) < rows else ordered[: rows - 2]
@@ -279,8 +286,9 @@ def _cells(trial: Trial, names: Sequence[str], curve: int) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Squeeze the values into `width` characters, from the lowest to the highest bar; a gap where
-    there is no finite number.
+    """Draw values as bars in `width` characters, from the lowest to the highest.
+
+    There is a gap where a value is not finite.
     """
     if width <= 0 or not values:
         return ""
@@ -312,7 +320,7 @@ def _word(trial: Trial) -> str:
 
 
 def _row(row: Sequence[str], wide: Sequence[int]) -> Text:
-    """Write reports and metric to the right, the others to the left."""
+    """Write a row of the table: reports and metric aligned to the right, the others to the left."""
     padded = [
         cell[:size].rjust(size) if column in (3, 4) else cell[:size].ljust(size)
         for column, (cell, size) in enumerate(zip(row, wide, strict=True))
@@ -328,7 +336,7 @@ def _rest(trials: Sequence[Trial]) -> str:
 
 
 def _instances(state: State, width: int, rows: int) -> list[Text]:
-    """Say which trial each GPU of each instance works for; `.` is an idle one."""
+    """Write for each GPU of each instance which trial it works for; `.`: for none."""
     live = [i for i in state.fleet.instances.values() if i.phase in THERE]
     coming = sum(i.phase is InstancePhase.REQUESTED for i in state.fleet.instances.values())
     last = [f"{coming} more on the way"] if coming else []

@@ -1,8 +1,7 @@
-"""Where the output of trials lies in a run's folder.
+"""Finds and reads the output of trials in a run's folder.
 
-The one rule: only names that exist are used; a trial that a person asks for is never made part of a
-path. What a trial has written is shown as text, however much it is and whatever it would do to a
-terminal.
+The one rule: only names that exist are used; a trial that a person asks for never becomes part of a
+path. What a trial has written is shown as plain text, however long it is.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Read a log, a bounded piece at a time, without what a terminal would obey; a progress bar's
-    steps become lines.
+    """Read a log in pieces of bounded size, without what a terminal could obey.
+
+    The steps of a progress bar become lines.
     """
     with path.open(encoding="utf-8", errors="replace") as log:
         while piece := log.read(PIECE):
@@ -57,7 +57,9 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def _is_ours(path: Path, folder: RunFolder) -> bool:
-    """Tell a log from a link, a pipe or a device that a trial may have put there."""
+    """Tell whether a path is a log with content, and not a link, pipe or device that a trial has
+    put there.
+    """
     with contextlib.suppress(OSError):
         inside = path.resolve().is_relative_to(folder.instances.resolve())
         return inside and not path.is_symlink() and path.is_file() and path.stat().st_size > 0
@@ -65,7 +67,7 @@ def _is_ours(path: Path, folder: RunFolder) -> bool:
 
 
 def _elsewhere(folder: RunFolder) -> bool:
-    """Tell whether trials ran on other machines: such a run's setup names them."""
+    """Tell whether trials ran on other machines; such a run's setup names these."""
     try:
         setup = json.loads(folder.setup.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """What happened, as one plain line per event, for logs and for the foot of the live view.
 
-The one rule: words that a person understands who has never read this code; nothing for what nobody
-needs to know.
+The one rule: words that somebody who has never read this code understands; no line for what people
+need not know.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ ENDINGS = {
 
 
 LATE_S = 2.0
-"""A stage is said to begin when a timer fires at its start, or so much later on a machine that is
-busy.
+"""A stage is said to begin if its plan comes at most this many seconds after its start: the machine
+may be busy.
 """
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """Write the line for an event and what was decided; `state` is what was after it.
+    """Write the line about an event and what was decided; None: there is nothing to tell.
 
-    Of a trial that there is not, whatever an agent says, nothing is told.
+    `state` is that after the event. Nothing is told of trials that do not exist, whatever an agent
+    says.
     """
     if (
         isinstance(event, TrialTraining | TrialReported | TrialExited)
@@ -72,7 +73,7 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
 
 
 def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
-    """Say what was decided without somebody having asked for it."""
+    """Write what was decided without an event from outside; None: nothing worth telling."""
     if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
         return None
     for decision in decided:
@@ -91,13 +92,13 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
 
 
 def _begins(event: AnyEvent, state: State) -> bool:
-    """Tell whether a stage behind the first one begins now."""
+    """Tell whether a stage after the first one begins now."""
     stage, stages = state.plan.stage, state.outline.stages
     return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
 
 
 def stage_text(state: State) -> str:
-    """Say which stage it is, and who runs in it; empty where that was not recorded."""
+    """Write which stage it is, and how many trials run in it; empty if that was not recorded."""
     if not state.outline.stages:
         return ""
     stage = state.outline.stages[state.plan.stage]
@@ -121,7 +122,7 @@ def value_text(value: Value) -> str:
 
 
 def gpus_text(gpus: Sequence[int]) -> str:
-    """Write GPUs by their numbers, neighbours as a range: 0-3,6."""
+    """Write the numbers of GPUs, neighbours as a range: 0-3,6."""
     runs = [
         [gpu for _, gpu in run]
         for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
@@ -173,7 +174,7 @@ def _(event: InstanceTerminated, state: State) -> str | None:
 
 @_text.register
 def _(event: LaunchRefused, state: State) -> str | None:
-    """One line for all launches that were asked for together and refused for the same reason."""
+    """Write one line for all launches of one request that were refused for the same reason."""
     together = f"{event.command.partition('.')[0]}."
     same = [
         name
@@ -212,7 +213,7 @@ def _(event: TrialTraining, state: State) -> str:
 
 
 def _where(trial: Trial, state: State) -> str:
-    """Name the instances only if there are several."""
+    """Write where a trial runs; instances are named only if there are several."""
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
     parts = [
         f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
@@ -230,7 +231,8 @@ def _(event: TrialReported, state: State) -> str:
 def _beats_all(event: TrialReported, state: State) -> bool:
     """Tell whether no other report of the run is as good.
 
-    Last ones first: most reports fail there, and all are many.
+    The last report of each trial is compared first, since that mostly decides, and all reports are
+    many.
     """
     if event.metric is None:
         return False
@@ -271,7 +273,7 @@ def _(event: TrialExited, state: State) -> str:
 
 
 def _then(trial: Trial) -> str:
-    """Say what follows; nothing does while the run is being closed."""
+    """Write what follows for the trial; empty while the run is closing."""
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""
@@ -279,7 +281,7 @@ def _then(trial: Trial) -> str:
 
 @_text.register
 def _(event: TrialWaited, state: State) -> str | None:
-    """Once, when it has been noted."""
+    """Write the note once: when it was made."""
     trial = state.trials[event.trial]
     return trial.note if event.at in trial.slow.values() else None
 

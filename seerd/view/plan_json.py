@@ -1,7 +1,7 @@
 """What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and
 only ever added to.
 
-The one rule: nothing of a run is needed for it, so that `seerd plan` need not load the core.
+The one rule: no run is needed for it, so that `seerd plan` need not import the core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
     """Make the object of `plan --json`.
 
-    `gpu_min` and `usd` are the ideal use, `forecast` what will be billed.
+    `gpu_min` and `usd` are the ideal use; `forecast` is what will be billed.
     """
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
@@ -74,7 +74,7 @@ def _other(name: str, other: Planned | Impossible) -> Json:
 
 
 def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
-    """Make one stage of a plan."""
+    """Make the object of one stage."""
     return {
         "start_s": stage.start_s,
         "end_s": stage.end_s,

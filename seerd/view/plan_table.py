@@ -72,7 +72,7 @@ def _bill(told: Json) -> Table:
 
 
 def _others(told: Json) -> Table:
-    """Draw the same limits under each other policy."""
+    """Draw what the same limits give under each other policy."""
     numbers = (">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
     table = plain_table("other policies", *numbers)
     for other in told["others"]:
@@ -130,8 +130,10 @@ def picture(stages: list[Json]) -> str:
 
 
 def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """Find what runs at this moment at this height: the GPUs per trial of that group, a dot while
-    instances boot.
+    """Return the character at this moment and height: the GPUs per trial of the group that runs
+    there.
+
+    It is a dot while instances boot, and a blank where nothing runs.
     """
     stage = next(stage for stage in stages if at_s < stage["end_s"])
     if at_s < stage["start_s"]:

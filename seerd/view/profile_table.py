@@ -1,7 +1,7 @@
-"""A profile for people: throughput against GPUs, and what starting and saving take. Made of the
-same values that `--json` prints.
+"""A profile for people: throughput by number of GPUs, and how long starting and saving take. It is
+made of the values that `--json` prints.
 
-The one rule: what was measured and what was fitted can be told apart at every line.
+The one rule: every line tells whether its figures were measured or fitted.
 """
 
 from __future__ import annotations

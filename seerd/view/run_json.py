@@ -1,7 +1,7 @@
-"""What people and scripts are told of a run or a plan, as JSON-ready values. Keys are documented in
+"""What people and scripts are told of a run, as JSON-ready values. Keys are documented in
 docs/json.md and only ever added to.
 
-The one rule: pure functions of the state; numbers in the units that their keys name.
+The one rule: pure functions of the state; numbers are in the units that their keys name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
 def exit_code(state: State) -> int:
-    """Find the exit code of a run that is over."""
+    """Return the exit code of a run that is over."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.per_instance and refused(state) is not None:
@@ -27,7 +27,7 @@ def exit_code(state: State) -> int:
 
 
 def status_of(state: State, alive: bool) -> str:
-    """Say in one word how the run ended, "running", or "stopped" if it can be resumed."""
+    """Return how the run ended, in one word; "running"; or "stopped" if it can be resumed."""
     if state.phase is RunPhase.OVER:
         return state.end.status or "failed"
     return "running" if alive else "stopped"
@@ -53,7 +53,7 @@ def result(state: State, status: str) -> Json:
 
 
 def unreadable(run: str, why: str) -> Json:
-    """Make the row of a run whose journal cannot be read: what is not known is null."""
+    """Make the row of a run whose journal cannot be read; what is not known is null."""
     known = dict.fromkeys(
         (
             "best",
@@ -71,7 +71,9 @@ def unreadable(run: str, why: str) -> Json:
 
 
 def best(state: State) -> Json | None:
-    """Find the model that was handed back or, before the end, would be now."""
+    """Return the model that was handed back or, before the end, the incumbent; None: there is
+    none.
+    """
     chosen: Incumbent | None = (
         state.result.published.incumbent if state.result.published else incumbent(state)
     )
@@ -87,7 +89,7 @@ def best(state: State) -> Json | None:
 
 
 def _known(state: State, figure: int) -> int | None:
-    """Hide what was not recorded, as in format 1 of journals."""
+    """Return the figure, or None if it was not recorded, as in journals of format 1."""
     return None if state.facts.outline is None else figure
 
 

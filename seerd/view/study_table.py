@@ -26,11 +26,13 @@ BAR = 8
 DIGITS = 4
 MARKS = "os^vD<>pP*X"
 SHOWN = 0.8
-"""Share of the points, the best ones, that the picture's scale is made for."""
+"""The share of the points, the best ones, that the picture's scale has to show."""
 
 
 def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
-    """Draw a table for each pair of limits, the best policy first; "over": runs that broke one."""
+    """Draw a table for each pair of limits, the best policy first; "over": runs that broke a
+    limit.
+    """
     cells = list(dict.fromkeys(_limits(row) for row in told))
     parts: list[RenderableType] = [Text(note) for note in notes]
     for cell in cells:
@@ -42,7 +44,7 @@ def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> Rendera
 
 
 def _reasons(told: Sequence[Json]) -> Iterator[Text]:
-    """Say why policies did not run, one paragraph each."""
+    """Yield why policies did not run, one paragraph each."""
     for row in told:
         if "impossible" in row:
             yield Text(
@@ -74,9 +76,7 @@ def _table(told: Sequence[Json], mode: str) -> Table:
 
 
 def _style(means: Sequence[float]) -> str:
-    """Choose how metrics are written: the largest with so many digits, all with as many
-    decimals.
-    """
+    """Choose the format of metrics: the largest has `DIGITS` digits, all have as many decimals."""
     largest = max((abs(mean) for mean in means), default=0.0)
     if not 1e-3 <= largest < 1e6:
         return f".{DIGITS - 1}g"
@@ -114,9 +114,10 @@ def _cells(row: Json, most: float, style: str) -> list[str]:
 
 
 def check_plot(path: Path) -> None:
-    """Check the plot's file before long work is done for it.
+    """Check that a plot can be made, before long work is done for it.
 
-    Raises `UsageError` without matplotlib, or for a file that cannot be written.
+    Raises `UsageError` if matplotlib is missing, if the name has no known format, or if there is no
+    such folder.
     """
     formats = _figure()().canvas.get_supported_filetypes()
     if path.suffix.lstrip(".").lower() not in formats:
@@ -137,11 +138,10 @@ def _figure() -> Any:
 
 
 def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """Draw the picture, in the format that the file's name ends with.
+    """Draw the comparison into a file, in the format that the file's name ends with.
 
-    Above, panels with the metric against the deadline, below against the budget, all on one scale.
-
-    Raises `UsageError` if it cannot be written.
+    The upper panels show the metric against the deadline, the lower ones against the budget, all on
+    one scale. Raises `UsageError` if the file cannot be written.
     """
     rows = _panels(told)
     columns = max(len(row) for row in rows)
@@ -165,7 +165,12 @@ def draw(told: Sequence[Json], metric: str, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """The metric along one limit, with the other one fixed."""
+    """The metric along one limit, with the other one fixed.
+
+    along  the limit on the x axis
+    fixed  the limit that is fixed
+    value  its value
+    """
 
     along: str
     fixed: str
@@ -183,7 +188,9 @@ class _Panel:
 
 
 def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
-    """Make one for each value of a limit while the other varies, or one against the deadline."""
+    """Make a panel for each value of a limit while the other varies; if none varies, against the
+    deadline.
+    """
     deadlines, budgets = (
         sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
     )
@@ -194,7 +201,7 @@ def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
 
 
 def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
-    """Choose what the metric's axis shows; points far behind the others do not stretch it."""
+    """Choose the range of the metric's axis; points far behind the others do not stretch it."""
     found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
     shown = found[: max(2, round(SHOWN * len(found)))]
     if not shown:
@@ -208,7 +215,9 @@ def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
 def _panel(
     axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None
 ) -> None:
-    """Draw a panel; every policy has its colour and mark in all of them, also where it is not."""
+    """Draw a panel; every policy has the same colour and mark in all panels, even where it has no
+    points.
+    """
     unit = 60 if panel.along == "deadline_s" else 1
     here = [row for row in told if row[panel.fixed] == panel.value]
     for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):

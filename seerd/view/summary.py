@@ -1,4 +1,4 @@
-"""A run in a few lines, for when the live view has gone: the best model, what was tried, what it
+"""A run in a few lines, for when the live view is gone: the best model, what was tried, what it
 took, what to do next.
 """
 
@@ -38,7 +38,9 @@ def summary(state: State) -> RenderableType:
 
 
 def leftover_lines(leftovers: list[str] | None) -> list[str]:
-    """Prove that nothing of the run is left that costs, or say what is; nothing if not rented."""
+    """Write that nothing of the run is left that costs, or what is left; no lines if nothing was
+    rented.
+    """
     if leftovers is None:
         return []
     if not leftovers:
@@ -102,7 +104,7 @@ def _notes(state: State) -> list[Text]:
 
 
 def failure_lines(state: State, trial: Trial) -> list[str]:
-    """Say why a trial failed, and its last words."""
+    """Write why a trial failed, and the last lines of its output."""
     last = [f"    {printable(line)}" for line in trial.tail[-8:]]
     return [
         f"{trial.id} failed: {trial.why}",

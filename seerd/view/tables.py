@@ -1,4 +1,6 @@
-"""Tables for people: the list of runs, the ledger. Made of the same values that `--json` prints."""
+"""Tables for people: the list of runs, the ledger. They are made of the values that `--json`
+prints.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ WIDEST = 10_000
 
 
 def runs_table(rows: list[Json]) -> RenderableType:
-    """Draw one line per run."""
+    """Draw a table of runs, one line for each."""
     if not rows:
         return Text("no runs yet; start one with: seerd run SPEC")
     table = plain_table("run", "status", ">trials", ">best", ">time", ">GPU time")
@@ -43,7 +45,7 @@ def _run_cells(row: Json) -> list[str]:
 
 
 def ledger_table(told: Json) -> RenderableType:
-    """Draw every charge, and the sums."""
+    """Draw every charge, and their sums."""
     table = plain_table("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
     for charge in told["charges"]:
         until = "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s"
@@ -67,14 +69,16 @@ def ledger_table(told: Json) -> RenderableType:
 
 
 def whole(table: Table) -> Table:
-    """Make it as wide as what is in it, whatever the terminal: a cut name cannot be copied."""
+    """Make a table as wide as its content, whatever the terminal's width: a cut name cannot be
+    copied.
+    """
     wide = Console(width=WIDEST)
     table.width = Measurement.get(wide, wide.options, table).maximum
     return table
 
 
 def plain_table(*columns: str) -> Table:
-    """Make a table without lines; columns whose name begins with `>` are for numbers."""
+    """Make a table without lines; columns whose names begin with `>` are aligned to the right."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"

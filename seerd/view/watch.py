@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: as a live view or as plain lines, from the daemon itself or from
+"""Shows a run while it goes on, as a live view or as plain lines: from the daemon itself, or from
 another terminal through the journal.
 
 The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
@@ -26,7 +26,7 @@ POLL_S = 0.5
 
 
 def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
-    """Write one line per event that people need to know."""
+    """Make a watcher that writes one line for each event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
@@ -43,7 +43,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
-    """Show the live view on this terminal, for as long as the context lasts."""
+    """Show the live view on this terminal while the context lasts; yield its watcher."""
     from seerd.view.live import LiveView  # rich.live costs more to import than plain lines need
 
     recent: deque[str] = deque(maxlen=RECENT)
@@ -61,7 +61,7 @@ def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
 
 
 def watch_run(folder: RunFolder) -> None:
-    """Follow a run's journal until it is over or nobody runs it."""
+    """Show a run from its journal until it is over or no process runs it."""
     context = (
         live_watcher(folder)
         if sys.stdout.isatty()

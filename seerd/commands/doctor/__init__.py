@@ -1,8 +1,8 @@
-"""`seerd doctor`: whether a run of this spec could begin, looked at from all sides, and what to do
-where it could not.
+"""`seerd doctor`: checks from all sides whether a run of this spec could begin, and tells what to
+do where it could not.
 
-The one rule: nothing is started, and no check keeps another from being made: what cannot be found
-out is a line as well.
+The one rule: nothing is started, and no check prevents another: what cannot be found out is told in
+a line of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["Finding", "doctor", "examine", "exit_code", "findings_json", "missin
 
 
 def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
-    """Examine a spec and say what was found, or print the IAM policy that it needs.
+    """Examine a spec and print what was found, or print the IAM policy that it needs.
 
-    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be said.
+    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
     """
     if policy_only:
         print(dumps(policy_of(asked.load()), indent=2))
@@ -44,7 +44,7 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
-    """Find out all about this spec with these options. Raises nothing that it is about."""
+    """Make all checks of this spec with these options. Failures are findings and not raised."""
     findings = [here.versions(), here.disk(home)]
     try:
         spec = load_spec(path, options)
@@ -59,9 +59,9 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
-    """List the least that the coordinator must be allowed for this spec, as an IAM policy.
+    """Make the IAM policy with the least rights that the coordinator needs for this spec.
 
-    The account is in it if AWS says which that is. Raises `AwsError`.
+    The account is in it if AWS tells it. Raises `AwsError`.
     """
     return policy(asyncio.run(ec2.needs_of(spec)))
 

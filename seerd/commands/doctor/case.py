@@ -1,6 +1,7 @@
 """What is examined: the spec, and how much its plan wants at its peak.
 
-The one rule: a spec whose limits fit no plan is examined all the same, for one instance.
+The one rule: a spec whose limits fit no plan is examined all the same, as if it wanted one
+instance.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from seerd.spec.spec import Ec2Cluster, Spec, require_limits
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that a plan wants at a time: `instances`, and the GPUs of its largest trial."""
+    """The most that a plan wants at a time.
+
+    instances  how many instances
+    largest    GPUs of its largest trial
+    """
 
     instances: int
     largest: int
@@ -27,7 +32,12 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is examined: a spec that could be read, the folder of all runs, this machine."""
+    """What is examined.
+
+    spec     a spec that could be read
+    home     the folder of all runs
+    machine  this machine
+    """
 
     spec: Spec
     home: Home
@@ -36,14 +46,18 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Ec2Case(Case):
-    """What is examined in AWS: the spec's `cluster` as well, known to be one of EC2."""
+    """What is examined in AWS.
+
+    cluster  the spec's cluster, known to be one of EC2
+    """
 
     cluster: Ec2Cluster
 
 
 def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Finding]:
-    """What the plan wants, and the line about it. `quote`: what the cloud offers, if it was
-    asked.
+    """Plan for the spec; return its peak (None: there is no plan), and the finding about it.
+
+    `quote`: what the cloud offers, if it was asked.
     """
     spec, kind = case.spec, clusters.of(case.spec)
     try:
@@ -74,7 +88,7 @@ def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Findin
 
 
 def runnable(spec: Spec) -> Finding:
-    """Say whether what the spec asks for can be run."""
+    """Check whether what the spec asks for can be run."""
     try:
         clusters.of(spec).check(spec)
     except SeerdError as error:

@@ -1,7 +1,7 @@
-"""What is looked at in AWS: who we are, and everything that a run would ask for.
+"""What is checked in AWS: whose the credentials are, and everything that a run would ask for.
 
-The one rule: without credentials that AWS takes nothing else is asked, since every answer would be
-the same.
+The one rule: if AWS does not take the credentials, nothing else is asked, since every answer would
+be the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from seerd.spec.spec import Ec2Cluster, Spec
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
-"""AWS refuses requests from five minutes on."""
+"""Seconds that the clock may be off before there is a warning, or a problem: AWS refuses requests
+from five minutes on.
+"""
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
 async def examine(case: Ec2Case) -> list[Finding]:
-    """All lines about AWS."""
+    """Make all checks in AWS."""
     notes = Notes()
     async with Cloud(case.cluster.region) as cloud:
         try:
@@ -50,7 +52,9 @@ async def examine(case: Ec2Case) -> list[Finding]:
 
 
 def clock(ahead_s: float | None) -> list[Finding]:
-    """Judge our clock, `ahead_s` seconds ahead of AWS's, if AWS has said what time it is."""
+    """Judge this machine's clock, `ahead_s` seconds ahead of AWS's; None: AWS has not told its
+    time.
+    """
     if ahead_s is None:
         return []
     off_s = abs(ahead_s)
@@ -66,7 +70,7 @@ def clock(ahead_s: float | None) -> list[Finding]:
 
 
 async def needs_of(spec: Spec) -> Needs:
-    """What the policy for this spec permits."""
+    """Collect what the policy for this spec has to permit; AWS is asked for the account."""
     cluster = spec.cluster if isinstance(spec.cluster, Ec2Cluster) else Ec2Cluster()
     async with Cloud(cluster.region) as cloud:
         try:
@@ -101,7 +105,7 @@ def _rest() -> Finding:
 def _last(
     notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case
 ) -> None:
-    """Whose the credentials are, and whether they outlast a run that begins now."""
+    """Note whose the credentials are, and whether they outlast a run that begins now."""
     found = f"{who.arn} (from {source})"
     if ends_at is None:
         notes.ok("credentials", found)

@@ -1,7 +1,7 @@
-"""What doctor finds: one line a check, how bad it is, and what to do about it.
+"""What doctor finds: one line for each check, how bad it is, and what to do about it.
 
-The one rule: a finding that is no problem never asks for anything to be done before a run; what is
-not permitted is named as IAM has it, and is a problem only where a run needs it.
+The one rule: a finding that is no problem never asks for anything to be done before a run. What is
+not permitted is named as IAM names it, and is a problem only if a run needs it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `todo`: what the person can do; `missing`: permissions, as IAM names them;
-    `cloud`: whether AWS or a host says so, not the spec.
+    """The result of one check.
+
+    check    what was checked
+    level    how bad it is
+    found    what was found
+    todo     what the person can do; empty: nothing
+    missing  permissions that are missing, as IAM names them
+    cloud    whether AWS or a host says so, and not the spec
     """
 
     check: str
@@ -35,29 +41,29 @@ class Finding:
 
 @dataclass(slots=True)
 class Notes:
-    """The lines so far."""
+    """The findings so far."""
 
     lines: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Note this line, once."""
+        """Add a finding, unless it is there already."""
         if finding not in self.lines:
             self.lines.append(finding)
 
     def ok(self, check: str, found: str) -> None:
-        """Note that all is well."""
+        """Note that a check found nothing wrong."""
         self.lines.append(Finding(check, "ok", found))
 
     def warn(self, check: str, found: str, todo: str = "") -> None:
-        """Note what is wrong where a run may begin all the same."""
+        """Note something that is wrong but does not keep a run from beginning."""
         self.lines.append(Finding(check, "warning", found, todo))
 
     def problem(self, check: str, found: str, todo: str = "") -> None:
-        """Note what a run would fail of."""
+        """Note something that would make a run fail."""
         self.lines.append(Finding(check, "problem", found, todo))
 
     def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
-        """Note that AWS has refused a call that needs the permission `action`."""
+        """Note that AWS has refused a call which needs the permission `action`."""
         if error.kind is not ErrorKind.DENIED:
             self.lines.append(Finding(check, level, str(error)))
             return
@@ -68,9 +74,9 @@ class Notes:
     async def ask(
         self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"
     ) -> T | None:
-        """Ask AWS; None, and a line, if it does not answer.
+        """Ask AWS; if it refuses, note that and return None.
 
-        denied  how bad it is if that is not permitted
+        denied  how bad it is if the call is not permitted
         """
         try:
             return await work
@@ -82,7 +88,7 @@ class Notes:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Find the exit code: 0 without a problem, 5 if all are the cloud's, else 2."""
+    """Return the exit code: 0 without a problem, 5 if all problems are of the cloud, else 2."""
     problems = [finding for finding in findings if finding.level == "problem"]
     if not problems:
         return 0
@@ -92,7 +98,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def missing(findings: Iterable[Finding]) -> list[str]:
-    """List the permissions that are missing, each once."""
+    """List the permissions that are missing, each once, in alphabetical order."""
     return sorted({action for finding in findings for action in finding.missing})
 
 

@@ -1,5 +1,5 @@
-"""What is looked at on this machine: versions, room, and with the local provider what trials train
-on.
+"""What is checked on this machine: versions, free disk space, and with the local provider what
+trials train on.
 
 The one rule: torch is asked in a process of its own, that of the spec's interpreter.
 """
@@ -19,7 +19,7 @@ from seerd.shell.home import Home
 from seerd.spec.spec import LocalCluster, Train
 
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
-"""Room for journals and best models: a warning, and a problem."""
+"""Bytes for journals and best models: with less free there is a warning, or a problem."""
 TORCH_S = 120.0
 TORCH = (
     "import torch; "
@@ -28,7 +28,7 @@ TORCH = (
 
 
 def versions() -> Finding:
-    """Say what runs here."""
+    """Return the versions of seerd and Python."""
     try:
         version = metadata.version("seerd")
     except metadata.PackageNotFoundError:
@@ -39,7 +39,7 @@ def versions() -> Finding:
 
 
 def disk(home: Home) -> Finding:
-    """Judge whether runs have room, and may be written."""
+    """Check whether the folder of runs can be written and has enough free space."""
     there = next(path for path in (home.path, *home.path.parents) if path.exists())
     if not os.access(there, os.W_OK):
         return Finding(
@@ -60,7 +60,7 @@ def disk(home: Home) -> Finding:
 
 
 def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding]:
-    """What trials get of this machine."""
+    """Check what trials get of this machine: GPUs or CPU slots, and torch."""
     wanted = cluster.gpus
     if machine.cuda_devices:
         level: Level = "problem" if wanted is not None and wanted > machine.cuda_devices else "ok"

@@ -1,6 +1,7 @@
-"""Hosts, asked over SSH: whether they let us in, and have what trials need.
+"""Hosts, asked over SSH: whether they let seerd in, and have what trials need.
 
-The one rule: only questions; nothing is written there, and nothing of it outlives the connection.
+The one rule: hosts are only asked. Nothing is written there, and nothing that was started there
+outlives the connection.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "t
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What each host is asked for. `python`: the interpreter that must have torch, "" if none;
-    `store`: a directory, "" if it is in S3.
+    """What each host must have.
+
+    python  the interpreter that must have torch; empty: none must
+    store   the directory of the checkpoint store; empty: it is in S3
     """
 
     python: str
@@ -59,7 +62,7 @@ class _Wanted:
 
 
 async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
-    """A line for each host, and the store's."""
+    """Check every host, and the checkpoint store if it is in S3."""
     kept = cluster.store or ""
     in_s3 = kept.startswith("s3://")
     wanted = _Wanted(
@@ -113,7 +116,7 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
 def _judged(
     check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float
 ) -> Finding:
-    """All that is wrong with this host in one line, the worst level counts."""
+    """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
     wrong: list[tuple[Level, str]] = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
     python = ".".join(map(str, said["python"]))
     if tuple(said["python"][:2]) < OLDEST:

@@ -1,7 +1,7 @@
-"""Where instances would be, and who gets in: subnets, zones, security groups, key pair.
+"""Where instances would be, and who can connect to them: subnets, zones, security groups, key pair.
 
-The one rule: whether this machine is let in is said only as far as the rules tell; where they do
-not, the rule that is needed is named.
+The one rule: whether this machine can connect is told only as far as the rules show it; where they
+do not, the rule that is needed is named.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from seerd.shell.aws.subnets import Subnet
 SSH = 22
 ALLOW = "aws ec2 authorize-security-group-ingress"
 AWAY = "203.0.113.1"
-"""Somewhere else in the world (RFC 5737)."""
+"""An address elsewhere in the world (RFC 5737)."""
 EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What there is of what the spec names.
+    """What exists of what the spec names.
 
-    key  None if none is named, or there is no such pair
+    subnets  the subnets
+    groups   the security groups
+    key      the key pair; None: none is named, or it does not exist
     """
 
     subnets: tuple[Subnet, ...]
@@ -40,7 +42,7 @@ class Ground:
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
-    """The lines about all that."""
+    """Check subnets, zones, security groups and key pair; return those that exist."""
     cluster = case.cluster
     asked = subnets.resolve(cloud, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
@@ -122,8 +124,11 @@ async def _groups(
 
 
 def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
-    """Whether SSH from here gets in. `ours_to`: the address that this machine shows on the way to
-    another, "" if there is no way; what the world sees of it is not known.
+    """Check whether SSH from this machine is let in.
+
+    `address`: "private" or "public", the kind that seerd connects to. `ours_to`: returns the
+    address that this machine uses on the way to another, empty if there is no way; which address
+    the world sees is not known.
     """
     ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]
@@ -156,7 +161,7 @@ def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str
 
 
 def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
-    """Whether instances of these groups may talk to each other on all ports."""
+    """Check whether instances of these groups may talk to each other on all ports."""
     names = {group.group for group in groups}
     if any(
         rule.everything and names & set(rule.groups) for group in groups for rule in group.rules
@@ -176,14 +181,16 @@ def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
 
 
 def _inside(network: str, ours_to: Callable[[str], str]) -> bool:
-    """Tell whether this machine is of this network, as far as its neighbours can."""
+    """Tell whether this machine belongs to this network, by the address that it uses to get
+    there.
+    """
     cidr = ipaddress.ip_network(network, strict=False)
     ours = ours_to(str(cidr[min(2, cidr.num_addresses - 1)]))
     return bool(ours) and ipaddress.ip_address(ours) in cidr
 
 
 def _our_address(to: str) -> str:
-    """Find the address that this machine would use to get there; nothing is sent."""
+    """Find the address that this machine would use on the way to `to`; nothing is sent."""
     if ":" in to:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

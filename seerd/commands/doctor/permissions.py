@@ -1,8 +1,8 @@
-"""What the credentials may do with instances: each call that a run makes, asked as a dry run or as
-an empty question.
+"""What the credentials permit with instances: each call that a run makes, as a dry run or as a
+question about nothing.
 
-The one rule: a permission that a run cannot do without is a problem, named as IAM has it; EC2 is
-never asked to do anything.
+The one rule: a permission that a run needs is a problem if it is missing, and named as IAM names
+it. EC2 is never asked to really do anything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ SCRIPT = "#!/bin/sh\n"
 
 @dataclass(frozen=True, slots=True)
 class PermissionTarget:
-    """Who asks, and for what. `owner`: "" if that is not known."""
+    """Who would rent, and what.
+
+    owner   the owner of the credentials; empty: not known
+    rented  what would be rented
+    ground  where it would be
+    """
 
     owner: str
     rented: Rented
@@ -38,7 +43,7 @@ class PermissionTarget:
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
-    """The lines about all that."""
+    """Check the permissions for instances and volumes."""
     wrong = len(notes.lines)
     left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
     disks = instances.volumes(cloud, tagged(RUN, RUN_NAME))
@@ -74,9 +79,7 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
 
 
 async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
-    """Ask for one instance without having it, in one place after the other until one is offered
-    there.
-    """
+    """Ask for one instance as a dry run, place by place until a place has the type."""
     places = [
         Candidate(kind.name, s.subnet, s.zone)
         for kind in target.rented.types
@@ -103,7 +106,9 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionT
 
 
 async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:
-    """Note a refusal; volumes are deleted by `seerd sweep` alone, all rests on ending instances."""
+    """Note a refusal: a problem for ending instances, a warning for deleting volumes (only `seerd
+    sweep` does that).
+    """
     try:
         error = await asked
     except AwsError as failed:

@@ -1,6 +1,6 @@
-"""What would be rented: types, their price, the account's quota, the image.
+"""What would be rented: types, their prices, the account's quota, the image.
 
-The one rule: each type is looked at for itself, since any of them may be the one that is had.
+The one rule: each type is checked by itself, since a run may get any of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ QUOTA = "servicequotas:GetServiceQuota"
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What AWS knows of what would be rented. `instances`, `largest`: at the plan's peak; one
-    instance if there is no plan.
+    """What AWS knows of what would be rented.
+
+    types      the types that exist
+    image      the image; None: it is not known
+    instances  instances at the plan's peak; 1 if there is no plan
+    largest    GPUs of the plan's largest trial; 1 if there is no plan
     """
 
     types: tuple[Ec2Type, ...]
@@ -38,7 +42,7 @@ class Rented:
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
-    """The lines about all that."""
+    """Check types, prices, plan, quota and image; return what is known of them."""
     kinds = await _types(notes, cloud, case)
     price = await _price(notes, cloud, case)
     gpus = kinds[0].gpus if kinds else 0
@@ -52,7 +56,9 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
 
 
 async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
-    """Those that exist; a wrong name does not hide the others."""
+    """Look up the types one by one, so that a wrong name does not hide the others; return those
+    that exist.
+    """
     names = case.cluster.types
     found: list[Ec2Type] = []
     for name in names:
@@ -77,7 +83,9 @@ async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ..
 
 
 async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
-    """USD for an hour of the most expensive type, with its source."""
+    """Return USD for an hour of the most expensive type, and note the price of each; None: none is
+    known.
+    """
     given = case.cluster.price
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
@@ -95,7 +103,7 @@ async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
 
 
 def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
-    """AWS says nothing: the table that seerd has."""
+    """Note that AWS tells no price, and take that of the bundled table if it has the type."""
     action = (
         "ec2:DescribeSpotPriceHistory" if case.cluster.market == "spot" else "pricing:GetProducts"
     )
@@ -118,7 +126,9 @@ def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> l
 async def _quota(
     notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
 ) -> None:
-    """All types together have to be enough: a run takes what it can get of each."""
+    """Check the quotas. Together the types have to be enough: a run takes what it can get of
+    each.
+    """
     asked = [await quotas.check(cloud, kind, case.cluster.market, peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), case.cluster.market, peak)
     some = together.enough is not False

@@ -1,6 +1,6 @@
-"""The bucket of checkpoints, and those of data.
+"""The buckets of checkpoints and of data.
 
-The one rule: a missing permission is named as IAM has it.
+The one rule: a missing permission is named as IAM names it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from seerd.spec.values import Data
 
 
 async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
-    """Look at the store, and at each source of data."""
+    """Check the store, and each source of data."""
     found = [await _store(store, region)]
     for source in dict.fromkeys(one.source for one in data):
         troubles = await check_data(source, region)

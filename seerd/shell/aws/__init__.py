@@ -1,4 +1,4 @@
 """What AWS is asked for, and how: clients, errors in plain words, EC2, prices, quotas.
 
-The one rule: it knows no run and no trial; providers and stores are made of it.
+The one rule: nothing here knows runs or trials; providers and stores are built on it.
 """

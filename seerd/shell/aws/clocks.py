@@ -1,8 +1,8 @@
-"""Who we are to AWS, and what time it is there.
+"""Who the credentials belong to, and how far this machine's clock is from that of AWS.
 
-The one rule: AWS refuses what is signed with a clock that is more than five minutes off
-(docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html), and its refusals
-bear the right time: they are read as well.
+The one rule: AWS refuses requests that are signed with a clock more than five minutes off
+(docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html). Its refusals bear
+the right time, so that is read from them too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """`arn`, `account`: whose the credentials are, "" if AWS does not say, and `error` is why.
-    `ahead_s`: how far our clock is ahead of AWS's, to about a second; None if AWS has not answered.
+    """What AWS says of these credentials.
+
+    arn      whose they are; empty if AWS does not say
+    account  their account; empty if AWS does not say
+    ahead_s  seconds that this machine's clock is ahead of AWS's, to about one; None if AWS has not
+             answered
+    error    why AWS does not say; None if it does
     """
 
     arn: str
@@ -32,7 +37,7 @@ class Introduction:
 
 
 async def introduce(cloud: Cloud) -> Introduction:
-    """Ask who we are. Raises nothing."""
+    """Ask AWS who these credentials belong to. Raises nothing: a failure is in the answer."""
     before = time.time()
     try:
         answer = await cloud.ask("sts", "get_caller_identity", patience_s=PATIENCE_S)

@@ -1,9 +1,8 @@
-"""One account in one region: clients that are opened when first needed, few calls at once, failures
-told in plain words.
+"""One account in one region: clients are opened when first needed, few calls run at once, and
+failures are told in plain words.
 
-The one rule: credentials are botocore's business alone. Profiles, environment, SSO,
-AWS_ENDPOINT_URL and renewal work as in any AWS tool, because nothing here reads, copies or keeps a
-credential.
+The one rule: only botocore handles credentials. Profiles, environment, SSO, AWS_ENDPOINT_URL and
+renewal work as in any AWS tool, because nothing here reads, copies or keeps a credential.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind, told
 from seerd.shell.aws.retrying import Retries
 
 AT_ONCE = 8
-"""Calls under way at any time: EC2 throttles by the second, and a queue here is kinder than its
-refusals.
+"""The most calls under way at any time: EC2 throttles by the second, and waiting here is better
+than being refused there.
 """
 
 PATIENCE_S = 60.0
@@ -41,8 +40,11 @@ _CONFIG = AioConfig(
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long credentials last. `source`: botocore's word for where they come from; `temporary`:
-    they have a session token; `ends_at`: wall clock, None if they do not end, or do not say.
+    """How long credentials last.
+
+    source     botocore's word for where they come from
+    temporary  whether they have a session token
+    ends_at    when they end, wall clock, seconds since 1970; None if they do not end, or do not say
     """
 
     source: str
@@ -51,14 +53,14 @@ class Lifetime:
 
     @property
     def renewed(self) -> bool:
-        """Whether botocore gets new ones by itself before they end: of roles, SSO sessions and
-        processes, not of the environment.
+        """Whether botocore renews them by itself: those of roles, SSO sessions and processes, but
+        not those of the environment or of files.
         """
         return self.source not in {"env", "explicit", "shared-credentials-file", "config-file"}
 
 
 class Cloud:
-    """AWS as one set of credentials sees it in one region. Use it as a context, or `close` it."""
+    """AWS as one set of credentials sees it in one region. Use it as a context, or call `close`."""
 
     def __init__(self, region: str | None = None) -> None:
         self._wanted = region
@@ -91,8 +93,9 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> dict[str, Any]:
-        """One call, repeated for so long while AWS is busy or broken; it must be one that may be
-        repeated. Raises `AwsError`.
+        """Make one call, and repeat it for up to `patience_s` seconds while AWS is busy or broken.
+
+        Only for calls that may be repeated. Raises `AwsError`.
         """
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
@@ -108,7 +111,7 @@ class Cloud:
     async def once(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """One call, tried once. Raises `AwsError`."""
+        """Make one call, and try it only once. Raises `AwsError`."""
         try:
             client = await self._client(service, region or self.region)
             async with self._gate:
@@ -129,7 +132,9 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> list[Any]:
-        """The rows of all pages of a listing, as `rows` finds them in one. Raises `AwsError`."""
+        """Collect the rows of all pages of a listing; `rows` finds them in a page. Raises
+        `AwsError`.
+        """
         found: list[Any] = []
         more: dict[str, str] = {}
         while True:
@@ -142,8 +147,9 @@ class Cloud:
             more = {"NextToken": answer["NextToken"]}
 
     async def lifetime(self) -> Lifetime:
-        """Where the credentials come from and when they end; nothing of what they are. Raises
-        `AwsError`: there are none.
+        """Return where the credentials come from and when they end, but nothing of the credentials.
+
+        Raises `AwsError` if there are none.
         """
         try:
             found = await self._aws().get_credentials()
@@ -158,7 +164,7 @@ class Cloud:
         )
 
     async def close(self) -> None:
-        """Close all connections; calls fail from now on."""
+        """Close all connections; later calls fail."""
         self._closed = True
         self._clients.clear()
         await self._stack.aclose()
@@ -198,5 +204,5 @@ class Cloud:
 
 
 def _doing(operation: str) -> str:
-    """`describe_instances` as people know it: DescribeInstances."""
+    """Turn `describe_instances` into the name that people know: DescribeInstances."""
     return "".join(word.capitalize() for word in operation.split("_"))

@@ -1,8 +1,8 @@
-"""What AWS answers when it does not do what it was asked, in plain words and with what seerd may do
-about it.
+"""What AWS answers when it does not do what it was asked: in plain words, and with what seerd may
+do about it.
 
-The one rule: this is the one place that reads error codes; nothing of botocore leaves
-`seerd.shell.aws`, and no caller looks at a code again.
+The one rule: only this module reads error codes. Nothing of botocore leaves `seerd.shell.aws`, and
+no caller looks at a code again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from seerd.errors import CloudError
 
 
 class ErrorKind(Enum):
-    """What an answer means for who asked."""
+    """What an answer means for the caller."""
 
-    THROTTLED = "throttled"  # nothing was done: ask again, later
-    UNCLEAR = "unclear"  # it may have been done: ask again, as the same request
-    CAPACITY = "capacity"  # not here, not now: ask elsewhere
-    ELSEWHERE = "elsewhere"  # never here: ask elsewhere
-    QUOTA = "quota"  # not more than there is
-    GONE = "gone"  # what it was about is not there
-    SPENT = "spent"  # this very request was carried out before, and its outcome is over
-    CREDENTIALS = "credentials"  # nobody, or no longer somebody
-    DENIED = "denied"  # somebody, who may not
-    REFUSED = "refused"  # asked for wrongly
+    THROTTLED = "throttled"  # nothing was done: ask again later
+    UNCLEAR = "unclear"  # it may have been done: repeat the very same request
+    CAPACITY = "capacity"  # there is none here at the moment: ask elsewhere
+    ELSEWHERE = "elsewhere"  # it is never possible here: ask elsewhere
+    QUOTA = "quota"  # the account may have no more
+    GONE = "gone"  # what the call was about does not exist
+    SPENT = "spent"  # this request was carried out before, and its result has ended
+    CREDENTIALS = "credentials"  # there are none, or they are no longer valid
+    DENIED = "denied"  # they are valid, but do not permit this
+    REFUSED = "refused"  # the request itself is wrong
 
 
 AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
-"""Asking the same again may help."""
+"""Kinds after which the same call may succeed."""
 
 
 class AwsError(CloudError):
-    """A call was not carried out, or nobody knows. `code`: AWS's name for the cause."""
+    """A call was not carried out, or it is not known whether it was.
+
+    kind  what that means for the caller
+    code  AWS's name for the cause
+    """
 
     def __init__(self, why: str, kind: ErrorKind, code: str) -> None:
         super().__init__(why)
@@ -260,7 +264,7 @@ _SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
 
 
 def told(error: Exception, doing: str) -> AwsError:
-    """This failure of a call in plain words; `doing` says what was tried ("launching an
+    """Describe why a call failed in plain words; `doing` says what was tried ("launching an
     instance").
     """
     if isinstance(error, boto.ClientError):
@@ -284,8 +288,9 @@ def told(error: Exception, doing: str) -> AwsError:
 
 
 def kind_of(code: str, status: int) -> ErrorKind:
-    """What this code of an answer with this HTTP status means. The code counts first: EC2 says
-    InsufficientInstanceCapacity with status 500
+    """Return what this error code with this HTTP status means.
+
+    The code counts first: EC2 says InsufficientInstanceCapacity with status 500
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html).
     """
     if code in _KIND_OF:
@@ -310,7 +315,7 @@ _DEFAULTS = {
 
 
 def _decoded(message: str) -> str:
-    """Without the encoded blob that EC2 appends to a denied call: hundreds of characters for
+    """Cut off the encoded blob that EC2 appends to a denied call: hundreds of characters for
     machines.
     """
     head, mark, _ = message.partition("Encoded authorization failure message")

@@ -1,7 +1,7 @@
 """The machine image that instances start from, and its disks.
 
-The one rule: an image is looked up before anything starts, so that a wrong one is a message and not
-a bill.
+The one rule: an image is looked up before anything starts, so that a wrong one costs an error
+message and no money.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that can be started. `root`: the device of its root disk; `disks`: GB of each disk
-    that it brings, by device.
+    """An image that can be started.
+
+    image         its id
+    name          its name
+    architecture  the processor's
+    root          the device of its root disk
+    disks         (device, GB) of each disk that it brings
     """
 
     image: str
@@ -28,7 +33,7 @@ class Image:
 
 
 async def resolve(cloud: Cloud, named: str) -> Image:
-    """The image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
+    """Look up the image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
     image = (
         await _parameter(cloud, named.removeprefix("ssm:")) if named.startswith("ssm:") else named
     )
@@ -42,8 +47,10 @@ async def resolve(cloud: Cloud, named: str) -> Image:
 
 
 async def _parameter(cloud: Cloud, path: str) -> str:
-    """The image id that a public parameter holds: bare, or in JSON as `image_id`
+    """Read the image id from a public parameter, which holds it bare, or in JSON as `image_id`
     (docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-public-parameters-ami.html).
+
+    Raises `AwsError`.
     """
     answer = await cloud.ask("ssm", "get_parameter", Name=path)
     value = str(answer["Parameter"]["Value"]).strip()

@@ -1,7 +1,8 @@
-"""Images of our own: made of an instance, waited for, found, removed with their snapshots.
+"""The account's own images: made of an instance, waited for, found, removed with their snapshots.
 
-The one rule: an image is known by its name, which an account has once in a region, and by the tags
-of who made it. A call whose answer was lost is cleared up by looking, never by making another one.
+The one rule: an image is known by its name, of which an account has only one in a region, and by
+the tags of the build that made it. If the answer of a call was lost, seerd looks whether the image
+is there, and never makes another one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.instances import RUN, tagged
 
 CREATE_S = 120.0
-"""How long EC2 may be busy or broken before the image is given up."""
+"""For how many seconds EC2 may be busy or broken before the image is given up."""
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.2, 10.0
 _FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
@@ -24,7 +25,13 @@ _FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An image to be made. `tags`: of the image and its snapshots."""
+    """An image to be made.
+
+    instance     the instance that it is made of
+    name         its name
+    description  its description
+    tags         tags of the image and its snapshots
+    """
 
     instance: str
     name: str
@@ -34,8 +41,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class MadeImage:
-    """An image in one answer; `why`: what EC2 says of its state; `snapshots`: where its disks are
-    kept, which is what it costs.
+    """An image as one answer of EC2 tells it.
+
+    image      its id
+    name       its name
+    state      its state
+    why        what EC2 says of its state
+    snapshots  where its disks are kept, which is what it costs
     """
 
     image: str
@@ -46,9 +58,10 @@ class MadeImage:
 
 
 async def create(cloud: Cloud, wanted: Wanted) -> str:
-    """The id of the image that EC2 has begun to make. The instance is shut down for it and started
-    again, so that its file systems are whole
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html). Raises `AwsError`.
+    """Let EC2 begin to make an image, and return its id. Raises `AwsError`.
+
+    EC2 shuts the instance down for it and starts it again, so that its file systems are whole
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
     """
     request: dict[str, Any] = {
         "InstanceId": wanted.instance,
@@ -65,13 +78,15 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
             if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
                 raise
         await cloud.retries.pause(failures)
-        for made in await find(cloud, wanted.tags[RUN]):  # CreateImage knows no client token
+        for made in await find(cloud, wanted.tags[RUN]):  # CreateImage takes no client token
             return made.image
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """This image, available. `tell` gets the progress, in words, when it changes. Raises
-    `AwsError`: it failed, or took longer than `for_s`.
+    """Wait until an image is available, and return it. `tell` gets the progress, in words, when it
+    changes.
+
+    Raises `AwsError` if the image failed, or took longer than `for_s` seconds.
     """
     end, pause_s, told = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
@@ -98,17 +113,17 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
 
 
 async def named(cloud: Cloud, name: str) -> list[MadeImage]:
-    """This account's images of this name: one or none. Raises `AwsError`."""
+    """Find this account's images of this name: one or none. Raises `AwsError`."""
     return await _images(cloud, [{"Name": "name", "Values": [name]}])
 
 
 async def find(cloud: Cloud, run: str) -> list[MadeImage]:
-    """The images that a build has made, by its tag. Raises `AwsError`."""
+    """Find the images that a build has made, by its tag. Raises `AwsError`."""
     return await _images(cloud, tagged(RUN, run))
 
 
 async def remove(cloud: Cloud, run: str) -> list[str]:
-    """Nothing of a build's images and snapshots any more; what was removed. Raises `AwsError`."""
+    """Remove a build's images and snapshots, and return the ids of those. Raises `AwsError`."""
     made = await find(cloud, run)
     snapshots = {snapshot for one in made for snapshot in one.snapshots} | set(
         await snapshots_of(cloud, run)
@@ -121,7 +136,7 @@ async def remove(cloud: Cloud, run: str) -> list[str]:
 
 
 async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
-    """The snapshots that bear a build's tag. Raises `AwsError`."""
+    """Find the snapshots that bear a build's tag. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2",
         "describe_snapshots",
@@ -141,8 +156,10 @@ async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
 
 
 async def _look(cloud: Cloud, image: str) -> MadeImage | None:
-    """None: EC2 does not know its id yet. Asked by a filter, since a name that is not known is an
-    error, and just made is not wrong.
+    """Look up an image; None: EC2 does not know its id yet.
+
+    It asks with a filter, since asking by an unknown id is an error, and EC2 may not know a new id
+    yet.
     """
     found = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
     return found[0] if found else None

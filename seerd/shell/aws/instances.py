@@ -26,7 +26,7 @@ RUN, COMMAND, NAME, OWNER, HARD_END = (
 """The tags of everything that seerd makes."""
 
 ENDING = frozenset({"shutting-down", "terminated"})
-"""States that are not billed and that nothing leads out of
+"""States that are not billed and that an instance never leaves again
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html).
 """
 
@@ -36,9 +36,19 @@ _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 @dataclass(frozen=True, slots=True)
 class SeenInstance:
-    """An instance in one answer. Times are wall clock, seconds since 1970; `launched_at`: when EC2
-    took the launch; `ended_at`: when its end was asked for, None if EC2 does not say; `reason`:
-    (code, text) of its state.
+    """An instance as one answer of EC2 tells it. Times are wall clock, seconds since 1970.
+
+    instance     its id
+    state        its state
+    tags         its tags
+    launched_at  when EC2 took the launch
+    ended_at     when its end was asked for; None if EC2 does not say
+    reason       (code, text) of its state
+    private      its private address; empty if it has none
+    public       its public address; empty if it has none
+    type         its instance type
+    zone         its availability zone
+    spot         whether it is a spot instance
     """
 
     instance: str
@@ -55,13 +65,20 @@ class SeenInstance:
 
     @property
     def token(self) -> str:
-        """The launch that brought it."""
+        """The launch that it belongs to; empty if it has no such tag."""
         return self.tags.get(COMMAND, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A disk in one answer; `made_at`: wall clock."""
+    """A disk as one answer of EC2 tells it.
+
+    volume   its id
+    state    its state
+    tags     its tags
+    gb       its size in GB
+    made_at  when it was made, wall clock, seconds since 1970
+    """
 
     volume: str
     state: str
@@ -72,7 +89,12 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class EndedInstance:
-    """What EC2 answers to a termination: the state before."""
+    """What EC2 answers to a termination.
+
+    instance  its id
+    before    its state before
+    now       its state now
+    """
 
     instance: str
     before: str
@@ -80,15 +102,16 @@ class EndedInstance:
 
 
 def tagged(tag: str, value: str) -> list[dict[str, Any]]:
-    """The filter for what bears this tag."""
+    """Make the filter for everything with this tag."""
     return [{"Name": f"tag:{tag}", "Values": [value]}]
 
 
 async def find(
     cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0
 ) -> list[SeenInstance]:
-    """All instances that fit, ended ones too for about an hour, in the order of their launches.
-    Raises `AwsError`.
+    """Find all instances that fit the filters, in the order of their launches. Raises `AwsError`.
+
+    EC2 lists instances that have ended for about an hour.
     """
     rows = await cloud.pages(
         "ec2",
@@ -102,7 +125,7 @@ async def find(
 
 
 async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
-    """All volumes that fit. Raises `AwsError`."""
+    """Find all volumes that fit the filters. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500
     )
@@ -119,7 +142,7 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
 
 
 async def end(cloud: Cloud, instance: str) -> EndedInstance:
-    """Ask once for its end. Raises `AwsError`."""
+    """Ask once for the end of an instance. Raises `AwsError`."""
     answer = await cloud.once("ec2", "terminate_instances", InstanceIds=[instance])
     for row in answer["TerminatingInstances"]:
         if row["InstanceId"] == instance:
@@ -132,7 +155,7 @@ async def end(cloud: Cloud, instance: str) -> EndedInstance:
 
 
 def seen(row: Mapping[str, Any]) -> SeenInstance:
-    """One instance of an answer of DescribeInstances or RunInstances."""
+    """Read one instance of an answer of DescribeInstances or RunInstances."""
     reason = row.get("StateReason", {})
     return SeenInstance(
         instance=row["InstanceId"],
@@ -154,7 +177,7 @@ def _tags(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _moment(text: str) -> float | None:
-    """The time in "User initiated (2026-01-31 12:00:00 GMT)"."""
+    """Read the time from "User initiated (2026-01-31 12:00:00 GMT)", seconds since 1970."""
     match = _WHEN.search(text)
     return (
         datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()

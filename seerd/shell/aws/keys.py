@@ -1,8 +1,8 @@
-"""The key pairs of a run: one to log in with, and one per launch for the instance to show.
+"""The key pairs of a run: one to log in with, and for each launch one that the instance shows.
 
-The one rule: a key is on disk before anything is asked for with it, readable by this user alone,
-and never made twice for the same name. So a launch that is repeated after a crash asks for exactly
-the same, and finds an instance whose key is known.
+The one rule: a key is on disk before it is used in any request, readable by this user alone, and
+never made twice for the same name. So a launch that is repeated after a crash asks for exactly the
+same, and finds an instance whose key is known.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ CLIENT = "id_ed25519"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An ed25519 key as OpenSSH writes it; `path`: the file of the private one; `made_at`: wall
-    clock, seconds since 1970.
+    """An ed25519 key as OpenSSH writes it.
+
+    path     the file of the private key
+    private  the private key's text
+    public   the public key's text
+    made_at  when it was made, wall clock, seconds since 1970
     """
 
     path: Path
@@ -33,21 +37,22 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys in this folder, which only this user may enter."""
+    """The keys in a folder that only this user may enter."""
 
     folder: Path
 
     def client(self) -> KeyPair:
-        """What the run logs in with, made when first asked for."""
+        """Return the key that the run logs in with; make it when first asked for."""
         return self._pair(CLIENT)
 
     def host(self, token: str) -> KeyPair:
-        """What the instance of this launch shows, made when first asked for."""
+        """Return the key that the instance of this launch shows; make it when first asked for."""
         return self._pair(_host_file(token))
 
     def asked(self, token: str) -> float | None:
-        """When this launch's key was made, wall clock: nothing was asked of the cloud before. None:
-        nothing ever was.
+        """Return when this launch's key was made, wall clock, seconds since 1970.
+
+        Nothing was asked of the cloud before; None: nothing ever was.
         """
         path = self.folder / _host_file(token)
         return path.stat().st_mtime if path.exists() else None
@@ -67,19 +72,20 @@ class Keys:
 
 
 def _host_file(token: str) -> str:
-    """A token may be any text; a file's name may not."""
+    """Name the file of a launch's key: a hash, as a token may have characters that a file name
+    cannot.
+    """
     return f"host-{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole and on the disk, or not at all."""
+    """Write a file so that it is whole and on the disk, or not there at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 -- with a mode
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    # By this machine's clock, like everything that is compared with it, whatever clock a file
-    # server has.
+    # The time is compared with this machine's clock, and a file server may have another one.
     now = wall()
     os.utime(draft, (now, now))
     draft.rename(path)

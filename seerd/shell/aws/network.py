@@ -1,6 +1,6 @@
-"""What surrounds an instance: security groups, key pairs, where types are offered.
+"""What surrounds an instance: security groups, key pairs, and where types are offered.
 
-The one rule: rules of a group are read as they are; whether they suffice is the caller's to say.
+The one rule: rules of a group are read as they are; the caller decides whether they suffice.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What comes in: `protocol` "-1" is every one, ports None are all; `networks`: CIDRs, `groups`:
-    members of these, `lists`: prefix lists.
+    """Traffic that a security group lets in.
+
+    protocol     "-1": every protocol
+    first, last  ports from and to; None: all
+    networks     CIDRs that it may come from
+    groups       security groups whose members it may come from
+    lists        prefix lists that it may come from
     """
 
     protocol: str
@@ -29,11 +34,11 @@ class Rule:
 
     @property
     def everything(self) -> bool:
-        """Whether any traffic fits."""
+        """Whether the rule covers all traffic."""
         return self.protocol == "-1"
 
     def takes_tcp(self, port: int) -> bool:
-        """Whether TCP to this port fits."""
+        """Tell whether the rule covers TCP to this port."""
         if self.everything:
             return True
         inside = self.first is None or self.last is None or self.first <= port <= self.last
@@ -42,7 +47,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class SecurityGroup:
-    """A security group; `rules`: of what comes in."""
+    """A security group.
+
+    group  its id
+    name   its name
+    vpc    its network
+    rules  which traffic it lets in
+    """
 
     group: str
     name: str
@@ -51,7 +62,9 @@ class SecurityGroup:
 
 
 async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:
-    """These groups; if none is named, the default one of this network. Raises `AwsError`."""
+    """Look up these groups; if none is named, the default one of this network. Raises
+    `AwsError`.
+    """
     request: dict[str, Any] = (
         {"GroupIds": list(named)}
         if named
@@ -81,12 +94,12 @@ async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityG
 
 
 async def check_key(cloud: Cloud, name: str) -> None:
-    """Raises `AwsError` if there is no such key pair."""
+    """Check that there is such a key pair. Raises `AwsError` if there is none."""
     await cloud.ask("ec2", "describe_key_pairs", patience_s=PATIENCE_S, KeyNames=[name])
 
 
 async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
-    """The zones in which each of these types is offered. Raises `AwsError`."""
+    """List the zones in which each of these types is offered. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2",
         "describe_instance_type_offerings",

@@ -1,7 +1,7 @@
-"""The least that a coordinator must be allowed, as an IAM policy.
+"""The least rights that a coordinator needs, as an IAM policy.
 
-The one rule: a pure function of the spec. What EC2 can restrict to seerd's own things is restricted
-to what bears the tag `seerd:run`
+The one rule: a pure function of the spec. Where EC2 can restrict a right to seerd's own resources,
+it is restricted to those with the tag `seerd:run`
 (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
 """
 
@@ -19,8 +19,17 @@ Statement = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a spec uses. `region`, `account`: "*" where they are not known; no `subnets` or
-    `groups`: any; `store`, `data`: (bucket, prefix).
+    """What a spec uses.
+
+    region   "*" if not known
+    account  "*" if not known
+    image    `ami-...` or `ssm:/path`
+    subnets  empty: any
+    groups   security groups; empty: any
+    key      an EC2 key pair; None: none
+    spot     whether instances are spot instances
+    store    (bucket, prefix) of checkpoints
+    data     (bucket, prefix) of each set of data
     """
 
     region: str
@@ -35,7 +44,7 @@ class Needs:
 
 
 def policy(needs: Needs) -> dict[str, Any]:
-    """The policy document."""
+    """Make the policy document."""
     statements = [
         _looking(needs),
         *_image(needs),
@@ -145,7 +154,7 @@ def _storing(needs: Needs) -> list[Statement]:
 
 
 def partition(region: str) -> str:
-    """The first part of ARNs in this region
+    """Return the partition, the first part of ARNs in this region
     (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
     """
     return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(

@@ -1,7 +1,7 @@
 """What an instance costs by the hour.
 
 The one rule: a price comes with its source and its date, since a plan in money is only as good as
-they are. What it falls back on when AWS says nothing is the caller's to decide.
+they are. The caller decides what to use if AWS tells no price.
 """
 
 from __future__ import annotations
@@ -21,20 +21,25 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
 
 PRICING_REGION = "us-east-1"
-"""Where the Price List API lives, for all regions
+"""Where the Price List API is, for all regions
 (docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html).
 """
 
 FRESH_S = 86400.0
 DEAREST = 1e5
-"""USD for an hour: no instance costs more, and no limit on money means anything if one costs
-nothing.
+"""USD for an hour, more than any instance costs. A kept price of more, or of 0, is not used: no
+limit on money would mean anything.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD for one hour of one instance; `at`: when AWS said so, wall clock, seconds since 1970."""
+    """The price of one instance.
+
+    usd_per_h  USD for one hour
+    source     where AWS says so
+    at         when AWS said so, wall clock, seconds since 1970
+    """
 
     usd_per_h: float
     source: Literal["price list", "spot history"]
@@ -46,8 +51,9 @@ class Price:
 
 
 async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
-    """The on-demand price of Linux in the cloud's region; kept for a day in the folder `cache`.
-    Raises `AwsError`.
+    """Ask for the on-demand price of Linux in the cloud's region. Raises `AwsError`.
+
+    It is kept for a day in the folder `cache`.
     """
     kept = cache / f"{cloud.region}-{instance_type}.json"
     if (price := _kept(kept)) is not None:
@@ -85,8 +91,10 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
 
 
 async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> Price:
-    """The highest of the present spot prices of Linux in these zones (all of the region if none is
-    named): nobody knows yet which of them will have an instance to give. Raises `AwsError`.
+    """Ask for the highest of the present spot prices of Linux in these zones. Raises `AwsError`.
+
+    If no zone is named, all of the region count. The highest counts because it is not known yet
+    which zone will have an instance to give.
     """
     now = datetime.now(UTC)
     rows = await cloud.pages(
@@ -113,7 +121,7 @@ async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> P
 
 
 def _hourly(product: dict[str, Any]) -> Iterable[float]:
-    """The prices by the hour in a product of the price list."""
+    """Yield the prices by the hour in a product of the price list, USD."""
     for offer in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in offer.get("priceDimensions", {}).values():
             usd = float(dimension.get("pricePerUnit", {}).get("USD", 0.0))
@@ -122,7 +130,7 @@ def _hourly(product: dict[str, Any]) -> Iterable[float]:
 
 
 def _kept(path: Path) -> Price | None:
-    """A price that was asked for in the last day."""
+    """Read a price that was asked for in the last day; None if there is none."""
     try:
         price = msgspec.json.decode(path.read_bytes(), type=Price)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
@@ -135,7 +143,7 @@ def _kept(path: Path) -> Price | None:
 
 
 def _keep(path: Path, price: Price) -> None:
-    """What cannot be kept is asked for again the next time."""
+    """Keep a price if possible; if not, it is asked for again the next time."""
     draft = path.with_suffix(".draft")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """How many vCPUs of a family of instances an account may run at once.
 
-The one rule: a quota that cannot be read is said to be unknown; it stops nobody, since EC2 will say
-in any case.
+The one rule: a quota that cannot be read is reported as unknown and stops nothing, since EC2
+enforces it anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.types import Ec2Type, family_of
 
 PATIENCE_S = 10.0
-"""For each question: nobody has to wait for a check that stops nobody if it cannot be made."""
+"""Seconds for each question: a check that stops nothing if it fails is not worth a long wait."""
 Market = Literal["on-demand", "spot"]
 
 _STANDARD = ("Standard", "L-1216C47A", "L-34B43A08")
@@ -33,15 +33,19 @@ _FAMILIES = {
 }
 _SPOT_P5 = "L-C4BD4855"
 """Codes of Service Quotas, EC2: on-demand and spot
-(docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). Of the P family, P5 has a
+(docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html). In the P family, P5 has a
 spot quota of its own.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a quota allows. `enough`: None if it could not be read; `text`: for people; `free`:
-    vCPUs that are left.
+    """What a quota allows.
+
+    enough     whether it allows what is wanted; None if it could not be read
+    text       what it says, for people
+    instances  how many instances it allows; None if not known
+    free       vCPUs that are left
     """
 
     enough: bool | None
@@ -51,7 +55,7 @@ class Quota:
 
 
 def code_of(name: str, market: Market) -> tuple[str, str]:
-    """The family of a type and the code of its quota."""
+    """Return the family of a type and the code of its quota."""
     family, on_demand, spot = _FAMILIES.get(family_of(name), _STANDARD)
     if market == "spot":
         return family, _SPOT_P5 if name.startswith("p5") else spot
@@ -59,8 +63,10 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 
 async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances at once, as many as it may of the first type,
-    then of the next. Raises nothing.
+    """Check whether the account may run `peak` instances at once, in addition to those it runs now.
+
+    As many as possible are of the first type, then of the next. Raises nothing: a quota that cannot
+    be read has `enough` None.
     """
     return together(
         [(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak
@@ -68,7 +74,9 @@ async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak
 
 
 def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int) -> Quota:
-    """What the quotas of these types, in order of preference, allow of all of them."""
+    """Combine the quotas of these types, in order of preference: how many instances they allow in
+    all.
+    """
     for _, quota in checked:
         if quota.enough is None:
             return quota
@@ -84,8 +92,10 @@ def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int
 
 
 async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota:
-    """Whether the account may run so many instances of this type at once, beside what it runs now.
-    Raises nothing.
+    """Check whether the account may run `peak` instances of this type, in addition to those it runs
+    now.
+
+    Raises nothing: a quota that cannot be read has `enough` None.
     """
     family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
@@ -123,7 +133,9 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
 
 
 async def _used(cloud: Cloud, code: str, market: Market) -> int:
-    """The vCPUs of all instances in the region that count against it, whoever has started them."""
+    """Count the vCPUs of all instances in the region that count against a quota, whoever has
+    started them.
+    """
     running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
     there = await instances.find(cloud, running, patience_s=PATIENCE_S)
     counted = [

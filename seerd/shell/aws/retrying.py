@@ -1,9 +1,9 @@
-"""Asking again, politely: jittered exponential waits, and a budget of repetitions that all calls of
-a run share.
+"""Repeats of calls that have failed: jittered exponential waits, and a budget of repetitions that
+all calls of a run share.
 
 The one rule: a first try is free; every repetition takes a token, and when there is none it waits
-for one. So however many calls fail at once, AWS sees at most `PER_S` repetitions a second for long
-(aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
+for one. So however many calls fail at once, after a short burst AWS sees at most `PER_S`
+repetitions a second (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Retries:
         self._at: float | None = None
 
     async def pause(self, failures: int) -> None:
-        """Wait until it is decent to ask again after so many failures in a row (1 or more)."""
+        """Wait before the next try, after so many failures in a row (1 or more)."""
         await asyncio.sleep(_dice.uniform(0.1, 1.0) * longest_wait_s(failures) + self._take(_now()))
 
     def _take(self, now: float) -> float:
-        """Take one token; seconds until it is there."""
+        """Take one token; return the seconds until it is there."""
         earned = 0.0 if self._at is None else (now - self._at) * self._per_s
         self._at = now
         self._tokens = min(self._burst, self._tokens + earned) - 1.0
@@ -40,7 +40,7 @@ class Retries:
 
 
 def longest_wait_s(failures: int) -> float:
-    """The longest wait after so many failures in a row."""
+    """Compute the longest wait in seconds after so many failures in a row."""
     return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 30))
 
 

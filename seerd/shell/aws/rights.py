@@ -1,7 +1,7 @@
-"""What the credentials may do, asked without doing it.
+"""What the credentials permit, asked without doing it.
 
-The one rule: EC2 checks permissions before it finds out that it was only asked (`DryRun`), and
-everything else here only reads.
+The one rule: nothing is changed. EC2 checks permissions before it finds that a call is only a test
+(`DryRun`), and everything else here only reads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 NOBODY = "i-00000000000000000"
 NOTHING = "vol-00000000000000000"
-"""What does not exist. A policy that goes by tags denies what has no tags; the one that seerd
-prints allows these two by name, so that asking about them shows whether it is in force.
+"""An instance and a volume that do not exist. A policy that goes by tags denies what has no tags;
+the one that seerd prints allows these two by name, so that asking about them shows whether it is in
+force.
 """
 
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")
@@ -23,16 +24,19 @@ _ALLOWED = frozenset({"DryRunOperation"})
 
 
 def denied_action(text: str, asked: str) -> str:
-    """The permission that a refusal names; `asked`: what was called, where it names none. A launch
-    may lack the right to tag.
+    """Find the permission that a refusal names; where it names none, return `asked`, what was
+    called.
+
+    A launch, for example, may lack only the right to tag.
     """
     match = _ACTION.search(text)
     return match[1] if match else asked
 
 
 async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:
-    """Why EC2 would not do this; None if it would. What is about something that is not there is
-    permitted.
+    """Ask why EC2 would refuse this call; None if it would not.
+
+    An error because the call is about something that does not exist means that it is permitted.
     """
     try:
         await cloud.ask("ec2", operation, patience_s=15.0, DryRun=True, **request)

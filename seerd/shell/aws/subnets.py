@@ -16,7 +16,13 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet, its zone and its network; `free`: addresses left."""
+    """A subnet.
+
+    subnet  its id
+    zone    its availability zone
+    vpc     its network
+    free    addresses left
+    """
 
     subnet: str
     zone: str
@@ -25,8 +31,9 @@ class Subnet:
 
 
 async def resolve(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
-    """These subnets in this order; if none is named, those of the default network. Raises
-    `AwsError`.
+    """Look up these subnets, in this order; if none is named, those of the default network.
+
+    Raises `AwsError`.
     """
     request: dict[str, Any] = (
         {"SubnetIds": list(named)}

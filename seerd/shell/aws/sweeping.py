@@ -1,4 +1,4 @@
-"""What any run of an owner has left behind, found by tags alone.
+"""What runs of an owner have left behind, found by tags alone.
 
 The one rule: nothing without seerd's tags and this owner's name is ever touched, and no journal is
 needed to find it.
@@ -18,8 +18,16 @@ from seerd.shell.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, tagged
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that costs. `run`, `name`, `hard_end`: from its tags; `age_s`: since it was
-    made.
+    """Something that still costs.
+
+    kind      what it is
+    id        its id
+    run       its run, from its tags
+    name      its name, from its tags
+    hard_end  when it ends by itself, from its tags
+    state     its state
+    what      its type, or its size
+    age_s     seconds since it was made
     """
 
     kind: Literal["instance", "volume"]
@@ -39,8 +47,9 @@ class Left:
 
 
 async def find(cloud: Cloud, owner: str) -> list[Left]:
-    """Instances that have not ended and volumes that no instance of the list will take along, the
-    oldest first. Raises `AwsError`.
+    """Find instances that have not ended, and volumes that are attached to none, the oldest first.
+
+    Raises `AwsError`.
     """
     now = time.time()
     disks = [
@@ -61,7 +70,7 @@ async def find(cloud: Cloud, owner: str) -> list[Left]:
 
 
 async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) -> list[Left]:
-    """The instances alone: one question. Raises `AwsError`."""
+    """Find only the instances that have not ended, with one question. Raises `AwsError`."""
     now = time.time()
     return [
         Left(
@@ -80,7 +89,10 @@ async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) 
 
 
 async def remove(cloud: Cloud, left: Left) -> None:
-    """End this instance or delete this volume; what is gone is a success. Raises `AwsError`."""
+    """End this instance or delete this volume; if it is already gone, that is a success.
+
+    Raises `AwsError`.
+    """
     try:
         if left.kind == "instance":
             await cloud.ask("ec2", "terminate_instances", InstanceIds=[left.id])

@@ -1,4 +1,4 @@
-"""What instance types are: GPUs, vCPUs, memory.
+"""What instance types have: GPUs, vCPUs, memory.
 
 The one rule: EC2 is asked first; the bundled facts are for types that it no longer lists, though
 accounts that had them may still launch them.
@@ -16,8 +16,16 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Ec2Type:
-    """One type. `gpu`: its GPUs' name, "" without any; `gpu_mib`: the memory of each; `source`: who
-    says so; `architectures`: its processor's.
+    """One instance type.
+
+    name           its name
+    gpus           how many GPUs
+    gpu            the name of its GPUs; empty if it has none
+    gpu_mib        memory of each GPU in MiB
+    vcpus          how many vCPUs
+    memory_mib     its memory in MiB
+    source         where these facts come from
+    architectures  those of its processor
     """
 
     name: str
@@ -36,7 +44,7 @@ class Ec2Type:
 
 
 def family_of(name: str) -> str:
-    """The letters before the generation of a type."""
+    """Return the letters before the generation in a type's name."""
     return "".join(letter if letter.isalpha() else " " for letter in name).split()[0]
 
 
@@ -52,11 +60,14 @@ BUNDLED = {
         Ec2Type("p2.16xlarge", 16, "K80", 12288, 64, 732 * 1024, "bundled"),
     )
 }
-"""From aws.amazon.com/ec2/instance-types, of 2025-11."""
+"""From aws.amazon.com/ec2/instance-types, as of 2025-11."""
 
 
 async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
-    """These types, in this order. Raises `AwsError`: no access, or a type that nobody knows."""
+    """Look up these types, in this order.
+
+    Raises `AwsError` if AWS refuses, or for a type that neither EC2 nor the bundled facts have.
+    """
     rows = await cloud.pages(
         "ec2",
         "describe_instance_types",

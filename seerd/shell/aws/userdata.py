@@ -1,9 +1,10 @@
 """The one script that an instance runs at its first boot (cloud-init user data).
 
-The one rule: the power-off at the run's hard end is scheduled before anything else, so that
-whatever fails after it, the instance ends; and an instance without an agent, which nobody but its
-coordinator could end before, does not wait so long. The script carries no secret but the host key,
-and is the same for every try of one launch: EC2 refuses a repeated launch that differs.
+The one rule: the power-off at the run's hard end is scheduled before anything else, so that the
+instance ends whatever fails later. An instance without an agent ends earlier, after the orphan
+timeout, since only its coordinator could end it before. The only secret in the script is the host
+key, and the script is the same for every try of one launch: EC2 refuses a repeated launch that
+differs.
 """
 
 from __future__ import annotations
@@ -12,28 +13,34 @@ import math
 from dataclasses import dataclass
 
 LIMIT = 16 * 1024
-"""Bytes of user data that EC2 takes
+"""The most bytes of user data that EC2 takes
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html).
 """
 
 ORPHAN_TIMEOUT_S = 600
-"""An instance on which no agent has run for so long powers itself off: longer than an agent may
-take to get there.
+"""An instance on which no agent has run for this many seconds powers itself off: longer than an
+agent may take to get there.
 """
 LOOK_S = 10
 FIRMWARE_S = 15
-"""So long an instance may cost before its kernel counts time."""
+"""Seconds for which an instance may be billed before its kernel counts time."""
 
 USER = "seerd"
-"""Who may log in."""
+"""The user who may log in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What an instance is told. `hard_end`: wall clock, seconds since 1970; `host_private`,
-    `host_public`, `authorised`: OpenSSH texts; `root`: the user may become root, on an instance
-    that is there to be installed and imaged; `orphan_timeout_s`: how long it may cost until it has
-    its first agent, `ORPHAN_TIMEOUT_S` at most.
+    """What the script of an instance depends on.
+
+    run               the run
+    hard_end          when the instance powers off, wall clock, seconds since 1970
+    host_private      its private host key, as OpenSSH writes it
+    host_public       its public host key, as OpenSSH writes it
+    authorised        the public key that may log in, as OpenSSH writes it
+    root              whether the user may become root: on instances of which an image is made
+    orphan_timeout_s  seconds for which it may be billed until it has its first agent, at most
+                      `ORPHAN_TIMEOUT_S`; None: that long
     """
 
     run: str
@@ -46,8 +53,9 @@ class Boot:
 
 
 def script(boot: Boot) -> str:
-    """The script, with LF line ends. Raises `ValueError` if a value could break out of its place or
-    EC2 would not take the whole.
+    """Make the script, with LF line ends.
+
+    Raises `ValueError` if a value could break out of its place, or the script is too long for EC2.
     """
     for text in (boot.run, boot.host_public, boot.authorised):
         if not text.isprintable() or "'" in text:
@@ -75,7 +83,7 @@ def script(boot: Boot) -> str:
 
 
 def _first_s(boot: Boot) -> int:
-    """How long the script waits for the first agent."""
+    """Compute how many seconds the script waits for the first agent."""
     if boot.orphan_timeout_s is None:
         return ORPHAN_TIMEOUT_S
     return min(ORPHAN_TIMEOUT_S, max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S))
