@@ -2,8 +2,8 @@
 
 Policies:
 seer                 SEER, Algorithms 1 to 3 as published
-seer_capped          SEER where there may be only so many GPUs, or whole instances are paid
-remainder            use what a plan leaves where whole instances are paid
+seer_capped          SEER with a limited number of GPUs, or on whole instances
+remainder            uses what a plan leaves where whole instances are paid
 wall_clock           rounds by the clock: the engine of the next four
 random_search        Random
 grid                 grid search
@@ -21,11 +21,11 @@ Problem and plan:
 model                a problem and a view in, a plan out
 protocol             what a policy is
 memory               what a policy remembers: written, and read back
-caching              what only saves time: per problem, and indexes that belong to a memory
+caching              caches: per problem, and of indexes that belong to a memory
 space                search spaces
 draws                configurations at random, by number
 trial_ids            ids of trials, and their order
-ranking              in which order trials stand
+ranking              the order of trials, best first
 fixed_cluster        the size of a cluster that never changes
 
 Forecasting:
@@ -34,15 +34,15 @@ latency_sampling     how long the slowest of many takes, and all together
 normal               the normal distribution
 forecast             time and cost of a plan, as distributions
 budget_margin        what a cloud takes beyond the ideal plan is set aside
-allocations          options of RubberBand's planner and what they take
+allocations          GPUs that each stage could be given, and what they take
 greedy               RubberBand's searches as published
 dynamic_programming  the search that closes their gap
-rubberband           the cheapest plan within a deadline, and the fastest within a cost
+rubberband           the cheapest plan within a deadline, or the fastest within a cost
 
 Measuring:
 measure              the policy of `seerd profile`
 fitting              from samples to laws and latencies
 scaling              throughput by number of GPUs
 profile              how long a job and a cloud take, as distributions
-clouds               what is assumed before anything was measured
+clouds               what is assumed of a cloud before anything was measured
 """

@@ -44,7 +44,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a choice takes: seconds, and cost in the units of `AllocationTerms`."""
+    """What a choice takes.
+
+    time_s  seconds
+    cost    cost in the units of `AllocationTerms`
+    """
 
     time_s: float
     cost: float

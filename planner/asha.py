@@ -172,6 +172,8 @@ def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
 class SearchSetting:
     """What follows from a problem alone.
 
+    problem   the problem
+    cluster   its cluster, or why the limits fit none
     brackets  the reports of each bracket's rungs
     shares    which share of the configurations each bracket gets
     places    how many trials can run side by side
@@ -257,7 +259,9 @@ class Search:
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many trials have failed that the script itself must be broken."""
+        """Whether so many trials have failed before any report that the script itself must be
+        broken.
+        """
         return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:

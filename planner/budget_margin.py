@@ -188,7 +188,7 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
-    """Let the problem be planned with this share of the allowed GPU-seconds, and note it."""
+    """Plan with this share of the allowed GPU-seconds, and add a note that says so."""
     note = (
         f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
         "boot, whole instances, their minimum and moves are billed too"
@@ -203,7 +203,7 @@ def _with(limits: Limits, budget_gpu_s: float) -> Limits:
 
 
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
-    """Say that no plan fits, and what one trial of one shortest stage needs: deadline, budget."""
+    """Return that no plan fits, and what one trial of one shortest stage needs."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
     if not cluster.per_instance:
         return impossible or Impossible(

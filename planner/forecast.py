@@ -32,7 +32,12 @@ NOTHING = Moments(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The distribution of a figure: median, 95th percentile and mean."""
+    """How a figure is distributed.
+
+    p50   median
+    p95   95th percentile
+    mean  mean
+    """
 
     p50: float
     p95: float

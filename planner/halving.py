@@ -189,7 +189,7 @@ class _Turn:
         self._note = ""
 
     def answer(self, cluster: FixedCluster) -> Plan:
-        """Return the plan: who runs now, who is new and who is out."""
+        """Return the plan: which trials run now, which are new and which are out."""
         stage = self._stage()
         running = [] if cluster.over(self._view.now_s) else self._advance()
         plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
@@ -321,7 +321,7 @@ class _Turn:
             )
 
     def _forget(self) -> None:
-        """Forget who was through with the rung that has ended."""
+        """Forget which members were through with the rung that has ended."""
         for name in self.climb.members:
             self._through.pop(name, None)
             if name in self._memory.values:

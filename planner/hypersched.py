@@ -271,7 +271,7 @@ def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
 def _grow(
     trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int
 ) -> bool:
-    """Give a trial one more GPU, or one more instance. False: it can have no more."""
+    """Give a trial one more GPU, or one more instance; return False if it can have no more."""
     if free[node] > 0 and dealt[trial] < p_max:
         free[node] -= 1
         dealt[trial] += 1
@@ -363,7 +363,7 @@ class DeadlineSchedule:
         return self._present.get(name)
 
     def longest_s(self, now_s: float) -> float:
-        """Return how many seconds the trial that has run longest has run in all."""
+        """Return how many seconds the longest trial has run in all."""
         runs = self._present.values()
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 

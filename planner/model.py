@@ -194,9 +194,15 @@ class TrialView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewTrial:
-    """A configuration to be tried, under the id that the policy gives it.
+    """A configuration to be tried. It can be used as a `TrialView` of a trial that has not reported
+    yet.
 
-    It can be used as a `TrialView` of a trial that has not reported yet.
+    id       the id that the policy gives it
+    config   the configuration
+    status   as of a trial that may run
+    reports  0: there are none yet
+    metric   None: there is none yet
+    history  empty: there is none yet
     """
 
     id: str

@@ -159,7 +159,11 @@ class RungJob:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A trial has come to a rung with this metric; None: not finite."""
+    """A trial has come to a rung.
+
+    job     the job that brought it there
+    metric  its metric there; None: not finite
+    """
 
     job: RungJob
     metric: float | None

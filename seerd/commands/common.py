@@ -127,7 +127,7 @@ def find(run: str, home: Path | None) -> RunFolder:
 
 
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
-    """Print `told` as JSON, or for people what `view` makes of it."""
+    """Print `told` as JSON, or what `view` makes of it for people."""
     if json:
         print(dumps(told))
         return
@@ -200,7 +200,7 @@ def _interrupted(*_: object) -> None:
 
 
 def _disk_text(error: OSError) -> str:
-    """Say which disk refuses, and how a run goes on once the disk can be written again."""
+    """Write which disk refuses, and how a run goes on once it can be written again."""
     where = f" {error.filename}" if error.filename else ""
     return (
         f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. "

@@ -53,7 +53,7 @@ available.
 """
 LAST_LINES = 15
 WORK = "/var/tmp/seerd-image"  # noqa: S108 -- on a machine with nobody else
-"""Where the user's source is on the instance; `ami/clean.sh` empties the folder above."""
+"""The folder on the instance for the user's source; `ami/clean.sh` empties the folder above it."""
 DATA = "/opt/seerd/data"
 """The folder on the instance that `--data` puts the data into."""
 SWEEP = "seerd sweep removes it; by itself it ends two hours after it was asked for"
@@ -226,6 +226,14 @@ def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
 class _Build:
     """One build: what it works with, and what it has so far.
 
+    planned    the image to be built
+    folder     a temporary folder on this machine
+    tell       takes a line for each step
+    cloud      the account in its region
+    provider   launches and terminates the instance
+    bench      runs programs on it
+    gpus       GPUs of the instance
+    log        takes all output of the scripts
     end        when the image must be available, wall clock, seconds since 1970
     instance   the id of the instance; empty before it is there
     span       when an instance ran whose launch was interrupted

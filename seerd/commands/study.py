@@ -59,7 +59,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cell and its outcomes, one per seed; no outcomes if the limits fit nothing."""
+    """What came of one cell.
+
+    cell      the cell
+    outcomes  one outcome per seed; empty if the limits fit nothing
+    """
 
     cell: Cell
     outcomes: tuple[Outcome, ...]

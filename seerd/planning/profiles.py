@@ -84,7 +84,30 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile as it is kept, and as `seerd profile --json` prints it."""
+    """A profile as it is kept, and as `seerd profile --json` prints it (docs/profile.md).
+
+    version           the format of the file
+    key               the file's name without its end
+    run               the run that measured
+    measured_at       when it ended, ISO 8601, UTC
+    script            the training script
+    args              its arguments
+    provider          the kind of cluster
+    instance_type     the kind of machine
+    points            what holds for each number of GPUs
+    law               the fitted law
+    fit_error         the law's largest relative deviation from a measured point
+    report_s          a report on one GPU
+    start_s           from the order to start until the training loop, without a checkpoint
+    restore_s         the same from a checkpoint
+    stop_s            from being asked to save and exit until no process is left
+    save_s            from the first byte of a checkpoint until it is in the store
+    checkpoint_bytes  bytes of the largest checkpoint; None: there was none
+    pending_s         from the request until an instance runs
+    boot_s            from there until it takes orders
+    release_s         from the request to terminate until an instance is gone
+    notes             what one should know before trusting the figures, one sentence each
+    """
 
     version: int
     key: str

@@ -126,7 +126,7 @@ def lacks_its_model(state: State) -> bool:
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
-    """Let the clock of an interrupted run go on from where it stopped.
+    """Restart the clock of an interrupted run where it stopped.
 
     Raises `UsageError` for other runs that are over, and if the deadline has passed.
     """

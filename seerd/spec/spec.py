@@ -275,7 +275,7 @@ def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
         reader.wrong("train.source", get("train.source"), "there is no such folder")
     elif script and launcher != "command":
         script = _script(script, folder, source, reader)
-    elif script and not get("train.setup") and not get("train.data"):  # which may bring it
+    elif script and not get("train.setup") and not get("train.data"):  # these may bring it
         _look_for(script, source, get, reader, here=here)
     return Train(
         script=script,

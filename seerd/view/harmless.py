@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the command line needs the functions before it can afford rich
+if TYPE_CHECKING:  # the command line uses the functions, and rich is slow to import
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 

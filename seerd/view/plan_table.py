@@ -90,7 +90,7 @@ def _others(told: Json) -> Table:
 
 
 def _reasons(others: list[Json]) -> list[Text]:
-    """Say why policies have no plan with these limits."""
+    """Write why policies have no plan with these limits, one line each."""
     return [
         Text(f"{other['policy']}: {other['impossible']}")
         for other in others

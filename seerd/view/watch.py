@@ -35,7 +35,7 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
             if line is not None:
                 with contextlib.suppress(
                     OSError, ValueError
-                ):  # ValueError: not in this encoding, or the stream is closed
+                ):  # ValueError: the encoding lacks it, or the stream is closed
                     print(line, file=out, flush=True)
 
     return watcher

@@ -95,7 +95,7 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionT
     error: AwsError | None = None
     for place in places:
         request = run_instances(_settings(case, target), "doctor", place, image, SCRIPT)
-        del request["ClientToken"]  # nothing is made that would have to be made once
+        del request["ClientToken"]  # a dry run makes nothing that could be made twice
         error = await dry_run(cloud, "run_instances", **request)
         if error is None or error.kind not in {ErrorKind.ELSEWHERE, ErrorKind.CAPACITY}:
             break

@@ -28,7 +28,7 @@ than being refused there.
 
 PATIENCE_S = 60.0
 
-# One try: botocore's own repetitions would hide a lack of capacity, which EC2 reports as a failure
+# One try only: botocore's own retries would hide a lack of capacity, which EC2 reports as a failure
 # of the server.
 _CONFIG = AioConfig(
     connect_timeout=5,
