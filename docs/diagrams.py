@@ -7,6 +7,7 @@ The one rule: nothing in that page is written by hand, so it cannot say anything
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from inspect import getdoc
@@ -45,7 +46,8 @@ def _section(title: str, moves: Mapping[Phase, frozenset[Phase]]) -> str:
     for old, ways in moves.items():
         lines += [f"    {old} --> {new}" for new in sorted(ways)] or [f"    {old} --> [*]"]
     diagram = ["```mermaid", "stateDiagram-v2", *lines, "```", ""]
-    return "\n".join([f"## {title}", "", getdoc(type(first)) or "", "", *diagram])
+    said = re.sub(r"^(\w+) {2,}", r"- `\1`: ", getdoc(type(first)) or "", flags=re.MULTILINE)
+    return "\n".join([f"## {title}", "", said, "", *diagram])
 
 
 if __name__ == "__main__":

@@ -190,7 +190,9 @@ def test_this_machine_is_looked_at_once(
 
 def test_what_earlier_versions_kept_is_read(tmp_path: Path) -> None:
     with tarfile.open(ROOT / "tests" / "journals" / "home-format1.tar.gz") as kept:
-        kept.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11 has it since 3.11.4
+            kept.extraction_filter = tarfile.data_filter
+        kept.extractall(tmp_path)
     setups = [wiring.load(RunFolder(path.parent)) for path in tmp_path.glob("home/*/setup.json")]
     assert setups
     assert {tuple(setup.kinds) for setup in setups} == {("local",)}

@@ -100,20 +100,29 @@ class TunnelReader:
     closes it, the stream ends.
     """
 
-    def __init__(self, reader: asyncssh.SSHReader[bytes], place: str) -> None:
+    def __init__(
+        self,
+        reader: asyncssh.SSHReader[bytes],
+        connection: asyncssh.SSHClientConnection,
+        place: str,
+    ) -> None:
         self._reader = reader
+        self._connection = connection
         self._place = place
 
     async def readline(self) -> bytes:
         """Return the next line with its end, or what was left when the stream ended. Raises
         `ConnectionResetError`.
         """
+        lost = f"the SSH connection to {self._place} was lost"
         try:
-            return await self._reader.readline()
+            line = await self._reader.readline()
         except asyncssh.Error as error:
-            raise ConnectionResetError(
-                f"the SSH connection to {self._place} was lost: {error}"
-            ) from error
+            raise ConnectionResetError(f"{lost}: {error}") from error
+        # A server that dies with nothing left unread ends the stream as its agent would.
+        if not line and self._connection.is_closed():
+            raise ConnectionResetError(lost)
+        return line
 
 
 class TunnelWriter:
@@ -349,7 +358,7 @@ async def _tunnel(machine: RemoteMachine, line: _Line) -> tuple[TunnelReader, Tu
     assert line.connection is not None
     assert line.socket is not None
     reader, writer = await line.connection.open_unix_connection(line.socket, encoding=None)
-    return TunnelReader(reader, machine.place), TunnelWriter(writer)
+    return TunnelReader(reader, line.connection, machine.place), TunnelWriter(writer)
 
 
 class _Patience:
