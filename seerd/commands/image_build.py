@@ -518,9 +518,9 @@ _FETCH = """\
 import json, pathlib, sys
 here, to = sys.argv[1:]
 sys.path.insert(0, here + "/agent.pyz")
-from seerd.agent.downloads import Data
+from seerd.agent.downloads import JobData
 from seerd.agent.protocol import Download, Downloads
-data = Data()
+data = JobData()
 data.take(Downloads(True, [Download(**item) for item in json.load(open(here + "/items.json"))]))
 data.fetch(pathlib.Path(to))
 """
