@@ -11,6 +11,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,7 @@ def beyond_stdlib(names: Iterator[str], ours: str) -> list[str]:
     ]
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
