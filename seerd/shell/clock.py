@@ -7,6 +7,7 @@ searched for an instance whose launch was never answered.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import overload
 
@@ -56,3 +57,8 @@ class RunClock:
         None for None.
         """
         return None if moment is None else min(self.now(), max(0.0, self.of_wall(moment)))
+
+
+def unlimited() -> float:
+    """Return infinity, for whoever has no limit in time."""
+    return math.inf

@@ -101,7 +101,7 @@ class Dispatch:
         instances or checkpoints cannot be had at all.
         """
         self._environment.policy.start()
-        await self._environment.provider.open()
+        await self._environment.provider.open(lambda: self._core.lease()[0])
         await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
         self._tasks.create_task(self._sessions.keep_granting())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.errors import ProviderError
+from seerd.shell.clock import unlimited
 from seerd.shell.providers.base import Connection
 from seerd.shell.providers.ec2 import Ec2Settings
 from seerd.shell.ssh.remote import RemoteMachine
@@ -27,6 +28,7 @@ class Door:
     waited: list[RemoteMachine] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     gate: asyncio.Event | None = None
+    lease_s: Callable[[], float] = unlimited
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         self.waited.append(machine)

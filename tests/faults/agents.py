@@ -91,7 +91,7 @@ class Machine:
 class Agent:
     """One process of an agent in its folder; the next one in the same folder cleans up after it."""
 
-    def __init__(self, machine: Machine, shared: Shared) -> None:
+    def __init__(self, machine: Machine, shared: Shared, lease_s: float) -> None:
         self.alive = True
         self.attempts: dict[str, Attempt] = {}
         self._machine = machine
@@ -99,7 +99,7 @@ class Agent:
         self._timeline = shared.timeline
         machine.folder.mkdir(parents=True, exist_ok=True)
         self._journal = AgentJournal(machine.folder / "journal.jsonl")
-        self._lease = Lease(self._timeline.now + FIRST_LEASE_S, 10.0)
+        self._lease = Lease(self._timeline.now + min(FIRST_LEASE_S, lease_s), 10.0)
         self._places: dict[tuple[str, int], Places] = {}
         self._wire: Wire | None = None
         self._sent = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from seerd.errors import ProviderError
 from seerd.shell.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
+from seerd.shell.clock import unlimited
 from seerd.shell.providers.base import Connection
 from seerd.shell.ssh.connecting import RemoteMachine as Address
 from tests.faults import ec2
@@ -91,8 +92,8 @@ class Host:
         self.up = not self.gone
         self.boots += 1
 
-    def agent_here(self) -> Agent:
-        """Its agent, started if none runs."""
+    def agent_here(self, lease_s: float) -> Agent:
+        """Its agent, started if none runs, with a lease that is not longer than this."""
         if self.agent is None or not self.agent.alive:
             self._clear_processes()
             boot = f"{self.instance.id} boot {self.boots}"
@@ -105,7 +106,7 @@ class Host:
                 self._ahead_s,
                 self._off,
             )
-            self.agent = Agent(machine, self._shared)
+            self.agent = Agent(machine, self._shared, lease_s)
             now = self._shared.timeline.now
             if self.orphaned_at is not None and self.worked_since is not None:
                 self._alone.append((self.orphaned_at, now))
@@ -182,6 +183,7 @@ class Door:
     """The way of one daemon process into machines: `seerd.shell.providers.ec2_flight.Door`."""
 
     def __init__(self, hosts: dict[str, Host], shared: Shared, loop: Loop) -> None:
+        self.lease_s: Callable[[], float] = unlimited
         self._hosts = hosts
         self._shared = shared
         self._loop = loop
@@ -199,7 +201,7 @@ class Door:
         await asyncio.sleep(self._shared.chance.lasts("push", 0.3, 4.0))
         if not self._answers(machine.name):
             raise ProviderError(f"the connection to {machine.name} was lost")
-        self._hosts[machine.name].agent_here()
+        self._hosts[machine.name].agent_here(self.lease_s())
 
     async def connect(self, machine: Address) -> Connection:
         """A connection to its agent, which is started if it does not run. Raises
@@ -212,7 +214,7 @@ class Door:
         host = self._hosts[machine.name]
         latency_s = self._shared.chance.lasts("latency", 0.005, 0.4)
         wire = Wire(self._shared.timeline, self._loop, latency_s)
-        host.agent_here().take(wire)
+        host.agent_here(self.lease_s()).take(wire)
         host.wires.append(wire)
         self._wires.setdefault(machine.name, []).append(wire)
         return wire.reader, wire

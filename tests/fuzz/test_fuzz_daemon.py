@@ -12,7 +12,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -47,6 +47,7 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.runs.reading import replay
 from seerd.shell import agents
+from seerd.shell.clock import unlimited
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
@@ -157,7 +158,7 @@ class Machines:
     servers: list[asyncio.Server] = field(default_factory=list)
     given_back: set[str] = field(default_factory=set)
 
-    async def open(self) -> None: ...
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None: ...
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         return list(known)

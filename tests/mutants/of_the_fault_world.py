@@ -149,4 +149,12 @@ ENDURING = (
         "together > 1000 * most",
         (f"{SEED}[20]",),
     ),
+    Mutant(
+        "a new agent has a whole lease before the daemon has spoken to it",
+        "the budget is kept, with what is committed",
+        "Dispatch.open",
+        "self._environment.provider.open(lambda: self._core.lease()[0])",
+        "self._environment.provider.open()",
+        (f"{SEED}[30008]",),
+    ),
 )

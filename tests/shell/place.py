@@ -40,7 +40,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
-from seerd.shell.clock import RunClock
+from seerd.shell.clock import RunClock, unlimited
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
@@ -178,7 +178,7 @@ class Provider:
     asked: list[str] = field(default_factory=list)
     adopted: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
-    async def open(self) -> None: ...
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None: ...
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         self.adopted.append((list(known), list(tokens)))

@@ -9,7 +9,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from seerd.agent.wire import decode, encode
 from seerd.core.events import Checkpoint
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
-from seerd.shell.clock import RunClock
+from seerd.shell.clock import RunClock, unlimited
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
@@ -39,7 +39,7 @@ class Mute:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def open(self) -> None:
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         pass
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:

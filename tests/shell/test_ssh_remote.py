@@ -350,7 +350,22 @@ def test_an_agent_that_does_not_start_is_told_with_its_last_lines(place: Place) 
         ):
             await remote.ready(place.server.machine(), 20.0)
 
-    place.do(work, lease_s="soon")
+    place.do(work, grace_s="soon")
+
+
+def test_an_agent_that_never_hears_from_the_daemon_ends_within_the_lease_of_that_moment(
+    place: Place,
+) -> None:
+    machine = place.server.machine()
+
+    async def work(remote: Remote) -> None:
+        remote.lease_s = lambda: 0.5
+        await remote.ready(machine, 20.0)
+        async with asyncio.timeout(20):
+            while await remote.left(machine):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    place.do(work)
 
 
 def test_what_is_ended_leaves_logs_and_nothing_else(place: Place) -> None:

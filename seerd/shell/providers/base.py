@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from seerd.shell.clock import unlimited
 
 
 class LineReader(Protocol):
@@ -80,9 +82,10 @@ class Loss:
 class Provider(Protocol):
     """A source of instances with an agent on each."""
 
-    async def open(self) -> None:
-        """Check that instances can be had. To be called before anything else. Raises
-        `ProviderError` if none can be had at all (credentials, network).
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
+        """Check that instances can be had. To be called before anything else. `lease_s` tells for
+        how many seconds an agent that is started now may go on without having heard from the
+        daemon. Raises `ProviderError` if none can be had at all (credentials, network).
         """
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import images, instances, subnets
@@ -18,7 +18,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.instances import ENDING, RUN, tagged
 from seerd.shell.aws.keys import Keys
-from seerd.shell.clock import wall
+from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
@@ -53,10 +53,11 @@ class Ec2Provider:
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
 
-    async def open(self) -> None:
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Look up the image and the subnets, before anything is rented. Raises `CloudError` for
         credentials, region, permissions, image or subnets.
         """
+        self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         places = await subnets.resolve(self._cloud, self._settings.subnets)
         self._keys.client()

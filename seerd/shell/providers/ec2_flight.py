@@ -7,7 +7,7 @@ launch first finds out what EC2 has made of its requests and gives that back. On
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,8 +36,10 @@ instance types.
 
 class Door(Protocol):
     """The way into instances: a `Remote`, with a run's agent on each, or a `Workbench`, for
-    installing.
+    installing. `lease_s` is that of `Provider.open`.
     """
+
+    lease_s: Callable[[], float]
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until the machine can be worked with, for up to `patience_s` seconds. Raises

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seerd.errors import CloudError, LaunchError, ProviderError
-from seerd.shell.clock import wall
+from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 from seerd.shell.ssh.remote import Remote, RemoteMachine
 
@@ -82,10 +82,11 @@ class HostsProvider:
         self._ended: dict[str, Span] = {}
         self._looks: set[asyncio.Future[str]] = set()
 
-    async def open(self) -> None:
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Check that at least one host lets us in; the others are not waited for. Raises
         `CloudError`, with the cause for each host, if none does.
         """
+        self._remote.lease_s = lease_s
         self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
         causes: list[str] = []
         for look in asyncio.as_completed(self._looks):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.errors import ProviderError
-from seerd.shell.clock import wall
+from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
 
 START_S = 20.0
@@ -55,8 +55,8 @@ class LocalProvider:
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
     given_back: set[str] = field(default_factory=set)
 
-    async def open(self) -> None:
-        """Do nothing: this machine is there."""
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
+        """Do nothing: this machine is there, and its agents cost nothing by themselves."""
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         """Return the instances whose folders still exist: without its folder, one is gone."""

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import random
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import asyncssh
 
 from seerd.errors import ProviderError
+from seerd.shell.clock import unlimited
 from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
 from seerd.shell.ssh.pushing import Bundle, PackedBundle, RemoteTask, pack, run_remote_task
 
@@ -41,7 +43,8 @@ class AgentOptions:
     """How agents of a run are started.
 
     gpus       how many GPUs (`cuda`) or CPU slots a machine has, unless `ready` says otherwise
-    lease_s    how long an agent may go on at first without hearing from the daemon, seconds
+    lease_s    how long an agent may go on at first without hearing from the daemon, at most,
+               seconds
     grace_s    how long its trials may then take to save, seconds
     power_off  whether it powers the machine off when its lease ends
     spot       whether it watches for the cloud's notices
@@ -57,13 +60,15 @@ class AgentOptions:
     spot: bool
     python: str
 
-    def argv(self) -> list[str]:
-        """Return the options of the agent's command line, without its folder and its shape."""
+    def argv(self, lease_s: float) -> list[str]:
+        """Return the options of the agent's command line, without its folder and its shape, for an
+        agent that may go on for no more than `lease_s` seconds at first.
+        """
         options = [
             "--run",
             self.run,
             "--lease-s",
-            str(self.lease_s),
+            str(min(self.lease_s, lease_s)),
             "--grace-s",
             str(self.grace_s),
         ]
@@ -143,10 +148,11 @@ class TunnelWriter:
 
 class Remote:
     """All machines of a run. At most `AT_ONCE` of them are connected to or sent to at the same
-    time.
+    time. `lease_s` is that of `Provider.open`.
     """
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
+        self.lease_s: Callable[[], float] = unlimited
         self._bundle = bundle
         self._options = options
         self._lines: dict[str, _Line] = {}
@@ -296,7 +302,7 @@ class Remote:
         packed = await self._packed()
         details = {
             "tree": packed.tree,
-            "options": self._options.argv(),
+            "options": self._options.argv(self.lease_s()),
             "shape": line.shape,
             "usual_shape": self._options.shape(None, None),
             **more,

@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncssh
 
 from seerd.errors import ProviderError
+from seerd.shell.clock import unlimited
 from seerd.shell.ssh.connecting import (
     BOOTING,
     SHOWN,
@@ -36,6 +37,7 @@ class Workbench:
     """The machines that are being installed, one connection each."""
 
     def __init__(self) -> None:
+        self.lease_s: Callable[[], float] = unlimited
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
