@@ -4,3 +4,7 @@ checkpoints and logs, and tells the daemon every fact exactly once.
 It uses the standard library only (Python 3.9 or newer), imports nothing else of seerd or planner,
 and ships as one zip.
 """
+
+KEPT = 2
+"""How many of a trial's newest checkpoints stay. If the newest is damaged, the one before is used.
+"""

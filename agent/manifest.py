@@ -17,9 +17,6 @@ from seerd.agent import plainfile
 from seerd.agent.protocol import MOST_REPORTS, NAME
 from seerd.agent.record import record
 
-KEPT = 2
-"""How many of a trial's newest checkpoints stay. If the newest is damaged, the one before is used.
-"""
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
 """Bytes; S3 has no larger objects

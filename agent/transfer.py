@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Protocol, Tuple
 
-from seerd.agent.manifest import KEPT, CheckpointError, Manifest, is_safe, small_file
+from seerd.agent import KEPT
+from seerd.agent.manifest import CheckpointError, Manifest, is_safe, small_file
 
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""

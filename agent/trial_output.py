@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from seerd.agent import plainfile
+from seerd.agent import KEPT, plainfile
 from seerd.agent.journal import Maker
-from seerd.agent.manifest import KEPT, CheckpointError, count_of, is_safe, metrics_of
+from seerd.agent.manifest import CheckpointError, count_of, is_safe, metrics_of
 from seerd.agent.protocol import Checkpointed, Fact, Reported, Training
 from seerd.agent.transfer import CheckpointStore, NotNowError
 

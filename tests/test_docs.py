@@ -27,7 +27,8 @@ from seerd.planning.facts import Machine
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting
-from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.clusters import CLUSTER_KEYS
+from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.view import run_json
 from seerd.view.plan_json import plan_json

@@ -22,7 +22,8 @@ from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.machine import this_machine
 from seerd.runs.clusters import Ec2
 from seerd.shell.home import Home
-from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_gpu_time, format_money
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")

@@ -42,7 +42,8 @@ from seerd.shell.providers.base import Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.workbench import Workbench
 from seerd.shell.stores.s3 import S3Store
-from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_money
 
 HARD_END_S = 7200.0

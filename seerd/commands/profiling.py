@@ -21,7 +21,8 @@ from seerd.planning.plans import Place
 from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.spec.spec import LocalCluster, Spec
+from seerd.spec.clusters import LocalCluster
+from seerd.spec.spec import Spec
 from seerd.units import format_duration
 from seerd.view.harmless import printable
 from seerd.view.plain import ENDINGS

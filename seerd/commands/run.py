@@ -22,7 +22,8 @@ from seerd.planning.plans import Place
 from seerd.runs import clusters, runs
 from seerd.shell.daemon import Watcher
 from seerd.shell.home import Home, RunFolder
-from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
 from seerd.view import run_json
 from seerd.view.harmless import harmless
 from seerd.view.profile_table import profile_view

@@ -35,7 +35,8 @@ from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec.spec import Ec2Cluster, Spec, SpecLimits
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec, SpecLimits
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 from seerd.view import study_table
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S
@@ -23,7 +23,8 @@ from seerd.planning.planned import Planned
 from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.providers.hosts import SshHost
-from seerd.spec.spec import Cluster, Ec2Cluster, HostsCluster, LocalCluster, Spec
+from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
+from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
     from seerd.runs.wiring import Setup, Site
@@ -38,6 +39,11 @@ BOOT_S = 420.0
 back.
 """
 
+SOURCE = "source"
+"""The folder in the agent's folder that the user's source is pushed to."""
+PYTHON = "python3"
+"""The interpreter on machines other than this one, if the spec names none."""
+
 C = TypeVar("C", bound=Cluster)
 
 
@@ -46,9 +52,12 @@ class ClusterKind(ABC, Generic[C]):
     """A cluster as a spec asks for it, with all that depends on its kind.
 
     The methods stand in the order in which a run that begins calls them; a resumed one calls only
-    `site`.
+    the last two.
+
+    python  the interpreter of its trials, if the spec names none
     """
 
+    python: ClassVar[str] = PYTHON
     cluster: C
 
     @abstractmethod
@@ -80,9 +89,20 @@ class ClusterKind(ABC, Generic[C]):
     def check_quota(self, planned: Planned) -> None:
         """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
 
+    def source(self, folder: RunFolder) -> str:
+        """Return the folder of the user's source, as agents know it."""
+        return SOURCE
+
     @abstractmethod
-    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Return what a run's folder keeps about the cluster, as keywords of `wiring.setup_of`."""
+    def kept(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> Any:
+        """Return what a run's folder keeps about the cluster, as `Setup.where`: not empty, of
+        `kept_type`.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept, for msgspec."""
 
     @staticmethod
     @abstractmethod
@@ -92,6 +112,8 @@ class ClusterKind(ABC, Generic[C]):
 
 class Local(ClusterKind[LocalCluster]):
     """This machine: its CUDA devices if it has any, else CPU slots."""
+
+    python = sys.executable
 
     def check(self, spec: Spec) -> None:
         """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
@@ -125,11 +147,18 @@ class Local(ClusterKind[LocalCluster]):
             cuda=machine.cuda_devices > 0,
         )
 
-    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Keep the GPUs that were offered; trials run in the run's folder."""
-        slots = MachineSlots(quote.facts.gpus_per_instance, quote.cuda, quote.threads)
-        source = str(folder.source.resolve())
-        return {"local": slots, "source": source, "python": sys.executable}
+    def source(self, folder: RunFolder) -> str:
+        """Use the source in the run's folder where it is."""
+        return str(folder.source.resolve())
+
+    def kept(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> MachineSlots:
+        """Keep the GPUs that were offered."""
+        return MachineSlots(quote.facts.gpus_per_instance, quote.cuda, quote.threads)
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        return MachineSlots
 
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
@@ -139,13 +168,13 @@ class Local(ClusterKind[LocalCluster]):
         from seerd.shell.bundle import agent_for
         from seerd.shell.providers.local import LocalProvider
 
-        assert setup.local is not None
+        slots: MachineSlots = setup.where
         provider = LocalProvider(
             folder=folder.instances,
             run=folder.run,
             bundle=agent_for(folder.agent),
-            gpus=setup.local.gpus,
-            cuda=setup.local.cuda,
+            gpus=slots.gpus,
+            cuda=slots.cuda,
             lease_s=RULES.lease_s,
             grace_s=GRACE_S,
         )
@@ -188,9 +217,16 @@ class Hosts(ClusterKind[HostsCluster]):
             ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes))
         )
 
-    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
-        """Keep the hosts; trials run on what is pushed there."""
-        return {"hosts": hosts_of(self.cluster)}
+    def kept(
+        self, spec: Spec, folder: RunFolder, quote: Quote, until: float
+    ) -> tuple[SshHost, ...]:
+        """Keep the hosts."""
+        return hosts_of(self.cluster)
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        return tuple[SshHost, ...]
 
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
@@ -198,7 +234,7 @@ class Hosts(ClusterKind[HostsCluster]):
         from seerd.runs.wiring import remote_of, site_of
         from seerd.shell.providers.hosts import HostsProvider
 
-        hosts = setup.hosts
+        hosts: tuple[SshHost, ...] = setup.where
         gpus, cuda = min(host.gpus for host in hosts), all(host.cuda for host in hosts)
         remote = remote_of(folder, gpus, cuda=cuda)
         return site_of(setup, HostsProvider(hosts, remote), remote)
@@ -252,7 +288,7 @@ class Ec2(ClusterKind[Ec2Cluster]):
             fits = f", or run with what it allows: --max-gpus {some}" if some else ""
             raise CloudError(f"nothing was started: {quota.text}{fits}")
 
-    def where(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> dict[str, Any]:
+    def kept(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> Ec2Settings:
         """Keep what will be asked for when instances are launched."""
         settings = settings_of(
             self.cluster,
@@ -264,7 +300,14 @@ class Ec2(ClusterKind[Ec2Cluster]):
             hard_end=until,
         )
         bid = quote.usd_per_h if self.cluster.market == "spot" else None
-        return {"ec2": replace(settings, max_usd_per_h=bid)}
+        return replace(settings, max_usd_per_h=bid)
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        from seerd.shell.providers.ec2_request import Ec2Settings
+
+        return Ec2Settings
 
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
@@ -272,15 +315,15 @@ class Ec2(ClusterKind[Ec2Cluster]):
         from seerd.runs.wiring import remote_of, site_of
         from seerd.shell.providers.ec2 import Ec2Provider
 
-        assert setup.ec2 is not None
-        settings = replace(setup.ec2, hard_end=setup.until)
+        kept: Ec2Settings = setup.where
+        settings = replace(kept, hard_end=setup.until)
         spot = settings.market == "spot"
         remote = remote_of(folder, settings.gpus, cuda=True, rented=True, spot=spot)
-        return site_of(setup, Ec2Provider(settings, remote), remote)
+        return site_of(setup, Ec2Provider(settings, remote), remote, settings.region)
 
 
 KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
-"""The kinds, by what `cluster.provider` says, and by the field that a run's `Setup` has."""
+"""The kinds, by what `cluster.provider` says, and `setup.json` in a run's folder."""
 
 
 def of(spec: Spec) -> ClusterKind[Any]:
@@ -290,7 +333,7 @@ def of(spec: Spec) -> ClusterKind[Any]:
 
 def site_of(setup: Setup, folder: RunFolder) -> Site:
     """Connect the daemon with the instances of a run, new or resumed."""
-    return KINDS[setup.kinds[0]].site(setup, folder)
+    return KINDS[setup.kind].site(setup, folder)
 
 
 def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
@@ -375,7 +418,8 @@ def one_size(gpus: Mapping[str, int]) -> int:
 def settings_of(
     cluster: Ec2Cluster, *, run: str, name: str, owner: str, gpus: int, keys: Path, hard_end: float
 ) -> Ec2Settings:
-    """Collect what the instances of a run are asked for, without a bid.
+    """Collect what the instances of a run are asked for, without a bid. What has the same name in
+    the spec is taken from there.
 
     gpus      GPUs of one instance
     keys      the folder of the run's key pairs
@@ -383,25 +427,17 @@ def settings_of(
     """
     from seerd.shell.providers.ec2_request import Ec2Settings
 
+    names = {field.name for field in fields(Ec2Settings)}
     return Ec2Settings(
         run=run,
         name=name,
         owner=owner,
-        region=cluster.region,
         instance_types=cluster.types,
         gpus=gpus,
-        market=cluster.market,
-        image=cluster.image,
-        subnets=cluster.subnets,
-        security_groups=cluster.security_groups,
-        key=cluster.key,
-        address=cluster.address,
-        volume_gb=cluster.volume_gb,
-        tags=cluster.tags,
-        max_usd_per_h=None,
         hard_end=hard_end,
         boot_s=BOOT_S,
         keys=keys,
+        **{key.name: getattr(cluster, key.name) for key in fields(cluster) if key.name in names},
     )
 
 

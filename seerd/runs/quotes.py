@@ -16,7 +16,7 @@ from seerd.runs.clusters import THE_SPEC, bundled, one_size, quote_of
 from seerd.shell.aws import owner, prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.spec.spec import Ec2Cluster
+from seerd.spec.clusters import Ec2Cluster
 
 SPOT_MARGIN = 1.2
 """How many times its present value a spot price may reach before AWS takes the instances back: this

@@ -62,9 +62,8 @@ def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, quote:
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
-    where = clusters.of(spec).where(spec, folder, quote, until)
-    allocations = planned.outline.allocations
-    wiring.save(wiring.setup_of(spec, folder, allocations, quote, until, **where), folder)
+    setup = wiring.setup_of(spec, folder, planned.outline.allocations, quote, until)
+    wiring.save(setup, folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return state

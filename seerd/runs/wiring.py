@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,17 +17,16 @@ from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
-from seerd.planning.facts import MachineSlots, Quote
+from seerd.planning.facts import Quote
+from seerd.runs import clusters
+from seerd.runs.clusters import PYTHON
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
-from seerd.shell.providers.ec2 import Ec2Provider
-from seerd.shell.providers.ec2_request import Ec2Settings
-from seerd.shell.providers.hosts import HostsProvider, SshHost
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
+from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote, RemoteMachine
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.stores.s3 import S3Store
@@ -43,38 +42,34 @@ nobody log in any more (shutdown(8)).
 """
 FREE_BYTES = 2 << 30
 """The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
-SOURCE = "source"
-"""The folder in the agent's folder that the user's source is pushed to."""
-PYTHON = "python3"
-"""The interpreter on machines other than this one, if the spec names none."""
 
 
 class Setup(msgspec.Struct, frozen=True):
     """What the daemon needs beside the journal, kept as `setup.json` in the run's folder.
 
-    Exactly one of `local`, `hosts` and `ec2` is there.
+    In the file, `where` stands under the name of its kind.
 
     job    how agents start trials
     store  a directory, or s3://bucket/prefix
     until  when the run's URLs and instances end at the latest, wall clock, seconds since 1970
-    local  this machine's slots
-    hosts  the hosts
-    ec2    what instances are asked for
+    kind   the kind of cluster, as in `clusters.KINDS`
+    where  what that kind keeps
     data   what every instance fetches once
     """
 
     job: Job
     store: str
     until: float
-    local: MachineSlots | None = None
-    hosts: tuple[SshHost, ...] = ()
-    ec2: Ec2Settings | None = None
+    kind: str
+    where: Any
     data: tuple[Data, ...] = ()
 
-    @property
-    def kinds(self) -> list[str]:
-        """The kind of cluster that it is for; if it was damaged, none or several."""
-        return [kind for kind in ("local", "hosts", "ec2") if getattr(self, kind)]
+
+class OverSsh(Provider, Protocol):
+    """A provider whose instances are reached over SSH."""
+
+    def machine(self, instance: str) -> RemoteMachine:
+        """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +79,13 @@ class Site:
     provider  starts and ends them
     printed   fetches what trials print; None: that is in the run's folder anyway
     expected  what a healthy instance has; None: not checked
+    region    the region of AWS; None: the environment's
     """
 
     provider: Provider
     printed: Source | None = None
     expected: Expected | None = None
+    region: str | None = None
 
 
 def remote_of(
@@ -108,7 +105,7 @@ def remote_of(
     return Remote(Bundle(agent_for(folder.agent), folder.source), options)
 
 
-def site_of(setup: Setup, provider: HostsProvider | Ec2Provider, remote: Remote) -> Site:
+def site_of(setup: Setup, provider: OverSsh, remote: Remote, region: str | None = None) -> Site:
     """Make the site of machines that are reached over SSH."""
 
     async def printed(instance: str, after: float) -> Printed | None:
@@ -117,7 +114,8 @@ def site_of(setup: Setup, provider: HostsProvider | Ec2Provider, remote: Remote)
         return None if found is None else Printed(machine.name, *found)
 
     torch = setup.job.launcher != "command"
-    return Site(provider, printed, Expected(gpus=0, free_bytes=FREE_BYTES, torch=torch))
+    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=torch)
+    return Site(provider, printed, expected, region)
 
 
 def setup_of(
@@ -126,27 +124,20 @@ def setup_of(
     allocations: list[int],
     quote: Quote,
     until: float,
-    *,
-    source: str = SOURCE,
-    python: str = PYTHON,
-    **where: Any,
 ) -> Setup:
     """Collect what is kept of a new run beside its journal.
 
     allocations  numbers of GPUs that trials may get
     quote        what its cluster offers
     until        when its URLs and instances end at the latest, wall clock, seconds since 1970
-    source       the folder of the user's source, as agents know it
-    python       the interpreter, if the spec names none
-    where        the field of `Setup` that says where it runs
     """
-    train, store = spec.train, _store_of(spec, folder)
+    train, store, kind = spec.train, _store_of(spec, folder), clusters.of(spec)
     job = Job(
-        source=source,
+        source=kind.source(folder),
         script=train.script,
         args=list(train.args),
         launcher=train.launcher,
-        python=train.python or python,
+        python=train.python or kind.python,
         env=dict(train.env),
         setup=list(train.setup),
         store="" if store.startswith("s3://") else store,
@@ -156,7 +147,8 @@ def setup_of(
         threads=quote.threads,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
     )
-    return Setup(job, store, until, data=train.data, **where)
+    where = kind.kept(spec, folder, quote, until)
+    return Setup(job, store, until, spec.cluster.provider, where, train.data)
 
 
 def _store_of(spec: Spec, folder: RunFolder) -> str:
@@ -173,30 +165,41 @@ def prolonged(setup: Setup, until: float) -> Setup:
 
 def save(setup: Setup, folder: RunFolder) -> None:
     """Write the setup into the run's folder."""
-    folder.setup.write_bytes(msgspec.json.encode(setup, enc_hook=str))
+    told = msgspec.to_builtins(setup, enc_hook=str)
+    told[told.pop("kind")] = told.pop("where")
+    folder.setup.write_bytes(msgspec.json.encode(told))
 
 
 def load(folder: RunFolder) -> Setup:
     """Read the setup from the run's folder. Raises `JournalError` if it is missing or damaged."""
     try:
-        kept = folder.setup.read_bytes()
-        setup = msgspec.json.decode(kept, type=Setup, dec_hook=lambda kind, value: kind(value))
+        return _setup(msgspec.json.decode(folder.setup.read_bytes(), type=dict[str, Any]))
     except (OSError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise JournalError(
             f"{folder.run} cannot go on: its {folder.setup.name} cannot be read: {error}"
         ) from error
-    if len(setup.kinds) != 1:
-        raise JournalError(
-            f"{folder.run} cannot go on: its {folder.setup.name} does not say where it runs"
-        )
+
+
+def _setup(told: dict[str, Any]) -> Setup:
+    """Read what `save` wrote, or an earlier version, which named all kinds and left the others
+    empty. Raises `ValueError` if it is damaged.
+    """
+    kinds = [kind for kind in clusters.KINDS if told.get(kind)]
+    if len(kinds) != 1:
+        raise ValueError("it does not say where the run is")
+    where = _value(told[kinds[0]], clusters.KINDS[kinds[0]].kept_type())
+    setup: Setup = _value({**told, "kind": kinds[0], "where": where}, Setup)
     return setup
+
+
+def _value(told: Any, kind: Any) -> Any:
+    return msgspec.convert(told, kind, dec_hook=lambda one, value: one(value))
 
 
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
-    region = setup.ec2.region if setup.ec2 is not None else None
-    store = _store(setup, folder.run, region)
+    store = _store(setup, folder.run, site.region)
     return RunEnvironment(
         provider=site.provider,
         store=store,
@@ -207,7 +210,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         result=folder.best,
         rented=facts.cluster.per_instance,
         expected=site.expected,
-        data=_data(setup, store, folder.run, region),
+        data=_data(setup, store, folder.run, site.region),
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
     )
 

@@ -16,27 +16,7 @@ from typing import Any, NamedTuple
 from seerd.errors import Mistake, SpecError
 from seerd.planner.space import Parameter, Space
 from seerd.spec import values as v
-
-CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
-    "local": {"gpus": v.whole(1)},
-    "hosts": {"hosts": v.list_of(v.host)},
-    "ec2": {
-        "region": v.text,
-        "instance_type": lambda value: v.list_of(v.text)(
-            value if isinstance(value, list) else [value]
-        ),
-        "market": v.one_of("on-demand", "spot"),
-        "image": v.text,
-        "subnets": v.list_of(v.text),
-        "security_groups": v.list_of(v.text),
-        "key": v.text,
-        "address": v.one_of("private", "public"),
-        "volume_gb": v.whole(1),
-        "tags": v.tags,
-        "price": v.money,
-    },
-}
-"""The keys of `[cluster]` that only one provider takes."""
+from seerd.spec.clusters import CLUSTER_KEYS
 
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name},

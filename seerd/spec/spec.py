@@ -8,19 +8,19 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from seerd.errors import SpecError, UsageError
-from seerd.planner.clouds import DEFAULT_TYPE
 from seerd.planner.model import Mode, PolicyParams
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
-from seerd.spec.reader import CLUSTER_KEYS, Override, Reader, text_of
+from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
+from seerd.spec.reader import Override, Reader, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,80 +73,6 @@ class SpecLimits:
     budget_gpu_s: float | None
     cost_usd: float | None
     max_gpus: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCluster:
-    """This machine.
-
-    gpus   CUDA devices, or CPU slots, that trials get; None: what the machine has
-    store  a directory; None: inside the run's folder
-    """
-
-    provider: ClassVar = "local"
-    rented: ClassVar = False
-    gpus: int | None = None
-    store: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HostsCluster:
-    """Machines that people have, reached over SSH.
-
-    hosts  the machines
-    store  a directory that all of them reach, or s3://bucket/prefix; None: none is named
-    """
-
-    provider: ClassVar = "hosts"
-    rented: ClassVar = False
-    hosts: tuple[v.Host, ...] = ()
-    store: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ec2Cluster:
-    """Instances of EC2, paid whole from running until terminated.
-
-    region           None: that of the credentials
-    instance_type    in order of preference; empty: see `types`
-    market           how they are bought
-    image            `ami-...` or `ssm:/path`; empty: none is named
-    subnets          empty: those of the default network
-    security_groups  empty: that of the default network
-    key              an EC2 key pair for people; None: none
-    address          which address seerd connects to
-    volume_gb        GB of the root disk; None: as the image has it
-    tags             further tags of everything that is made
-    price            USD for an hour of an instance; None: what AWS says
-    store            s3://bucket/prefix; None: none is named
-    """
-
-    provider: ClassVar = "ec2"
-    rented: ClassVar = True
-    region: str | None = None
-    instance_type: tuple[str, ...] = ()
-    market: Literal["on-demand", "spot"] = "on-demand"
-    image: str = ""
-    subnets: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    key: str | None = None
-    address: Literal["private", "public"] = "private"
-    volume_gb: int | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    price: float | None = None
-    store: str | None = None
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The instance types that may be rented, in order of preference; at least one."""
-        return self.instance_type or (DEFAULT_TYPE,)
-
-
-Cluster = LocalCluster | HostsCluster | Ec2Cluster
-CLUSTERS: dict[str, type[Cluster]] = {
-    kind.provider: kind for kind in (LocalCluster, HostsCluster, Ec2Cluster)
-}
-"""The kinds of clusters, by what `cluster.provider` may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +147,9 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
     policy = _policy(get, reader)
     kind = CLUSTERS[get("cluster.provider", "local")]
     own: Any = {
-        key: get(f"cluster.{key}")
+        key: values[name]
         for key in CLUSTER_KEYS[kind.provider]
-        if f"cluster.{key}" in values
+        if (name := f"cluster.{key}") in values
     }
     return Spec(
         name=get(

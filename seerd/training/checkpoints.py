@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-KEPT = 2
+from seerd.agent import KEPT
 
 
 def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:

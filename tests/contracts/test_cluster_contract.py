@@ -24,7 +24,7 @@ from seerd.runs import clusters, runs, wiring
 from seerd.runs.clusters import ClusterKind
 from seerd.runs.wiring import Setup
 from seerd.shell.home import Home, RunFolder
-from seerd.spec.reader import CLUSTER_KEYS
+from seerd.spec.clusters import CLUSTER_KEYS
 from seerd.spec.spec import Spec, load_spec
 from tests.shell.sshd import Sshd, sshds
 
@@ -147,10 +147,10 @@ def test_what_a_run_keeps_is_read_back_as_it_was(made: Made) -> None:
     setup = wiring.load(folder)
     wiring.save(setup, folder)
     assert wiring.load(folder) == setup
-    assert setup.kinds == [made.kind]
+    assert setup.kind == made.kind
     assert setup.until == 1.8e9 + 1200 + wiring.MARGIN_S
     later = wiring.prolonged(setup, setup.until + 60)
-    assert (later.until, later.kinds) == (setup.until + 60, setup.kinds)
+    assert (later.until, later.kind) == (setup.until + 60, setup.kind)
 
 
 def test_its_instances_can_be_had_and_none_is_left(made: Made) -> None:
@@ -183,7 +183,7 @@ def test_this_machine_is_looked_at_once(
     monkeypatch.setenv("PATH", str(tools), prepend=":")
     setup = wiring.load(begun(made))
     assert len(asked.read_text().splitlines()) == 1
-    assert setup.local is None or (setup.local.gpus, setup.local.cuda) == (1, True)
+    assert made.kind != "local" or (setup.where.gpus, setup.where.cuda) == (1, True)
     asked.unlink()
     assert this_machine().device == "NVIDIA T4"
 
@@ -195,7 +195,7 @@ def test_what_earlier_versions_kept_is_read(tmp_path: Path) -> None:
         kept.extractall(tmp_path)
     setups = [wiring.load(RunFolder(path.parent)) for path in tmp_path.glob("home/*/setup.json")]
     assert setups
-    assert {tuple(setup.kinds) for setup in setups} == {("local",)}
+    assert {setup.kind for setup in setups} == {"local"}
 
 
 KEPT = {
@@ -246,11 +246,11 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "threads": 0,
         "checkpoint_every_s": 10.0,
     }
-    where = {"local": None, "hosts": [], "ec2": None} | {kind: KEPT[kind]}
-    told = {"job": job, "store": "s3://b/p", "until": 1.8e9, "data": [], **where}
-    folder.setup.write_text(json.dumps(told))
+    told = {"job": job, "store": "s3://b/p", "until": 1.8e9, "data": [], kind: KEPT[kind]}
+    others = {"local": None, "hosts": [], "ec2": None}
+    folder.setup.write_text(json.dumps(others | told))
     setup: Setup = wiring.load(folder)
-    assert setup.kinds == [kind]
+    assert setup.kind == kind
     wiring.save(setup, folder)
     assert json.loads(folder.setup.read_text()) == told
 

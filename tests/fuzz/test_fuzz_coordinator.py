@@ -90,9 +90,8 @@ def setup() -> bytes:
         1,
         10.0,
     )
-    return msgspec.json.encode(
-        wiring.Setup(job, "/store", 1e9, local=MachineSlots(1, False, 1)), enc_hook=str
-    )
+    told = {"job": job, "store": "/store", "until": 1e9, "local": MachineSlots(1, False, 1)}
+    return msgspec.json.encode(told)
 
 
 def copy(good: Path, tmp_path: Path) -> RunFolder:

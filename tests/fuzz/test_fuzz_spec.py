@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from seerd.commands.common import SpecOptions
 from seerd.errors import SeerdError, SpecError
 from seerd.planner.scaling import parse_scaling
-from seerd.spec.reader import CLUSTER_KEYS, SECTIONS
+from seerd.spec.clusters import CLUSTER_KEYS
+from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.units import (
     format_duration,

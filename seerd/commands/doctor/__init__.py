@@ -23,8 +23,9 @@ from seerd.errors import SeerdError
 from seerd.planning.machine import this_machine
 from seerd.shell.aws.policy import policy
 from seerd.shell.home import Home
+from seerd.spec.clusters import Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.reader import Override
-from seerd.spec.spec import Ec2Cluster, HostsCluster, LocalCluster, Spec, load_spec
+from seerd.spec.spec import Spec, load_spec
 from seerd.view.findings import doctor_view
 
 __all__ = ["Finding", "doctor", "examine", "exit_code", "findings_json", "missing", "policy_of"]
@@ -67,10 +68,12 @@ def policy_of(spec: Spec) -> dict[str, Any]:
 
 
 async def _of_cluster(case: Case) -> list[Finding]:
-    match case.spec.cluster:
-        case LocalCluster() as cluster:
-            return [peak_of(case)[1], *here.local(case.spec.train, cluster, case.machine)]
-        case HostsCluster() as cluster:
-            return [peak_of(case)[1], *await machines.hosts(case.spec.train, cluster)]
-        case Ec2Cluster() as cluster:
-            return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))
+    cluster = case.spec.cluster
+    if isinstance(cluster, Ec2Cluster):
+        return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))
+    findings = [peak_of(case)[1]]
+    if isinstance(cluster, LocalCluster):
+        findings += here.local(case.spec.train, cluster, case.machine)
+    if isinstance(cluster, HostsCluster):
+        findings += await machines.hosts(case.spec.train, cluster)
+    return findings

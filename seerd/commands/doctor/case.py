@@ -15,7 +15,8 @@ from seerd.planning import plans
 from seerd.planning.facts import Machine, Quote
 from seerd.runs import clusters
 from seerd.shell.home import Home
-from seerd.spec.spec import Ec2Cluster, Spec, require_limits
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec, require_limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
-from seerd.spec.spec import Ec2Cluster, Spec
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0

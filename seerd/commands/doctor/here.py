@@ -16,7 +16,8 @@ from importlib import metadata
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.planning.facts import Machine
 from seerd.shell.home import Home
-from seerd.spec.spec import LocalCluster, Train
+from seerd.spec.clusters import LocalCluster
+from seerd.spec.spec import Train
 
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
 """Bytes for journals and best models: with less free there is a warning, or a problem."""

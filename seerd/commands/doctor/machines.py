@@ -21,7 +21,8 @@ from seerd.runs.clusters import hosts_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
-from seerd.spec.spec import HostsCluster, Train
+from seerd.spec.clusters import HostsCluster
+from seerd.spec.spec import Train
 
 AT_ONCE = 16
 ASKING_S = 90.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -29,11 +29,14 @@ class Ec2Settings:
     run              the run's id
     name             the spec's name, for the tags
     owner            who runs it, for the tags
-    region           None: the environment's
     instance_types   in order of preference, all with `gpus` GPUs
     gpus             GPUs of one instance
-    market           on-demand or spot
     image            `ami-...` or `ssm:/path`
+    hard_end         when instances switch themselves off: wall clock, seconds since 1970
+    boot_s           how long an agent may take to answer after the launch, seconds
+    keys             folder of the run for key pairs
+    region           None: the environment's
+    market           on-demand or spot
     subnets          in order of preference; none: those of the default network
     security_groups  ids; none: the network's default
     key              name of an EC2 key pair, for people who log in; None: none
@@ -41,30 +44,27 @@ class Ec2Settings:
     volume_gb        least size of the root disk; None: the image's
     tags             the user's own tags
     max_usd_per_h    highest price for spot, USD per hour; None: the on-demand price
-    hard_end         when instances switch themselves off: wall clock, seconds since 1970
-    boot_s           how long an agent may take to answer after the launch, seconds
-    keys             folder of the run for key pairs
     root             whether who logs in may become root
     """
 
     run: str
     name: str
     owner: str
-    region: str | None
     instance_types: tuple[str, ...]
     gpus: int
-    market: Literal["on-demand", "spot"]
     image: str
-    subnets: tuple[str, ...]
-    security_groups: tuple[str, ...]
-    key: str | None
-    address: Literal["private", "public"]
-    volume_gb: int | None
-    tags: Mapping[str, str]
-    max_usd_per_h: float | None
     hard_end: float
     boot_s: float
     keys: Path
+    region: str | None = None
+    market: Literal["on-demand", "spot"] = "on-demand"
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    key: str | None = None
+    address: Literal["private", "public"] = "private"
+    volume_gb: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    max_usd_per_h: float | None = None
     root: bool = False
 
 

@@ -1,0 +1,100 @@
+"""The kinds of clusters that a spec may ask for: one class for each. Its fields are the keys of
+`[cluster]` that only this kind takes, each with how its value is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_args
+
+from seerd.planner.clouds import DEFAULT_TYPE
+from seerd.spec import values as v
+
+READ = "read"
+
+
+def _key(read: v.Read, **default: Any) -> Any:
+    """Make a field that is a key of the spec. `read`: how its value is read."""
+    return field(metadata={READ: read}, **default)
+
+
+def _one_or_more(value: Any) -> Any:
+    return v.list_of(v.text)(value if isinstance(value, list) else [value])
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """This machine.
+
+    gpus   CUDA devices, or CPU slots, that trials get; None: what the machine has
+    store  a directory; None: inside the run's folder
+    """
+
+    provider: ClassVar = "local"
+    rented: ClassVar = False
+    gpus: int | None = _key(v.whole(1), default=None)
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostsCluster:
+    """Machines that people have, reached over SSH.
+
+    hosts  the machines
+    store  a directory that all of them reach, or s3://bucket/prefix; None: none is named
+    """
+
+    provider: ClassVar = "hosts"
+    rented: ClassVar = False
+    hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Cluster:
+    """Instances of EC2, paid whole from running until terminated.
+
+    region           None: that of the credentials
+    instance_type    in order of preference; empty: see `types`
+    market           how they are bought
+    image            `ami-...` or `ssm:/path`; empty: none is named
+    subnets          empty: those of the default network
+    security_groups  empty: that of the default network
+    key              an EC2 key pair for people; None: none
+    address          which address seerd connects to
+    volume_gb        GB of the root disk; None: as the image has it
+    tags             further tags of everything that is made
+    price            USD for an hour of an instance; None: what AWS says
+    store            s3://bucket/prefix; None: none is named
+    """
+
+    provider: ClassVar = "ec2"
+    rented: ClassVar = True
+    region: str | None = _key(v.text, default=None)
+    instance_type: tuple[str, ...] = _key(_one_or_more, default=())
+    market: Literal["on-demand", "spot"] = _key(v.one_of("on-demand", "spot"), default="on-demand")
+    image: str = _key(v.text, default="")
+    subnets: tuple[str, ...] = _key(v.list_of(v.text), default=())
+    security_groups: tuple[str, ...] = _key(v.list_of(v.text), default=())
+    key: str | None = _key(v.text, default=None)
+    address: Literal["private", "public"] = _key(v.one_of("private", "public"), default="private")
+    volume_gb: int | None = _key(v.whole(1), default=None)
+    tags: Mapping[str, str] = _key(v.tags, default_factory=dict)
+    price: float | None = _key(v.money, default=None)
+    store: str | None = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The instance types that may be rented, in order of preference; at least one."""
+        return self.instance_type or (DEFAULT_TYPE,)
+
+
+Cluster = LocalCluster | HostsCluster | Ec2Cluster
+CLUSTERS: dict[str, type[Cluster]] = {kind.provider: kind for kind in get_args(Cluster)}
+"""The kinds of clusters, by what `cluster.provider` may be."""
+CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
+    name: {key.name: key.metadata[READ] for key in fields(kind) if READ in key.metadata}
+    for name, kind in CLUSTERS.items()
+}
+"""The keys of `[cluster]` that only one provider takes."""
