@@ -22,13 +22,13 @@ from seerd.planning.machine import this_machine
 from seerd.planning.planned import Planned
 from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
-from seerd.shell.providers.hosts import SshHost
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
     from seerd.runs.wiring import Setup, Site
     from seerd.shell.providers.ec2_request import Ec2Settings
+    from seerd.shell.providers.hosts import SshHost
 
 UNBOUNDED = 8
 """GPUs of an instance if their number is not known: those of the papers' machines."""
@@ -226,6 +226,8 @@ class Hosts(ClusterKind[HostsCluster]):
     @staticmethod
     def kept_type() -> Any:
         """Return the type of what is kept."""
+        from seerd.shell.providers.hosts import SshHost
+
         return tuple[SshHost, ...]
 
     @staticmethod
@@ -443,4 +445,6 @@ def settings_of(
 
 def hosts_of(cluster: HostsCluster) -> tuple[SshHost, ...]:
     """Turn the spec's hosts into those of the provider."""
+    from seerd.shell.providers.hosts import SshHost
+
     return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)
