@@ -8,7 +8,7 @@ are one line. What a table already says is not repeated, but nothing that went w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -135,21 +135,20 @@ def _head(state: State) -> Text:
 
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
+    name, told = state.facts.metric, chapter.explanations
     yield wrapped(_title(chapter, state), "bold")
-    judged = [explanation for explanation in chapter.explanations if explanation.kind == "judged"]
-    first = next(
-        (explanation for explanation in chapter.explanations if explanation.kind == "planned"), None
-    )
+    judged = [one for one in told if one.kind == "judged"]
+    first = next((one for one in told if one.kind == "planned"), None)
     if first is not None:
-        yield grid([(at(first.at_s), sentence(first, state.facts.metric))])
+        yield grid([(at(first.at_s), sentence(first, name))])
     if len(judged) > MOST_JUDGED:
         yield grid([("", line) for line in _cuts(judged, state)])
     elif judged:
-        yield _judged(judged, state)
+        yield _judged(judged, name)
     if _best_get_most(judged, state):
         yield grid([("", "of those that go on, the best have the most GPUs")])
-    rest = [explanation for explanation in chapter.explanations if explanation is not first]
-    yield grid(list(lines_of(rest, state.facts.metric)))
+    rest = [one for one in told if one is not first]
+    yield grid(list(lines_of(rest, name)))
     yield grid([("", text) for text in [_attempts(rest)] if text])
 
 
@@ -165,52 +164,33 @@ def _title(chapter: Chapter, state: State) -> str:
     return f"{stage}: {sizes(chapter.groups)}"
 
 
-def _judged(judged: Sequence[Explanation], state: State) -> Table:
-    """Show each of the trials that were compared, in a table."""
-    several = len({explanation.bracket for explanation in judged}) > 1
-    columns = ("  trial", "", f">{state.facts.metric}", ">reports", "place", "GPUs")
+def _judged(judged: Sequence[Explanation], name: str) -> Table:
+    """Show each of the trials that were compared, in a table. `name` is the name of the metric."""
+    several = len({one.bracket for one in judged}) > 1
+    columns = ("  trial", "", f">{name}", ">reports", "place", "GPUs")
     table = _table(*columns, *["bracket"] * several)
-    for explanation in judged:
-        metric = "-" if explanation.metric is None else value(explanation.metric)
-        place = (
-            "" if explanation.place is None else f"{ordinal(explanation.place)} of {explanation.of}"
-        )
-        best = (
-            f", {explanation.best} go{'es' * (explanation.best == 1)} on"
-            if explanation.best and place
-            else ""
-        )
-        moved = f"{explanation.gpus_before} -> {explanation.gpus}"
-        gpus = (
-            str(explanation.gpus or "")
-            if explanation.gpus_before in (0, explanation.gpus)
-            else moved
-        )
-        row = (
-            f"  {explanation.trial}",
-            explanation.verdict.replace("-", " "),
-            metric,
-            str(explanation.reports),
-        )
-        table.add_row(
-            *row,
-            place + best,
-            gpus if explanation.gpus else "",
-            *[str(explanation.bracket)] * several,
-        )
+    for one in judged:
+        metric = "-" if one.metric is None else value(one.metric)
+        place = fill("[{place:th} of {of}]", one.facts)
+        if place and one.best:
+            place += f", {one.best} go{'es' * (one.best == 1)} on"
+        before = f"{one.gpus_before} -> " if _moved(one) else ""
+        gpus = f"{before}{one.gpus}" if one.gpus else ""
+        row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
+        table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
     return table
+
+
+def _moved(judged: Explanation) -> bool:
+    """Return whether a trial that has GPUs had another number of them before."""
+    return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
 
 
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
     """Return whether numbers of GPUs have changed because the best trials get the most."""
-    on = [
-        explanation
-        for explanation in _ordered(judged, state)
-        if explanation.verdict == "goes-on" and explanation.gpus
-    ]
-    gpus = [explanation.gpus for explanation in on]
-    moved = any(explanation.gpus_before not in (0, explanation.gpus) for explanation in on)
-    return moved and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+    on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
+    gpus = [one.gpus for one in on]
+    return any(map(_moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
@@ -219,54 +199,43 @@ def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
     If trials were compared as they came, they are told by number of reports too, each as it was
     told last.
     """
-    as_they_came = len({explanation.event for explanation in judged}) > 1
+    as_they_came = len({one.event for one in judged}) > 1
     rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
-    for explanation in judged:
-        reports = explanation.reports if as_they_came else 0
-        rounds.setdefault((explanation.bracket, reports), {})[explanation.trial] = explanation
+    for one in judged:
+        reports = one.reports if as_they_came else 0
+        rounds.setdefault((one.bracket, reports), {})[one.trial] = one
     for (bracket, reports), told in sorted(rounds.items()):
-        counts = Counter(explanation.verdict.replace("-", " ") for explanation in told.values())
-        ordered = _ordered(list(told.values()), state)
-        on = [explanation for explanation in ordered if explanation.verdict == "goes-on"]
-        off = [explanation for explanation in ordered if explanation.verdict != "goes-on"]
-        named = {"best": ordered[:1]}
+        counts = Counter(one.verdict.replace("-", " ") for one in told.values())
+        ordered = _ordered(told.values(), state)
+        on = [one for one in ordered if one.verdict == "goes-on"]
+        off = [one for one in ordered if one.verdict != "goes-on"]
+        named = [("best", one) for one in ordered[:1]]
         if on and not as_they_came:
-            named |= {"last that goes on": on[-1:], "first that does not": off[:1]}
+            named += [("last that goes on", on[-1])]
+            named += [("first that does not", one) for one in off[:1]]
         after = f", report {reports}" if reports else ""
         stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
-        for what, one in named.items():
-            stood += [
-                f"{what}: {explanation.trial} with {value(explanation.metric)}"
-                for explanation in one
-            ]
+        stood += [f"{what}: {one.trial} with {value(one.metric)}" for what, one in named]
         yield f"bracket {bracket}{after}: {', '.join(stood)}"
 
 
-def _ordered(judged: Sequence[Explanation], state: State) -> list[Explanation]:
+def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
     """Order the trials with a finite metric, best first."""
-    finite = [explanation for explanation in judged if explanation.metric is not None]
-    return sorted(
-        finite,
-        key=lambda explanation: standing(explanation.trial, explanation.metric, state.facts.mode),
-    )
+    finite = (one for one in judged if one.metric is not None)
+    return sorted(finite, key=lambda one: standing(one.trial, one.metric, state.facts.mode))
 
 
 def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[str, str]]:
     """Yield when things happened, and what they were. `name` is the name of the metric."""
     taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
     groups: dict[tuple[object, ...], list[Explanation]] = {}
-    for explanation in explanations:
-        if _shown(explanation, taken):
-            launch = (
-                explanation.instance.partition(".")[0]
-                if explanation.kind == "refused"
-                else round(explanation.at_s)
-            )
-            groups.setdefault((explanation.kind, launch, predicate(explanation, name)), []).append(
-                explanation
-            )
+    for one in explanations:
+        if _shown(one, taken):
+            refused = one.kind == "refused"
+            when = one.instance.partition(".")[0] if refused else round(one.at_s)
+            groups.setdefault((one.kind, when, predicate(one, name)), []).append(one)
     for (_, _, text), together in groups.items():
-        who = names([subject(explanation) for explanation in together if subject(explanation)])
+        who = names([subject(one) for one in together if subject(one)])
         times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
         yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"
 
@@ -276,31 +245,21 @@ def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
 
     taken  (event, trial) of what the line of an instance already tells
     """
-    if explanation.kind == "planned":
-        return bool(explanation.dropped or explanation.note)
-    if explanation.kind == "stopped":
-        return explanation.why not in QUIET and not (
-            explanation.why == "leaving" and _in(explanation, taken)
-        )
-    if explanation.kind == "ended":
-        with_instance = (
-            explanation.how == "lost" and explanation.then != "failed" and _in(explanation, taken)
-        )
-        return explanation.how not in QUIET and not with_instance
-    return explanation.kind not in ("judged", "started")
-
-
-def _in(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
-    return (explanation.event, explanation.trial) in taken
+    one, told = explanation, (explanation.event, explanation.facts.get("trial")) in taken
+    if one.kind == "planned":
+        return bool(one.dropped or one.note)
+    if one.kind == "stopped":
+        return one.why not in QUIET and not (one.why == "leaving" and told)
+    if one.kind == "ended":
+        return one.how not in QUIET and not (one.how == "lost" and one.then != "failed" and told)
+    return one.kind not in ("judged", "started")
 
 
 def _attempts(explanations: Sequence[Explanation]) -> str:
     """Count the attempts that were started and stopped, by cause."""
-    started = [explanation for explanation in explanations if explanation.kind == "started"]
-    first = sum(explanation.attempt == 1 for explanation in started)
-    stops = Counter(
-        explanation.why for explanation in explanations if explanation.kind == "stopped"
-    )
+    started = [one.attempt for one in explanations if one.kind == "started"]
+    first = started.count(1)
+    stops = Counter(one.why for one in explanations if one.kind == "stopped")
     parts = [f"{count(first, 'trial')} started"] if first else []
     parts += [f"{len(started) - first} started again"] if len(started) > first else []
     parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]

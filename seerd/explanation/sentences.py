@@ -147,15 +147,14 @@ CAUSES: dict[Kind, str] = {
 
 def subject(explanation: Explanation) -> str:
     """Return the trial or instance with which the sentence begins; empty if there is none."""
-    return (
-        str(explanation.facts[SUBJECTS[explanation.kind]]) if explanation.kind in SUBJECTS else ""
-    )
+    key = SUBJECTS.get(explanation.kind)
+    return "" if key is None else str(explanation.facts[key])
 
 
 def sentence(explanation: Explanation, name: str) -> str:
     """Write what happened and why. `name` is the name of the metric."""
-    who = f"{subject(explanation)}: " if explanation.kind in SUBJECTS else ""
-    return who + predicate(explanation, name)
+    who, text = subject(explanation), predicate(explanation, name)
+    return f"{who}: {text}" if who else text
 
 
 def predicate(explanation: Explanation, name: str) -> str:
