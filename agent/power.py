@@ -4,8 +4,8 @@ The one rule: it is the last thing that an agent does. Every way to do it is tri
 for a while.
 
 An instance launched with InstanceInitiatedShutdownBehavior=terminate is then terminated, not
-stopped:
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_ChangingInstanceInitiatedShutdownBehavior.html
+stopped
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/, "Change the instance initiated shutdown behavior").
 """
 
 from __future__ import annotations

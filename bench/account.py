@@ -103,13 +103,8 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
         bool(i.why) and i.phase is InstancePhase.TERMINATED for i in state.fleet.instances.values()
     )
     plan_end_s = outline.stages[-1].end_s
-    run = (
-        "cloud"
-        if refused or lost
-        else "finished"
-        if closing.at_s < plan_end_s - TIMERS_S
-        else "early"
-    )
+    over = "finished" if closing.at_s < plan_end_s - TIMERS_S else "early"
+    run = "cloud" if refused or lost else over
     plan = "peak" if _all_at_once(outline, limits, cluster.gpus_per_instance) else "plan"
     levels = (
         ("closing", closing.committed_gpu_s if closing.by_limit else billed),

@@ -201,7 +201,8 @@ class Journal:
                 yield Entry(seq, event, decided)
 
     def _rows(self, after: int) -> Iterator[tuple[int, AnyEvent, list[AnyDecision]]]:
-        query = f"SELECT seq, event, {COLUMNS[self.format]} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
+        columns = f"seq, event, {COLUMNS[self.format]}"
+        query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
             for seq, event, decided in self._connection.execute(query, (after,)):
                 yield int(seq), decode_event(event), decode_decisions(decided)

@@ -14,6 +14,7 @@ from seerd.agent.protocol import (
     Fact,
     Noticed,
     Order,
+    Prepared,
     Refused,
     Reported,
     Stalled,
@@ -41,6 +42,8 @@ from seerd.core.events import (
 )
 from seerd.shell.run_environment import Running
 
+FactOfAttempt = Started | Training | Reported | Checkpointed | Exited | Stalled | Waited
+
 
 def order_of(command: StartTrial | StopTrial) -> Order:
     """Return the order for a command, as the first instance's agent gets it."""
@@ -63,26 +66,28 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
     `at` and `happened` are in seconds since the run began: now, and the moment `fact.at`. Other
     times of the agent's clock are converted from there.
     """
-    common: dict[str, Any] = {
-        "at": at,
-        "instance": instance,
-        "fact": fact.seq,
-        "happened": happened,
-    }
+    common: Any = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:
         case Refused():
             return OrderRefused(**common, command=fact.id, why=fact.why)
+        case Noticed():
+            what = cast("Notice", fact.what) if fact.what in get_args(Notice) else "interruption"
+            by = _as_happened(fact.by, fact.at, happened)
+            return InstanceNoticed(**common, what=what, by=by, why=fact.why)
+        case Prepared():
+            return None
+    return _of_attempt(fact, {**common, "trial": fact.trial, "attempt": fact.attempt}, metric)
+
+
+def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> AnyEvent:
+    match fact:
         case Started():
-            return TrialStarted(**common, trial=fact.trial, attempt=fact.attempt, pid=fact.pid)
+            return TrialStarted(**common, pid=fact.pid)
         case Training():
-            return TrialTraining(
-                **common, trial=fact.trial, attempt=fact.attempt, reports=fact.epoch
-            )
+            return TrialTraining(**common, reports=fact.epoch)
         case Reported():
             return TrialReported(
                 **common,
-                trial=fact.trial,
-                attempt=fact.attempt,
                 reports=fact.epoch,
                 metric=fact.metrics.get(metric),
                 unit_s=fact.unit_s,
@@ -90,8 +95,6 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
         case Checkpointed():
             return TrialCheckpointed(
                 **common,
-                trial=fact.trial,
-                attempt=fact.attempt,
                 name=fact.name,
                 reports=fact.epoch,
                 metric=fact.metrics.get(metric),
@@ -100,25 +103,20 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
                 save_s=fact.save_s,
             )
         case Exited():
+            known = fact.cause if fact.cause in get_args(ExitCause) else "crashed"
             return TrialExited(
                 **common,
-                trial=fact.trial,
-                attempt=fact.attempt,
-                cause=cast("ExitCause", fact.cause)
-                if fact.cause in get_args(ExitCause)
-                else "crashed",
+                cause=cast("ExitCause", known),
                 code=fact.code,
                 rank=fact.rank,
                 tail=tuple(fact.tail),
-                silent=_as_happened(fact.silent, fact.at, happened),
+                silent=_as_happened(fact.silent, fact.at, common["happened"]),
                 signal=fact.signal,
                 waited_s=fact.waited_s,
             )
         case Stalled():
             return TrialStalled(
                 **common,
-                trial=fact.trial,
-                attempt=fact.attempt,
                 hung=fact.hung,
                 units=fact.units,
                 ticks=fact.ticks,
@@ -127,19 +125,10 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
         case Waited():
             return TrialWaited(
                 **common,
-                trial=fact.trial,
-                attempt=fact.attempt,
                 over_s=fact.over_s,
                 ranks=tuple(fact.ranks),
                 shares=tuple(fact.shares),
             )
-        case Noticed():
-            what = cast("Notice", fact.what) if fact.what in get_args(Notice) else "interruption"
-            return InstanceNoticed(
-                **common, what=what, by=_as_happened(fact.by, fact.at, happened), why=fact.why
-            )
-        case _:
-            return None
 
 
 def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -296,10 +296,10 @@ class SimulatedFleet:
 
     def missed(self) -> list[AnyEvent]:
         """Repeat every fact of the living instances, as their agents do for a new daemon."""
-        facts = (
-            fact for machine in self.machines.values() if machine.alive for fact in machine.kept
-        )
-        return [msgspec.structs.replace(fact, at=self._heap.now) for fact in facts]  # type: ignore[misc]
+        now_s = self._heap.now
+        alive = (machine for machine in self.machines.values() if machine.alive)
+        facts: Iterator[Any] = (fact for machine in alive for fact in machine.kept)
+        return [msgspec.structs.replace(fact, at=now_s) for fact in facts]
 
     def _fact(self, machine: SimulatedMachine, kind: type[Any], **fields: Any) -> None:
         machine.facts += 1

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from seerd.core.asking import Asking, lacking, outlined
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
@@ -206,7 +207,8 @@ class World:
 
         `rules`: those of a daemon that goes on from there; None: none does.
         """
-        state = new_state(self.facts, rules)  # type: ignore[arg-type]  # reading asks nobody for a rule
+        # Reading asks nobody for a rule.
+        state = new_state(self.facts, cast("Rules", rules))
         for event, decided in self.journal:
             follow(
                 state,

@@ -231,7 +231,8 @@ class Ec2:
         before = instance.made._state.code, instance.made._state.name
         await self.cloud.end(instance, BY_USER)
         now = instance.made._state.code, instance.made._state.name
-        return f"<item><instanceId>{instance.id}</instanceId>{_state('currentState', now)}{_state('previousState', before)}</item>"
+        states = _state("currentState", now) + _state("previousState", before)
+        return f"<item><instanceId>{instance.id}</instanceId>{states}</item>"
 
     async def _create_image(self, call: Call, forward: Forward) -> web.Response:
         """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html, without the
@@ -297,9 +298,11 @@ class Ec2:
             for index, zone in enumerate(zones):
                 for age_h, share in ((0.2, SPOT_SHARE), (3.5, SPOT_SHARE * 1.1)):
                     price = PRICES.get(kind, 1.0) * (share + 0.01 * index)
+                    then = (now - timedelta(hours=age_h)).isoformat().replace("+00:00", ".000Z")
                     items += (
-                        f"<item><instanceType>{kind}</instanceType><productDescription>Linux/UNIX</productDescription><spotPrice>{price:.6f}</spotPrice>"
-                        f"<timestamp>{(now - timedelta(hours=age_h)).isoformat().replace('+00:00', '.000Z')}</timestamp>"
+                        f"<item><instanceType>{kind}</instanceType>"
+                        "<productDescription>Linux/UNIX</productDescription>"
+                        f"<spotPrice>{price:.6f}</spotPrice><timestamp>{then}</timestamp>"
                         f"<availabilityZone>{zone}</availabilityZone></item>"
                     )
         return ec2_response(

@@ -120,9 +120,10 @@ def _devices(dev: Path) -> None:
     for name, numbers in DEVICES.items():
         os.mknod(dev / name, stat.S_IFCHR, os.makedev(*numbers))
         (dev / name).chmod(0o666)
-    for name, target in {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
-                         "stderr": "/proc/self/fd/2"}.items():  # fmt: skip
-        (dev / name).symlink_to(target)
+    (dev / "ptmx").symlink_to("pts/ptmx")
+    (dev / "fd").symlink_to("/proc/self/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        (dev / name).symlink_to(f"/proc/self/fd/{number}")
 
 
 def _python(folder: Path) -> None:

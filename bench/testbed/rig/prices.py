@@ -16,9 +16,22 @@ from aiohttp import web
 from bench.testbed.rig import aws
 from bench.testbed.rig.wire import AwsError, Call, json_response
 
-PRICES = {"p3.2xlarge": 3.06, "p3.8xlarge": 12.24, "p3.16xlarge": 24.48, "p4d.24xlarge": 21.957642, "g4dn.xlarge": 0.526, "g4dn.2xlarge": 0.752,
-          "g4dn.12xlarge": 3.912, "g5.xlarge": 1.006, "g5.12xlarge": 5.672, "p5.48xlarge": 55.04, "t3.micro": 0.0104, "t3.large": 0.0832,
-          "m5.large": 0.096, "c5.large": 0.085}  # fmt: skip
+PRICES = {
+    "p3.2xlarge": 3.06,
+    "p3.8xlarge": 12.24,
+    "p3.16xlarge": 24.48,
+    "p4d.24xlarge": 21.957642,
+    "g4dn.xlarge": 0.526,
+    "g4dn.2xlarge": 0.752,
+    "g4dn.12xlarge": 3.912,
+    "g5.xlarge": 1.006,
+    "g5.12xlarge": 5.672,
+    "p5.48xlarge": 55.04,
+    "t3.micro": 0.0104,
+    "t3.large": 0.0832,
+    "m5.large": 0.096,
+    "c5.large": 0.085,
+}
 """Dollars an hour, Linux, on demand, us-east-1."""
 SPOT_SHARE = 0.3
 STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"

@@ -133,8 +133,8 @@ def error_response(service: str, error: AwsError) -> web.Response:
     code, message, request_id = escape(error.code), escape(error.message), str(uuid.uuid4())
     if service == "ec2":
         text = (
-            '<?xml version="1.0" '
-            f'encoding="UTF-8"?>\n<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>'
+            '<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors>'
+            f"<Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
             f"<RequestID>{request_id}</RequestID></Response>"
         )
         return web.Response(status=error.status, text=text, content_type="text/xml")
@@ -153,7 +153,8 @@ def error_response(service: str, error: AwsError) -> web.Response:
     if service == "sts":
         text = (
             '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
-            f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>"
+            f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
+            f"<RequestId>{request_id}</RequestId></ErrorResponse>"
         )
         return web.Response(status=error.status, text=text, content_type="text/xml")
     return json_response({"__type": error.code, "message": error.message}, error.status)

@@ -48,7 +48,7 @@ async def resolve(cloud: Cloud, named: str) -> Image:
 
 async def _parameter(cloud: Cloud, path: str) -> str:
     """Read the image id from a public parameter, which holds it bare, or in JSON as `image_id`
-    (docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-public-parameters-ami.html).
+    (docs.aws.amazon.com/systems-manager/latest/userguide/, "Calling AMI public parameters").
 
     Raises `AwsError`.
     """

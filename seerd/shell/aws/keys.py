@@ -81,7 +81,8 @@ def _host_file(token: str) -> str:
 def _write(path: Path, content: bytes) -> None:
     """Write a file so that it is whole and on the disk, or not there at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 -- with a mode
+    private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(private, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
