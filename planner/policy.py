@@ -19,6 +19,7 @@ from seerd.planner.protocol import Policy
 from seerd.planner.random_search import RANDOM
 from seerd.planner.remainder import open_ended
 from seerd.planner.seer_capped import SEER
+from seerd.planner.seer_plus import SEER_PLUS
 
 __all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of"]
 
@@ -31,6 +32,7 @@ def _bohb() -> Policy:
 
 
 POLICIES: dict[str, Policy] = {
+    "seer+": SEER_PLUS,
     "seer": open_ended(SEER),
     "random": open_ended(RANDOM),
     "grid": open_ended(GRID),

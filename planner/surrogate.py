@@ -1,0 +1,362 @@
+"""Which configuration to try next, learned from those that were tried: a Gaussian process over
+configurations and rungs.
+
+The one rule: a proposal is a function of the problem, of what was seen and of the draw's number.
+Linear algebra runs on one thread, so that it is the same on any number of cores.
+
+What is modelled is a trial's score: its normal score among all trials that have come to the same
+rung. Those that come to a higher rung were chosen, so that their scores are shifted and scaled to
+what their scores one rung below lead to expect. The covariance of trials i and j at rungs l and m
+is
+
+    (amplitude * matern(x_i, x_j) + (1 - amplitude) * [i = j]) * memory^|l - m| + noise
+
+with a Matern kernel of smoothness 5/2 (Rasmussen and Williams, Gaussian Processes for Machine
+Learning, 2006, equation 4.17) and one length scale for each parameter. A numeric value counts as
+its place among random draws, so that no scale must be known; a parameter that a configuration does
+not have lies in the middle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from seerd.planner.caching import per_problem
+from seerd.planner.draws import draws
+from seerd.planner.memory import Json, integer, items, real
+from seerd.planner.model import Problem
+from seerd.planner.space import Config, Value
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CANDIDATES = 400
+"""How many random draws a proposal is chosen from."""
+APART = 7
+"""The candidates of one draw begin so many numbers after those of the draw before it."""
+BEFORE = 1000
+"""Numbers of draws that are never candidates: the first configurations are random ones."""
+LANDMARKS = 300
+"""How many random draws a value is placed among."""
+MOST = 300
+"""The most results that are used; of more, those from higher rungs and the newest."""
+AGAIN = 1.15
+"""The kernel is fitted again when there are this many times as many results."""
+PASSES = 2
+SHORTEST, USUAL, LONGEST = 0.15, 1.5, 12.0
+"""Length scales, as shares of a parameter's range."""
+OTHER = 0.7
+"""Distance of two choices, as a share of a range, divided by the square root of two."""
+CARRIED = 0.85
+"""Correlation of scores at two rungs that follow each other, before anything was fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one trial at one rung.
+
+    trial  the trial's place in the order in which trials were asked for, from 0
+    rung   the rung, from 0
+    value  its metric, larger is better; None: not finite
+    """
+
+    trial: int
+    rung: int
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The hyperparameters of the covariance.
+
+    results    how many results they were fitted to; 0: to none
+    scales     length scale of each parameter
+    amplitude  share of the variance that the configuration explains
+    memory     correlation of a trial's scores at rungs that follow each other
+    noise      variance of what nothing explains
+    """
+
+    results: int
+    scales: tuple[float, ...]
+    amplitude: float = 0.6
+    memory: float = CARRIED
+    noise: float = 0.1
+
+    @property
+    def remembered(self) -> Json:
+        """The kernel as JSON."""
+        return [self.results, [*self.scales], self.amplitude, self.memory, self.noise]
+
+
+def read_kernel(remembered: Json) -> Kernel:
+    """Read a kernel from JSON. Raises `ValueError` if it is none."""
+    results, scales, *rest = items(remembered, 5)
+    if not isinstance(scales, list):
+        raise ValueError(scales)
+    amplitude, memory, noise = map(real, rest)
+    return Kernel(integer(results, 0), tuple(map(real, scales)), amplitude, memory, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One parameter as the model sees it.
+
+    name       the parameter
+    choices    its values if it is a choice
+    landmarks  its values in random draws, ascending, if it is a range
+    """
+
+    name: str
+    choices: tuple[Value, ...]
+    landmarks: Floats
+
+    def columns(self, configs: Sequence[Config]) -> list[Floats]:
+        """Place configurations along this parameter: one column, or one for each choice."""
+        values = [config.get(self.name) for config in configs]
+        if self.choices:
+            return [np.array([OTHER * (v == choice) for v in values]) for choice in self.choices]
+        numbers = np.array([math.nan if v is None else float(v) for v in values])
+        count = len(self.landmarks)
+        places = np.searchsorted(self.landmarks, numbers) + np.searchsorted(
+            self.landmarks, numbers, side="right"
+        )
+        return [np.where(np.isnan(numbers), 0.5, places / (2 * count))]
+
+
+@per_problem
+def axes(problem: Problem) -> tuple[Axis, ...]:
+    """List the parameters that differ among random draws."""
+    drawn = [draws(problem)[number] for number in range(LANDMARKS)]
+    found = []
+    for parameter in problem.space.parameters:
+        values = [c[parameter.name] for c in drawn if c.get(parameter.name) is not None]
+        if parameter.choices and len(set(values)) > 1:
+            found.append(Axis(parameter.name, tuple(dict.fromkeys(values)), np.zeros(0)))
+        elif not parameter.choices and len(set(values)) > 1:
+            found.append(Axis(parameter.name, (), np.sort(np.array(values, dtype=float))))
+    return tuple(found)
+
+
+def propose(
+    problem: Problem,
+    configs: Sequence[Config],
+    results: Sequence[Result],
+    number: int,
+    kernel: Kernel | None,
+) -> tuple[Config | None, Kernel | None]:
+    """Choose the configuration of draw `number`, and return the kernel that it was chosen with.
+
+    It is that of the random draws whose score at the highest rung is the largest in one sample from
+    the posterior (Thompson sampling). None: there is nothing to learn from.
+
+    configs  those that were tried or are about to be, in the order in which they were asked for
+    results  what came of them
+    kernel   the one that the last call has returned
+    """
+    known = axes(problem)
+    tried = {_key(config) for config in configs}
+    first = BEFORE + APART * number
+    drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
+    fresh = [config for config in drawn if _key(config) not in tried]
+    if not known or not fresh or not results:
+        return None, kernel
+    with _one_thread():
+        model = _model(known, configs, scored(_most_telling(results)))
+        usual = Kernel(0, (USUAL,) * len(known))
+        kernel = kernel if kernel is not None and len(kernel.scales) == len(known) else usual
+        if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
+            kernel = replace(_fitted(model, kernel), results=len(results))
+        mean, deviation = model.predict(kernel, _points(known, fresh))
+        noise = np.random.default_rng([problem.params.seed, number]).standard_normal(len(fresh))
+    return fresh[int(np.argmax(mean + deviation * noise))], kernel
+
+
+def _most_telling(results: Sequence[Result]) -> list[Result]:
+    """Choose at most `MOST` results."""
+    newest = sorted(results, key=lambda result: (-result.rung, -result.trial))[:MOST]
+    return sorted(newest, key=lambda result: (result.rung, result.trial))
+
+
+def scored(results: Iterable[Result]) -> list[tuple[int, int, float]]:
+    """Turn metrics into scores: (trial, rung, score) for each result, lowest rungs first.
+
+    A rung with a single result says nothing, nor do those above it.
+    """
+    by_rung: dict[int, list[Result]] = {}
+    for result in results:
+        by_rung.setdefault(result.rung, []).append(result)
+    found: list[tuple[int, int, float]] = []
+    below: dict[int, float] = {}
+    for rung in sorted(by_rung):
+        here = by_rung[rung]
+        if len(here) < 2:
+            break
+        scores = normal_scores([-math.inf if r.value is None else r.value for r in here])
+        if below:
+            came = np.array([below.get(r.trial, 0.0) for r in here])
+            spread = math.sqrt(CARRIED**2 * float(np.var(came)) + 1 - CARRIED**2)
+            scores = CARRIED * float(np.mean(came)) + spread * scores
+        below = {r.trial: float(score) for r, score in zip(here, scores, strict=True)}
+        found += [(r.trial, rung, below[r.trial]) for r in here]
+    return found
+
+
+def normal_scores(values: Sequence[float]) -> Floats:
+    """Return the normal score of each value by its rank (Blom); equal values share theirs."""
+    order = np.argsort(np.array(values), kind="stable")
+    scores, found = _blom(len(values)), np.empty(len(values))
+    first = 0
+    while first < len(values):
+        last = first
+        while last + 1 < len(values) and values[order[last + 1]] == values[order[first]]:
+            last += 1
+        found[order[first : last + 1]] = scores[first : last + 1].mean()
+        first = last + 1
+    return found
+
+
+@cache
+def _blom(count: int) -> Floats:
+    inverse = NormalDist().inv_cdf
+    return np.array([inverse((i + 0.625) / (count + 0.25)) for i in range(count)])
+
+
+def _key(config: Config) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(config.items()))
+
+
+def _points(known: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
+    """Place configurations: an array of shape (configs, columns) for each parameter."""
+    return [np.stack(axis.columns(configs), axis=1) for axis in known]
+
+
+def _apart(some: Floats, others: Floats) -> Floats:
+    """Compute the squared distances of points, shape (some, others)."""
+    difference = some[:, None, :] - others[None, :, :]
+    return np.asarray((difference * difference).sum(axis=-1))
+
+
+def _matern(squared: Floats) -> Floats:
+    r = np.sqrt(5 * squared + 1e-12)
+    return np.asarray((1 + r + r * r / 3) * np.exp(-r))
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """Results, ready for the process. Arrays have one entry for each result.
+
+    points  the configurations: an array of shape (results, columns) for each parameter
+    apart   squared distances of the results' configurations, along each parameter
+    trials  the trial
+    rungs   the rung
+    scores  the score
+    """
+
+    points: list[Floats]
+    apart: list[Floats]
+    trials: Ints
+    rungs: Floats
+    scores: Floats
+
+    def covariance(self, kernel: Kernel) -> Floats:
+        """Compute the covariance of the results."""
+        by_config = _matern(
+            sum((d / s**2 for d, s in zip(self.apart, kernel.scales, strict=True)), np.zeros(()))
+        )
+        same = self.trials[:, None] == self.trials[None, :]
+        shared = kernel.amplitude * by_config + (1 - kernel.amplitude) * same
+        gap = np.abs(self.rungs[:, None] - self.rungs[None, :])
+        noise = kernel.noise * np.eye(len(self.scores))
+        return np.asarray(shared * kernel.memory**gap + noise)
+
+    def unlikely(self, kernel: Kernel) -> float:
+        """Compute the negative logarithm of the posterior density of the hyperparameters."""
+        root = np.linalg.cholesky(self.covariance(kernel))
+        white = np.linalg.solve(root, self.scores - self.scores.mean())
+        prior = sum(math.log(scale / USUAL) ** 2 for scale in kernel.scales) / 2
+        prior += ((kernel.amplitude - 0.6) / 0.3) ** 2 / 2
+        return float(white @ white) / 2 + float(np.log(np.diag(root)).sum()) + prior
+
+    def predict(self, kernel: Kernel, points: list[Floats]) -> tuple[Floats, Floats]:
+        """Compute mean and deviation of the scores of new points at the highest rung."""
+        distances = sum(
+            (
+                _apart(new, old) / scale**2
+                for new, old, scale in zip(points, self.points, kernel.scales, strict=True)
+            ),
+            np.zeros(()),
+        )
+        gap = self.rungs.max() - self.rungs
+        cross = kernel.amplitude * _matern(distances) * kernel.memory**gap
+        root = np.linalg.cholesky(self.covariance(kernel))
+        mean = self.scores.mean()
+        weights = np.linalg.solve(root.T, np.linalg.solve(root, self.scores - mean))
+        known = np.linalg.solve(root, cross.T)
+        variance = np.maximum(1.0 - (known * known).sum(axis=0), 1e-6)
+        return np.asarray(mean + cross @ weights), np.asarray(np.sqrt(variance))
+
+
+def _model(
+    known: Sequence[Axis], configs: Sequence[Config], scores: Sequence[tuple[int, int, float]]
+) -> _Model:
+    points = _points(known, [configs[trial] for trial, _, _ in scores])
+    return _Model(
+        points,
+        [_apart(one, one) for one in points],
+        np.array([trial for trial, _, _ in scores], dtype=np.int64),
+        np.array([rung for _, rung, _ in scores], dtype=float),
+        np.array([score for _, _, score in scores]),
+    )
+
+
+def _fitted(model: _Model, kernel: Kernel) -> Kernel:
+    """Improve the hyperparameters one at a time, as long as it is worth it."""
+    best = model.unlikely(kernel)
+    for _ in range(PASSES):
+        before = best
+        for change in _changes(len(kernel.scales)):
+            other = change(kernel)
+            unlikely = best if other == kernel else model.unlikely(other)
+            if unlikely < best:
+                kernel, best = other, unlikely
+        if before - best < 0.1:
+            break
+    return kernel
+
+
+def _changes(scales: int) -> Iterator[Callable[[Kernel], Kernel]]:
+    """Yield what is tried with a kernel, one hyperparameter at a time."""
+    for place in range(scales):
+        for factor in (0.5, 2.0):
+            yield partial(_scaled, place=place, factor=factor)
+    for amplitude in (0.3, 0.5, 0.7, 0.9):
+        yield partial(replace, amplitude=amplitude)
+    for memory in (0.5, 0.7, 0.85, 0.95):
+        yield partial(replace, memory=memory)
+    for noise in (0.03, 0.1, 0.3):
+        yield partial(replace, noise=noise)
+
+
+def _scaled(kernel: Kernel, place: int, factor: float) -> Kernel:
+    scales = list(kernel.scales)
+    scales[place] = min(LONGEST, max(SHORTEST, scales[place] * factor))
+    return replace(kernel, scales=tuple(scales))
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    return limited

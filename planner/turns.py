@@ -1,0 +1,156 @@
+"""What `seer+` remembers: who has GPUs since when, how long things take, and how many
+configurations were drawn.
+
+The one rule: it can be made again from the memory, and everything else is in the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from seerd.planner.memory import Json, Memory, Values, holding, integer, items, real, text
+from seerd.planner.model import View
+from seerd.planner.scaling import Scaling
+from seerd.planner.surrogate import Kernel, read_kernel
+from seerd.planner.trial_ids import Names, names, names_after
+
+VERSION = 1
+NEWEST = 15
+"""How many of the newest times are kept; their median counts."""
+TURN = "turn "
+"""What the key of a trial's turn begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A trial's present time on GPUs.
+
+    gpus     how many
+    since_s  from when, seconds since the run began
+    until    its turn is over when it has made this many reports; None: with the run
+    """
+
+    gpus: int
+    since_s: float
+    until: int | None
+
+
+@dataclass(slots=True)
+class Diary:
+    """What is remembered.
+
+    turns      the trials that have GPUs
+    names      how trials are named
+    drawn      how many configurations were asked for
+    heard_s    reports until then have been looked at, seconds since the run began
+    reports_s  seconds of the newest reports, on one GPU
+    firsts_s   seconds of the newest starts, the first report included
+    kernel     the model's, as it was last fitted
+    """
+
+    names: Names
+    turns: dict[str, Turn] = field(default_factory=dict)
+    drawn: int = 0
+    heard_s: float = 0.0
+    reports_s: list[float] = field(default_factory=list)
+    firsts_s: list[float] = field(default_factory=list)
+    kernel: Kernel | None = None
+
+    @classmethod
+    def new(cls, view: View, most: int) -> Diary:
+        """Begin without a memory, perhaps in the middle of a run; `most`: trials there may be."""
+        count = len(view.trials)
+        made = names_after(max(view.trials), count, most) if count else names(len(str(most)))
+        return cls(made, drawn=count, heard_s=view.now_s if count else 0.0)
+
+    @property
+    def report_s(self) -> float | None:
+        """Seconds of a report on one GPU; None as long as nothing is known.
+
+        A first report counts, start included, until others have been made.
+        """
+        times = self.reports_s if len(self.reports_s) > 1 else self.firsts_s
+        return median(times) if times else None
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from being given GPUs to training."""
+        if not self.firsts_s or not self.reports_s:
+            return 0.0
+        return max(0.0, median(self.firsts_s) - median(self.reports_s))
+
+    def name(self, number: int) -> str:
+        """Name the trial that is asked for as number `number`, from 1."""
+        return self.names.of(number)
+
+    def look(self, view: View, scaling: Scaling) -> None:
+        """Note how long the reports took that were made since the last look."""
+        for turn, name in ((turn, name) for name, turn in self.turns.items()):
+            trial = view.trials.get(name)
+            if trial is None:
+                continue
+            made = []
+            for report in reversed(trial.history):
+                if report.at_s <= turn.since_s:
+                    break
+                made.append((report.at_s, report.reports))
+            self._note(turn, made[::-1], scaling.speed(turn.gpus))
+        self.heard_s = view.now_s
+        del self.reports_s[:-NEWEST], self.firsts_s[:-NEWEST]
+
+    def _note(self, turn: Turn, made: list[tuple[float, int]], speed: float) -> None:
+        before = None
+        for at_s, reports in made:
+            if at_s > self.heard_s and before is None:
+                self.firsts_s.append((at_s - turn.since_s) * speed)
+            elif at_s > self.heard_s and before is not None and reports > before[1]:
+                self.reports_s.append((at_s - before[0]) / (reports - before[1]) * speed)
+            before = at_s, reports
+
+    def remembered(self, memory: Memory) -> Memory:
+        """Make the next memory."""
+        return holding(memory, dict(self._values()))
+
+    def _values(self) -> Iterator[tuple[str, Json]]:
+        yield "version", VERSION
+        yield "drawn", self.drawn
+        yield "names", [self.names.prefix, self.names.offset, self.names.width]
+        yield "heard_s", self.heard_s
+        yield "reports_s", [*self.reports_s]
+        yield "firsts_s", [*self.firsts_s]
+        if self.kernel is not None:
+            yield "kernel", self.kernel.remembered
+        for name, turn in self.turns.items():
+            yield TURN + name, [turn.gpus, turn.since_s, turn.until]
+
+
+def read_diary(values: Values) -> Diary:
+    """Read what was remembered. Raises `ValueError` if no diary can have written it."""
+    prefix, offset, width = items(values.get("names"), 3)
+    kernel = values.get("kernel")
+    return Diary(
+        names=Names(text(prefix), integer(offset, -(10**9)), integer(width, 1)),
+        turns={
+            key.removeprefix(TURN): _read_turn(value)
+            for key, value in values.items()
+            if key.startswith(TURN)
+        },
+        drawn=integer(values.get("drawn"), 0),
+        heard_s=real(values.get("heard_s")),
+        reports_s=_reals(values.get("reports_s")),
+        firsts_s=_reals(values.get("firsts_s")),
+        kernel=None if kernel is None else read_kernel(kernel),
+    )
+
+
+def _read_turn(remembered: Json) -> Turn:
+    gpus, since_s, until = items(remembered, 3)
+    return Turn(integer(gpus, 1), real(since_s), None if until is None else integer(until, 1))
+
+
+def _reals(values: Json) -> list[float]:
+    if not isinstance(values, list):
+        raise ValueError(values)
+    return [real(value) for value in values]
