@@ -8,7 +8,8 @@ The models are Optuna's multivariate tree-structured Parzen estimators, one for 
 reports at which trials are compared. With d parameters a model needs d + 3 results. A configuration
 comes from the model with the most reports that has them; one in three is drawn at random, so that
 the model cannot shut out what it has not seen. Optuna is asked on the unit cube;
-`seerd.planner.space` turns a share of a range into a value.
+`seerd.planner.parameter` turns a share of a distribution into a value. Where parameters are active
+only on conditions, there is one estimator for each group of those that occur together.
 
 A draw follows from its number and from the reports: the model is made anew for each draw, from the
 latest results in the order of their trials, with a seed of its own.
@@ -21,8 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,44 +42,40 @@ QUANTILE = 0.15
 MODELLED = 1000
 """The most results, the latest ones, that a model is made from: making it takes time for each."""
 
+ASKED = 20
+"""How many points are asked for until one meets the constraints."""
+
 Point = Mapping[str, Value]
 """A configuration as the model knows it: for each range the share (0 to 1) at which the value lies,
-for each choice its index.
+for each choice its index. Parameters that are inactive are absent.
 """
-
-
-def _modelled(space: Space) -> Space:
-    """Keep only the parameters that every row of the table has.
-
-    Recorded configurations may have come from several spaces.
-    """
-    everywhere = (p for p in space.parameters if all(p.name in row for row in space.table))
-    return replace(space, parameters=tuple(everywhere))
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
     """Find the row most like a configuration; among equals the first.
 
     The distance is Euclidean: ranges count by their share (log scale if `log`), choices that differ
-    as 1.
+    as 1, and so does a parameter that only one of them has.
     """
     return min(
         rows,
-        key=lambda row: sum(_apart(p, config[p.name], row[p.name]) ** 2 for p in space.parameters),
+        key=lambda row: sum(
+            _apart(p, config.get(p.name), row.get(p.name)) ** 2 for p in space.parameters
+        ),
     )
 
 
-def _apart(parameter: Parameter, one: Value, other: Value) -> float:
-    if parameter.choices:
+def _apart(parameter: Parameter, one: Value | None, other: Value | None) -> float:
+    if parameter.choices or one is None or other is None:
         return float(one != other)
     return abs(parameter.share(one) - parameter.share(other))
 
 
 def _point(config: Config, space: Space) -> Point:
     return {
-        p.name: p.choices.index(v) if p.choices else p.share(v)
+        p.name: p.place(v) if p.choices else p.share(v)
         for p in space.parameters
-        for v in [config[p.name]]
+        if (v := config.get(p.name)) is not None
     }
 
 
@@ -87,7 +83,7 @@ def _config(point: Point, space: Space) -> Config:
     return {
         p.name: p.choices[int(v)] if p.choices else p.at(float(v))
         for p in space.parameters
-        for v in [point[p.name]]
+        if (v := point.get(p.name)) is not None
     }
 
 
@@ -148,20 +144,43 @@ class Observed:
     pending: Sequence[Point] = ()
 
 
-def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point:
-    """Ask Optuna for a promising point, away from those that have no result yet."""
+def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point | None:
+    """Ask Optuna for a promising point, away from those that have no result yet.
+
+    Return None if none of `ASKED` points meets the constraints.
+    """
     states = _optuna().trial.TrialState
     distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
-    make = partial(_optuna().trial.create_trial, distributions=distributions)
+
+    def told(point: Point, **result: Any) -> Any:
+        there = {name: distributions[name] for name in point}
+        return _optuna().trial.create_trial(params=dict(point), distributions=there, **result)
+
     worst = float("-inf") if mode == "max" else float("inf")
     with _quietly():
         study = _study(space, known, mode, seed)
         for point, metric in known.results:
             value = worst if metric is None else metric
-            study.add_trial(make(state=states.COMPLETE, value=value, params=dict(point)))
+            study.add_trial(told(point, state=states.COMPLETE, value=value))
         for point in known.pending:
-            study.add_trial(make(state=states.RUNNING, params=dict(point)))
-        return dict(study.ask(distributions).params)
+            study.add_trial(told(point, state=states.RUNNING))
+        asked = (_asked(study.ask(), space) for _ in range(ASKED))
+        return next((p for p in asked if space.allows(_config(p, space))), None)
+
+
+def _asked(trial: Any, space: Space) -> Point:
+    """Ask for a value of each parameter that is active with the values before it."""
+    point: dict[str, Value] = {}
+    for parameter in space.parameters:
+        if not parameter.active(_config(point, space)):
+            continue
+        name, choices = parameter.name, range(len(parameter.choices))
+        point[name] = (
+            trial.suggest_categorical(name, choices)
+            if parameter.choices
+            else trial.suggest_float(name, 0.0, 1.0)
+        )
+    return point
 
 
 def _study(space: Space, known: Observed, mode: Mode, seed: int) -> Any:
@@ -170,6 +189,7 @@ def _study(space: Space, known: Observed, mode: Mode, seed: int) -> Any:
     sampler = _optuna().samplers.TPESampler(
         n_startup_trials=1,
         multivariate=True,
+        group=any(parameter.when for parameter in space.parameters),
         constant_liar=True,
         gamma=lambda results: min(results, good),
         seed=seed,
@@ -187,7 +207,7 @@ class FromModel:
 
     def __init__(self, problem: Problem) -> None:
         _require_optuna()
-        self._space = _modelled(problem.space)
+        self._space = problem.space
         self._seed = problem.params.seed
         self._draws = draws(problem)
         self._table = Table(problem.space.table)
@@ -202,7 +222,8 @@ class FromModel:
         rng = random.Random(f"{self._seed} {number}")
         if rng.random() >= AT_RANDOM and reports is not None:
             seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
-            config = _config(suggest(self._space, self.known(reports), mode, seed), self._space)
+            point = suggest(self._space, self.known(reports), mode, seed)
+            config = config if point is None else _config(point, self._space)
         rows = self._table.untried()
         if not rows:
             return config
@@ -282,7 +303,10 @@ def _key(config: Config) -> Key:
 
 def _fits(config: Config, space: Space) -> bool:
     """Tell whether a configuration belongs to this space."""
-    return all(p.name in config and _may_be(p, config[p.name]) for p in space.parameters)
+    return all(
+        _may_be(p, config[p.name]) if p.name in config else not p.active(config)
+        for p in space.parameters
+    )
 
 
 def _may_be(parameter: Parameter, value: Value) -> bool:

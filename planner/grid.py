@@ -3,18 +3,18 @@ on a cluster of one size.
 
 The one rule: no trial is stopped early. If the grid has more points than rounds of `t_min` can
 take, as many of them as fit are drawn at random. A range counts with five values, evenly spread.
-`policy.trials` takes fewer points, for longer.
+Points that do not meet the constraints are left out. `policy.trials` takes fewer points, for
+longer.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from itertools import islice
 
 from seerd.planner.fixed_cluster import fixed_cluster
 from seerd.planner.model import Impossible, Problem
-from seerd.planner.space import Config
+from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.wall_clock import Round, Track, by_wall_clock
 
 VALUES = 5
@@ -22,7 +22,13 @@ MOST_POINTS = 100_000
 
 
 def _grid(problem: Problem) -> list[Config]:
-    return list(islice(problem.space.grid(VALUES), MOST_POINTS))
+    points = list(problem.space.grid(VALUES, MOST_POINTS))
+    if not points:
+        raise NoConfigurationError(
+            f"no point of the grid meets the constraints, with {VALUES} values of each range; "
+            "give the values to try as lists, or use another policy"
+        )
+    return points
 
 
 def _points(problem: Problem, count: int) -> Iterable[Config]:

@@ -1,144 +1,134 @@
 """The search space: what may be tried, and how a configuration is drawn from it.
 
 The one rule: randomness comes from the generator that is passed in, one draw per parameter in the
-order of the spec.
+order of the spec, whether the parameter is active or not.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-Value = float | int | str | bool
-Config = Mapping[str, Value]
+from seerd.planner.constraints import constraint
+from seerd.planner.parameter import Condition, Config, Parameter, Value
+
+__all__ = ["Condition", "Config", "NoConfigurationError", "Parameter", "Space", "Value"]
+
+TRIES = 10_000
+"""How many configurations are drawn at most to see whether the constraints can be met."""
+MET = 10
+"""How many of those have to meet them, so that drawing does not take too long."""
+LOOKED_AT = 100
+"""The least number of configurations that each constraint is tried on."""
+MOST_TRIES = 1_000_000
+"""After so many draws without one that meets the constraints, none is drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One dimension: either `choices`, or a range. Raises `ValueError` for a range that cannot be.
-
-    name       the hyperparameter
-    choices    its values; empty: a range
-    low, high  ends of the range, both included
-    step       values are `low`, `low + step`, ...; None: any
-    log        the range is uniform in its logarithm
-    integer    values are whole numbers
-    """
-
-    name: str
-    choices: tuple[Value, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    step: float | None = None
-    log: bool = False
-    integer: bool = False
-
-    def __post_init__(self) -> None:
-        if self.choices:
-            return
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low = {self.low:g} must be smaller than high = {self.high:g}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low = {self.low:g} must be greater than 0 when log = true")
-        if self.step is not None and not 0 < self.step <= self.high - self.low:
-            raise ValueError(
-                f"step = {self.step:g} must be greater than 0 and fit between low and high"
-            )
-
-    def sample(self, rng: random.Random) -> Value:
-        """Draw one value, uniform over the choices or the range (over its logarithm if `log`)."""
-        if self.choices:
-            return self.choices[rng.randrange(len(self.choices))]
-        return self.at(rng.random())
-
-    def default(self) -> Value:
-        """Return the first choice, or the middle of the range (the geometric middle if `log`)."""
-        return self.choices[0] if self.choices else self.at(0.5)
-
-    def at(self, share: float) -> Value:
-        """Return the value at this share of the range, 0 to 1 (of its logarithm if `log`).
-
-        Choices have no such values.
-        """
-        value = self._between(share)
-        return value if self.step is None and not self.integer else self._on_grid(value)
-
-    def share(self, value: Value) -> float:
-        """Compute where in the range a value lies, 0 to 1: the inverse of `at`.
-
-        Of a choice it is its place among the choices.
-        """
-        if self.choices:
-            return self.choices.index(value) / max(1, len(self.choices) - 1)
-        scale: Callable[[float], float] = math.log if self.log else float
-        low, high = scale(self.low), scale(self.high)
-        return (scale(min(self.high, max(self.low, float(value)))) - low) / (high - low)
-
-    def values(self, most: int) -> tuple[Value, ...]:
-        """List all values if there are at most `most`, else `most` evenly spread ones.
-
-        Of choices all are listed, whatever their number.
-        """
-        if self.choices:
-            return self.choices
-        shares = [i / (most - 1) if most > 1 else 0.5 for i in range(most)]
-        if self.step is None and not self.integer:
-            return tuple(self._between(share) for share in shares)
-        step = 1.0 if self.step is None else self.step
-        count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        if count <= most:
-            return tuple(self._on_grid(self.low + step * i) for i in range(count))
-        return tuple(dict.fromkeys(self._on_grid(self._between(share)) for share in shares))
-
-    def _between(self, share: float) -> float:
-        if self.log:
-            value = math.exp(
-                math.log(self.low) + share * (math.log(self.high) - math.log(self.low))
-            )
-        else:
-            value = self.low + share * (self.high - self.low)
-        return min(self.high, max(self.low, value))
-
-    def _on_grid(self, value: float) -> Value:
-        """Return the nearest of low, low + step, ..., not above high."""
-        step = 1.0 if self.step is None else self.step
-        last = math.floor((self.high - self.low) / step + 1e-9)
-        snapped = self.low + step * min(last, round((value - self.low) / step))
-        return round(snapped) if self.integer else snapped
+class NoConfigurationError(Exception):
+    """No configuration meets the constraints; the text says where none was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
     """All dimensions, in the order of the spec.
 
-    parameters  the dimensions
-    table       if not empty, only these configurations exist (those that a file of recorded curves
-                has); they may have more keys than there are parameters
+    parameters   the dimensions; a condition names one that stands before
+    table        if not empty, only these configurations exist (those that a file of recorded curves
+                 has); they may have more keys than there are parameters
+    constraints  expressions that every configuration that is drawn meets; see
+                 `seerd.planner.constraints`
     """
 
     parameters: tuple[Parameter, ...] = ()
     table: tuple[Config, ...] = ()
+    constraints: tuple[str, ...] = ()
 
     def sample(self, rng: random.Random) -> Config:
-        """Draw one configuration."""
+        """Draw one configuration. Raises `NoConfigurationError` if none is found that meets the
+        constraints.
+        """
         if self.table:
             return self.table[rng.randrange(len(self.table))]
-        return {parameter.name: parameter.sample(rng) for parameter in self.parameters}
+        for _ in range(MOST_TRIES):
+            config = self.drawn(rng)
+            if self.allows(config):
+                return config
+        raise NoConfigurationError(
+            f"none of {MOST_TRIES:,} configurations that were drawn meets the constraints: "
+            f"{'; '.join(self.constraints)}"
+        )
+
+    def allows(self, config: Config) -> bool:
+        """Tell whether a configuration meets all constraints."""
+        return all(constraint(text).met(config) for text in self.constraints)
 
     def defaults(self) -> Config:
-        """Return the configuration of a script that is started by hand: the default of every
-        parameter.
+        """Return the default of every active parameter; if the constraints forbid that, the first
+        draw of seed 0. Raises what `sample` raises.
         """
-        return {parameter.name: parameter.default() for parameter in self.parameters}
+        config = self._filled(lambda parameter: parameter.default())
+        return config if self.allows(config) else self.sample(random.Random(0))
 
-    def grid(self, most: int) -> Iterator[Config]:
-        """Yield every combination of values, with at most `most` values for each range."""
-        if self.table:
-            yield from self.table
+    def grid(self, values: int, most: int) -> Iterator[Config]:
+        """Yield the combinations that meet the constraints, with at most `values` values for each
+        range, of the first `most` combinations.
+        """
+        combinations = (
+            iter(self.table) if self.table else self._combined(self.parameters, {}, values)
+        )
+        return (config for config in islice(combinations, most) if self.allows(config))
+
+    def drawn(self, rng: random.Random) -> Config:
+        """Draw a value for every parameter, whatever the constraints are."""
+        return self._filled(lambda parameter: parameter.sample(rng))
+
+    def _filled(self, choose: Callable[[Parameter], Value]) -> Config:
+        config: dict[str, Value] = {}
+        for parameter in self.parameters:
+            value = choose(parameter)
+            if parameter.active(config):
+                config[parameter.name] = value
+        return config
+
+    def _combined(
+        self, parameters: Sequence[Parameter], config: Config, values: int
+    ) -> Iterator[Config]:
+        """Yield the configurations that begin with `config` and have any values of the parameters
+        that are left.
+        """
+        if not parameters:
+            yield config
             return
-        names = [parameter.name for parameter in self.parameters]
-        for values in itertools.product(*(parameter.values(most) for parameter in self.parameters)):
-            yield dict(zip(names, values, strict=True))
+        first, rest = parameters[0], parameters[1:]
+        if not first.active(config):
+            yield from self._combined(rest, config, values)
+            return
+        for value in first.values(values):
+            yield from self._combined(rest, {**config, first.name: value}, values)
+
+
+def never_met(space: Space) -> str:
+    """Say why configurations cannot be drawn: the constraints are met by none, or hardly any; empty
+    if they can.
+
+    It draws up to `TRIES` configurations, always the same.
+    """
+    rng, constraints = random.Random(0), [constraint(text) for text in space.constraints]
+    each, together = [0] * len(constraints), 0
+    for tried in range(1, TRIES + 1):
+        config = space.drawn(rng)
+        for one in constraints:
+            if mistake := one.mistaken(config):
+                return f"{one.text!r} cannot be computed: {mistake}"
+        met = [one.met(config) for one in constraints]
+        each = [count + one for count, one in zip(each, met, strict=True)]
+        together += all(met)
+        if together >= MET and tried >= LOOKED_AT:
+            return ""
+    alone = ", ".join(f"{one.text!r} by {n:,}" for one, n in zip(constraints, each, strict=True))
+    return (
+        f"of {TRIES:,} configurations drawn from the space {together or 'none'} met all "
+        f"constraints, and {MET} are needed ({alone}); narrow the ranges, or demand less"
+    )

@@ -24,6 +24,7 @@ from seerd.planner.model import (
 )
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import Profile
+from seerd.planner.space import NoConfigurationError
 from seerd.planner.stages import instances_for
 
 BOOT_SHARE = 0.1
@@ -173,7 +174,7 @@ def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
 def _outline(problem: Problem) -> Outline | Impossible:
     try:
         return outline_of(problem)
-    except NeedsPackageError as error:
+    except (NeedsPackageError, NoConfigurationError) as error:
         raise UsageError(str(error)) from error
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from seerd.errors import UsageError
 from seerd.planner.model import Mode
-from seerd.planner.space import Config, Parameter, Space, Value
+from seerd.planner.space import Condition, Config, Parameter, Space, Value
 
 CURVE = "curve"
 """The key of a configuration that has its row's number; a key of that name in the file is left
@@ -244,14 +244,37 @@ def _is_value(value: object) -> bool:
 
 
 def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
-    """Derive dimensions for policies with a model, as far as the configurations tell them."""
+    """Derive dimensions for policies with a model, as far as the configurations tell them.
+
+    One that some configurations lack is active on a condition, if a single choice tells which of
+    them have it; if none does, it is left out.
+    """
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
-    return [
-        parameter
-        for name, values in columns.items()
-        if (parameter := _parameter(name, values)) is not None
-    ]
+    made = [p for name, values in columns.items() if (p := _parameter(name, values)) is not None]
+    found = [p for p in made if len(columns[p.name]) == len(configs)]
+    for parameter in made:
+        if len(columns[parameter.name]) < len(configs):
+            tells = (_condition(parameter.name, other, configs) for other in found if _names(other))
+            if condition := next(filter(None, tells), None):
+                found.append(replace(parameter, when=(condition,)))
+    return found
+
+
+def _names(parameter: Parameter) -> bool:
+    """Tell whether it is a choice of names or whole numbers; a real number selects nothing."""
+    return bool(parameter.choices) and not any(isinstance(v, float) for v in parameter.choices)
+
+
+def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Condition | None:
+    """Find the values of another parameter with which configurations have this one; None if they do
+    not tell.
+    """
+    having = {config.get(other.name) for config in configs if name in config}
+    lacking = {config.get(other.name) for config in configs if name not in config}
+    if None in having or having & lacking:
+        return None
+    return Condition(other.name, tuple(value for value in other.choices if value in having))
 
 
 def _parameter(name: str, values: list[Value]) -> Parameter | None:

@@ -15,7 +15,7 @@ import random
 import numpy as np
 
 from seerd.planner.model import Mode
-from seerd.planner.space import Space
+from seerd.planner.space import Config, Parameter, Space
 from seerd.sim.curves import Curves
 
 CONFIGS = 400
@@ -31,7 +31,7 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
     """
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))
-    at = np.array([[p.share(config[p.name]) for p in space.parameters] for config in configs])
+    at = np.array([[_share(p, config) for p in space.parameters] for config in configs])
     draw = np.random.default_rng(seed)
     best = draw.uniform(0.3, 0.7, len(space.parameters))
     weight = draw.dirichlet(np.ones(len(space.parameters)) * 2)
@@ -47,3 +47,8 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
     value = np.clip(value, 0.0, 1.0)
     seconds = np.full(value.shape, report_s)
     return Curves(value if mode == "max" else 1 - value, seconds, 1, mode, configs)
+
+
+def _share(parameter: Parameter, config: Config) -> float:
+    """Compute where a value lies, 0 to 1; one that is inactive is in the middle."""
+    return parameter.share(config[parameter.name]) if parameter.name in config else 0.5

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seerd.errors import Mistake, SpecError
-from seerd.planner.space import Parameter, Space
+from seerd.planner.constraints import constraint
+from seerd.planner.parameter import Parameter, Value
+from seerd.planner.space import Space, never_met
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
 
@@ -55,6 +57,8 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
 
 LONGEST = 4 << 20
 """The most bytes of a spec: a longer file would take longer to read than a person would wait."""
+CONSTRAINTS = "constraints"
+"""The key of `[space]` that is no parameter."""
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
@@ -105,7 +109,7 @@ class Reader:
 
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
         """Note a mistake. `found`: the wrong value; None if there is none."""
-        line = self._lines.get(key) or self._lines.get(key.rpartition(".")[0])
+        line = next((self._lines[path] for path in _upwards(key) if path in self._lines), None)
         shown = "" if found is None else _shown(found)
         self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
 
@@ -159,16 +163,59 @@ class Reader:
 
     def space(self, content: Any) -> Space:
         """Read the `[space]` table; note what is wrong."""
-        if not isinstance(content, dict) or not content:
+        if not isinstance(content, dict) or not content.keys() - {CONSTRAINTS}:
             self.wrong("space", content, "a table [space] with at least one parameter is needed")
             return Space()
-        parameters: list[Parameter] = []
+        noted = len(self.problems)
+        parameters: dict[str, Parameter] = {}
         for key, value in content.items():
+            if key == CONSTRAINTS:
+                continue
             try:
-                parameters.append(v.parameter(key, value))
+                parameters[key] = v.parameter(key, value)
             except (ValueError, OverflowError) as error:
                 self.wrong(f"space.{key}", value, str(error))
-        return Space(tuple(parameters))
+                continue
+            self._conditions(parameters[key], parameters, content)
+        constraints = self._constraints(content)
+        space = Space(tuple(parameters.values()), constraints=constraints)
+        if constraints and len(self.problems) == noted and (why := never_met(space)):
+            self.wrong(f"space.{CONSTRAINTS}", None, why)
+        return space
+
+    def _conditions(
+        self, parameter: Parameter, above: dict[str, Parameter], content: dict[str, Any]
+    ) -> None:
+        """Note conditions that can never hold."""
+        for condition in parameter.when:
+            path, name = f"space.{parameter.name}.when", condition.parameter
+            if name in above and name != parameter.name:
+                for value in condition.values:
+                    if why := _never(above[name], value):
+                        self.wrong(path, value, why, *_near(value, above[name].choices))
+            elif name not in content or name in (CONSTRAINTS, parameter.name):
+                near = [key for key in content if key not in (CONSTRAINTS, parameter.name)]
+                self.wrong(path, name, "another parameter of [space] is needed", *_near(name, near))
+            elif not any(problem.path == f"space.{name}" for problem in self.problems):
+                self.wrong(path, name, f"{name} has to stand above {parameter.name}")
+
+    def _constraints(self, content: dict[str, Any]) -> tuple[str, ...]:
+        """Read the constraints; note those that are not understood."""
+        path, names = f"space.{CONSTRAINTS}", content.keys() - {CONSTRAINTS}
+        try:
+            texts: tuple[str, ...] = v.list_of(v.text)(content.get(CONSTRAINTS, []))
+        except ValueError as error:
+            self.wrong(path, content[CONSTRAINTS], str(error))
+            return ()
+        for text in texts:
+            try:
+                read = constraint(text)
+            except ValueError as error:
+                self.wrong(path, text, str(error))
+                continue
+            for name in sorted(read.names - names):
+                self.wrong(path, text, f"there is no parameter {name}", *_near(name, names))
+        return texts
 
     def _section(
         self, section: str, content: dict[str, Any], keys: dict[str, v.Read], values: dict[str, Any]
@@ -216,6 +263,21 @@ class Reader:
         inside[last] = _toml_or_text(value)
 
 
+def _never(parameter: Parameter, value: Value) -> str:
+    """Say why a parameter never has a value that a condition names; empty if it may."""
+    if not parameter.choices and not parameter.stepped:
+        return f"{parameter.name} is any number of a range: choices or a step are needed"
+    if parameter.may_be(value):
+        return ""
+    allowed = ", ".join(map(repr, parameter.choices))
+    allowed = allowed or f"low = {parameter.low:g} to high = {parameter.high:g}, in steps"
+    return f"{parameter.name} never has this value; it has {allowed:.200}"
+
+
+def _near(value: Value, known: Iterable[Value]) -> list[str]:
+    return difflib.get_close_matches(str(value), [str(one) for one in known], 1, 0.5)
+
+
 def _toml_or_text(value: str) -> Any:
     if "\n" in value:
         return value
@@ -234,6 +296,13 @@ def _lines(text: str) -> Iterable[tuple[str, int]]:
             yield section, number
         elif key := re.match(r"\s*([\w.-]+)\s*=", line):
             yield (f"{section}.{key[1]}" if section else key[1]), number
+
+
+def _upwards(key: str) -> Iterable[str]:
+    """Yield the path of a key, then those of the tables it is in, from the innermost."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
 
 
 def _shown(found: Any) -> str:

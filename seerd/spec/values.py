@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from seerd.planner.space import Parameter
+from seerd.planner.parameter import Condition, Parameter, Value, ends
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 Read = Callable[[Any], Any]
@@ -237,40 +237,105 @@ def money(value: Any) -> float:
 
 
 def parameter(key: str, value: Any) -> Parameter:
-    """Take one dimension of the search space: a list of choices, or a range."""
+    """Take one dimension of the search space: choices, a fixed value, a range or a normal.
+
+    Whether its conditions can hold is not known here.
+    """
     if isinstance(value, list):
-        if not value or not all(isinstance(item, (bool, int, float, str)) for item in value):
-            raise ValueError("a list of at least one number, text or boolean is needed")
-        if any(isinstance(item, float) and not math.isfinite(item) for item in value):
-            raise ValueError("every number must be finite")
-        if any(isinstance(item, int) and abs(item) > LARGEST for item in value):
-            raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
-        return Parameter(key, choices=tuple(value))
+        return Parameter(key, choices=_choices(value))
     if not isinstance(value, dict):
-        raise ValueError("a list of choices or { low = ..., high = ... } is needed")
-    return _range(key, value)
+        if not _is_value(value):
+            raise ValueError(
+                "a list of choices, { low = ..., high = ... }, { mean = ..., std = ... } or a "
+                "fixed number, text or boolean is needed"
+            )
+        return Parameter(key, choices=_choices([value]))
+    if "values" in value:
+        _only(value, {"values", "when"}, "a list of values")
+        return Parameter(key, choices=_choices(value["values"]), when=_conditions(value))
+    return _normal(key, value) if {"mean", "std"} & set(value) else _range(key, value)
+
+
+def _choices(value: Any) -> tuple[Value, ...]:
+    if not isinstance(value, list) or not value or not all(map(_is_value, value)):
+        raise ValueError("a list of at least one number, text or boolean is needed")
+    if any(isinstance(item, float) and not math.isfinite(item) for item in value):
+        raise ValueError("every number must be finite")
+    if any(isinstance(item, int) and abs(item) > LARGEST for item in value):
+        raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
+    return tuple(value)
 
 
 def _range(key: str, value: dict[str, Any]) -> Parameter:
-    unknown = set(value) - {"low", "high", "step", "log"}
-    if unknown:
-        raise ValueError(f"a range has low, high, step and log, not {', '.join(sorted(unknown))}")
+    _only(value, {"low", "high", "step", "log", "when"}, "a range")
     if not all(_is_number(value.get(end)) for end in ("low", "high")):
         raise ValueError("low and high are needed, both numbers")
-    step, log = value.get("step"), value.get("log", False)
-    if step is not None and not _is_number(step):
-        raise ValueError("step must be a number")
-    if not isinstance(log, bool):
-        raise ValueError("log must be true or false")
-    integer = all(isinstance(value.get(end, 0), int) for end in ("low", "high", "step"))
+    low, high, step = _bounds(value)
     return Parameter(
         key,
-        low=float(value["low"]),
-        high=float(value["high"]),
-        step=None if step is None else float(step),
-        log=log,
-        integer=integer,
+        low=low,
+        high=high,
+        step=step,
+        log=_log(value),
+        integer=_are_whole(value, "low", "high", "step"),
+        when=_conditions(value),
     )
+
+
+def _normal(key: str, value: dict[str, Any]) -> Parameter:
+    _only(value, {"mean", "std", "low", "high", "step", "log", "when"}, "a normal")
+    if not all(_is_number(value.get(name)) for name in ("mean", "std")):
+        raise ValueError("mean and std are needed, both numbers")
+    mean, std, log = float(value["mean"]), float(value["std"]), _log(value)
+    low, high, step = _bounds(value)
+    farthest = ends(mean, std, step, log=log)
+    return Parameter(
+        key,
+        low=farthest[0] if low is None else low,
+        high=farthest[1] if high is None else high,
+        step=step,
+        log=log,
+        integer="step" in value and _are_whole(value, "mean", "low", "high", "step"),
+        mean=mean,
+        std=std,
+        when=_conditions(value),
+    )
+
+
+def _bounds(value: dict[str, Any]) -> list[Any]:
+    """Take low, high and step as floats; None: not given."""
+    for name in ("low", "high", "step"):
+        if name in value and not _is_number(value[name]):
+            raise ValueError(f"{name} must be a number")
+    return [float(value[name]) if name in value else None for name in ("low", "high", "step")]
+
+
+def _log(value: dict[str, Any]) -> bool:
+    log = value.get("log", False)
+    if not isinstance(log, bool):
+        raise ValueError("log must be true or false")
+    return log
+
+
+def _are_whole(value: dict[str, Any], *names: str) -> bool:
+    return all(isinstance(value[name], int) for name in names if name in value)
+
+
+def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:
+    when = value.get("when", {})
+    if not isinstance(when, dict) or ("when" in value and not when):
+        raise ValueError('when must be a table, for example when = { optimizer = "sgd" }')
+    try:
+        return tuple(
+            Condition(name, _choices(one if isinstance(one, list) else [one]))
+            for name, one in when.items()
+        )
+    except ValueError as error:
+        raise ValueError(f"when: {error}") from error
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
 
 
 def _is_number(value: Any) -> bool:

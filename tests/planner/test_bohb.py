@@ -21,7 +21,7 @@ from seerd.planner.bohb import BOHB, FromModel, Observed, _good, nearest, sugges
 from seerd.planner.model import Allocation, Mode, Outline, View
 from seerd.planner.protocol import Policy
 from seerd.planner.rungs import Arrival, RungJob
-from seerd.planner.space import Config, Parameter, Space
+from seerd.planner.space import Condition, Config, Parameter, Space
 
 SPACE = Space(
     (
@@ -30,6 +30,8 @@ SPACE = Space(
         Parameter("optimizer", choices=("sgd", "adam")),
     )
 )
+
+SGD, ADAM = Condition("optimizer", ("sgd",)), Condition("optimizer", ("adam",))
 
 
 def score(config: Config) -> float:
@@ -242,15 +244,61 @@ def test_of_a_table_each_row_is_tried_once_before_any_is_tried_twice() -> None:
     assert all(config in table for config in drawn)
 
 
-def test_parameters_that_some_rows_of_a_table_lack_are_not_modelled() -> None:
-    rng = random.Random(3)
-    table = (*(SPACE.sample(rng) for _ in range(20)), {"lr": 0.01, "optimizer": "adam"})
-    source = FromModel(problem(space=Space(SPACE.parameters, table)))
-    drawing = Taught(source)
-    for _ in range(21):
-        name, config = drawing.draw()
-        source.told([arrival(name, float(config["lr"]))], [])
-    assert source._points["t0000"].keys() == {"lr", "optimizer"}
+CONDITIONAL = Space(
+    (
+        Parameter("optimizer", choices=("sgd", "adam")),
+        Parameter("lr", low=1e-4, high=1.0, log=True),
+        Parameter("beta", mean=0.9, std=0.02, low=0.8, high=0.99, when=(ADAM,)),
+        Parameter("momentum", low=0.0, high=0.99, when=(SGD,)),
+    ),
+    constraints=("lr / (1 - momentum) <= 2", "lr < 0.5"),
+)
+
+
+def score_of_conditional(config: Config) -> float:
+    """Best with sgd, a momentum of 0.9 and lr 0.01."""
+    rest = abs(float(config["momentum"]) - 0.9) if "momentum" in config else 1.0
+    return -abs(math.log10(float(config["lr"])) + 2) - rest
+
+
+def test_what_the_model_draws_keeps_conditions_and_constraints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = FromModel(problem(space=CONDITIONAL))
+    monkeypatch.setattr(bohb, "AT_RANDOM", 0.0)
+    taught, drawn = Taught(source), []
+    for _ in range(60):
+        name, config = taught.draw()
+        drawn.append(config)
+        assert CONDITIONAL.allows(config)
+        assert all(p.active(config) == (p.name in config) for p in CONDITIONAL.parameters)
+        assert all(p.may_be(config[p.name]) for p in CONDITIONAL.parameters if p.name in config)
+        source.told([arrival(name, score_of_conditional(config))], [])
+    later = [config["optimizer"] for config in drawn[30:]]
+    assert later.count("sgd") > 20, "it learns from configurations of either kind"
+
+
+def test_constraints_that_the_model_does_not_meet_leave_it_to_chance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All good results are where nothing is allowed."""
+    space = Space((Parameter("x", low=0.0, high=1.0),), constraints=("x < 0.2 or x > 0.8",))
+    monkeypatch.setattr(bohb, "ASKED", 1)
+    source = FromModel(problem(space=space))
+    for number in range(40):
+        x = number / 40
+        source.drew(f"t{number:04}", {"x": x})
+        source.told([arrival(f"t{number:04}", float(not space.allows({"x": x})))], [])
+    assert suggest(space, source.known(1), "max", 0) is None
+    assert all(space.allows(source.draw(number, "max")) for number in range(40, 60))
+
+
+def test_rows_that_lack_a_parameter_are_nearest_to_those_that_lack_it_too() -> None:
+    rows = [
+        {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9},
+        {"optimizer": "adam", "lr": 0.01, "beta": 0.9},
+    ]
+    assert nearest({"optimizer": "adam", "lr": 0.1, "beta": 0.9}, rows, CONDITIONAL) is rows[1]
 
 
 def test_a_space_without_parameters_is_drawn_from_at_random() -> None:

@@ -102,7 +102,7 @@ class TestGrid:
 
     def test_every_point_is_tried_once(self) -> None:
         world = World(policy_of(problem("grid", 10, 40, space=SIX_POINTS)), 4, by_lr).run()
-        assert [trial.config for trial in world.trials.values()] == list(SIX_POINTS.grid(5))
+        assert [trial.config for trial in world.trials.values()] == list(SIX_POINTS.grid(5, 100))
         assert sorted(name for _, name, _ in world.started) == sorted(world.trials)
 
     def test_points_that_do_not_fit_are_left_out_at_random(self) -> None:
@@ -121,7 +121,8 @@ class TestGrid:
             for s in range(20)
         ]
         assert all(
-            len(some) == 4 and all(c in list(SIX_POINTS.grid(5)) for c in some) for some in drawn
+            len(some) == 4 and all(c in list(SIX_POINTS.grid(5, 100)) for c in some)
+            for some in drawn
         )
         assert len({str(some) for some in drawn}) > 1
 

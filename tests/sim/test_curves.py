@@ -17,7 +17,7 @@ import pytest
 from seerd.errors import UsageError
 from seerd.planner.profile import JobProfile, Profile
 from seerd.planner.scaling import LINEAR, parse_scaling
-from seerd.planner.space import Space
+from seerd.planner.space import Condition, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import CURVE, Curves, load_curves
 from seerd.sim.setting import Setting, behaviour_of
@@ -152,6 +152,34 @@ class TestConfigurations:
             False,
             True,
         )
+
+    def test_what_some_lack_is_active_on_the_condition_that_they_tell(self, tmp_path: Path) -> None:
+        configs = [
+            {"beta": 0.9, "opt": "adam", "lr": 0.1},
+            {"beta": 0.99, "opt": "adam", "lr": 0.2},
+            {"momentum": 0.9, "opt": "sgd", "lr": 0.1, "nesterov": False},
+            {"momentum": 0.8, "opt": "sgd", "lr": 0.3, "nesterov": True, "damp": 0.5},
+            {"momentum": 0.7, "opt": "lion", "lr": 0.3, "damp": 0.1},
+            {"odd": 1, "opt": "sgd", "momentum": 0.5, "lr": 0.3, "nesterov": True},
+        ]
+        curves = load(
+            tmp_path,
+            metric=np.ones((6, 2)),
+            seconds=np.ones(6),
+            configs=json.dumps(configs),
+            mode="min",
+        )
+        space = curves.space()
+        assert {p.name: p.when for p in space.parameters} == {
+            "opt": (),
+            "lr": (),
+            "beta": (Condition("opt", ("adam",)),),
+            "momentum": (Condition("opt", ("lion", "sgd")),),
+            "nesterov": (Condition("opt", ("sgd",)),),
+        }, "nothing tells who has damp"
+        for row in space.table:
+            for p in space.parameters:
+                assert p.active(row) == (p.name in row)
 
     def test_what_is_no_value_is_left_out(self, tmp_path: Path) -> None:
         odd = {"lr": NAN, "none": None, "list": [1], "huge": 10**400, "fine": True}

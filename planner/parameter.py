@@ -1,0 +1,269 @@
+"""One dimension of a search space: what values it may have, and how likely each is.
+
+The one rule: a value and its share, 0 to 1, are two names of one thing. A share that is uniform
+between 0 and 1 gives values as the parameter is distributed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+Value = float | int | str | bool
+Config = Mapping[str, Value]
+"""Values by the names of parameters; one that is inactive is absent."""
+
+FARTHEST = 6.0
+"""How many deviations from the mean a normal's values end."""
+LEAST_MASS = 1e-6
+"""The least part of a normal that `low` and `high` may leave: with less, shares would not be
+exact.
+"""
+MOST = 1e100
+"""The largest factor between the mean and the ends of a log-normal."""
+STANDARD = NormalDist()
+SMALLEST = STANDARD.cdf(-FARTHEST - 1)
+
+
+def same(one: Value, other: Value) -> bool:
+    """Tell whether two values are the same: 1 and 1.0 are, 1 and true are not."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """When a parameter is active: another one, which stands before it, has one of these values.
+
+    parameter  the other one; if it is inactive, the condition does not hold
+    values     at least one
+    """
+
+    parameter: str
+    values: tuple[Value, ...]
+
+    def holds(self, config: Config) -> bool:
+        """Tell whether it holds in a configuration."""
+        value = config.get(self.parameter)
+        return value is not None and any(same(value, one) for one in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One dimension: `choices`, a range, or a normal. Raises `ValueError` for one that cannot be.
+
+    name       the hyperparameter
+    choices    its values, all equally likely; empty: a range or a normal
+    low, high  the ends, both included
+    step       values are `low`, `low + step`, ...; None: any
+    log        the logarithm of the value is uniform, or normal
+    integer    values are whole numbers
+    mean, std  of a normal that is cut off at the ends; with `log` the geometric ones, so that `std`
+               is a factor. None: a range
+    when       it is active if all of these hold, else absent from configurations
+    """
+
+    name: str
+    choices: tuple[Value, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    log: bool = False
+    integer: bool = False
+    mean: float | None = None
+    std: float | None = None
+    when: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.choices:
+            return
+        if self.mean is not None:
+            check_normal(self.mean, self.std or 0.0, log=self.log)
+        if not (math.isfinite(self.high - self.low) and self.low < self.high):
+            raise ValueError(f"low = {self.low:g} must be smaller than high = {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} must be greater than 0 when log = true")
+        if self.step is not None and not 0 < self.step <= self.high - self.low:
+            raise ValueError(
+                f"step = {self.step:g} must be greater than 0 and fit between low and high"
+            )
+        low, high = self._edges()
+        if self.mean is not None and self._level(high) - self._level(low) < LEAST_MASS:
+            raise ValueError("low and high leave less than a millionth of the normal")
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a range or a normal has only the values of a grid."""
+        return not self.choices and (self.integer or self.step is not None)
+
+    def active(self, config: Config) -> bool:
+        """Tell whether it is active, from the values of the parameters before it."""
+        return all(condition.holds(config) for condition in self.when)
+
+    def may_be(self, value: Value) -> bool:
+        """Tell whether it may have this value."""
+        if self.choices:
+            return any(same(value, choice) for choice in self.choices)
+        if isinstance(value, str | bool) or not self.low <= value <= self.high:
+            return False
+        return not self.stepped or self.at(self.share(value)) == value
+
+    def sample(self, rng: random.Random) -> Value:
+        """Draw one value."""
+        if self.choices:
+            return self.choices[rng.randrange(len(self.choices))]
+        return self.at(rng.random())
+
+    def default(self) -> Value:
+        """Return the first choice, the mean, or the middle of the range (the geometric middle if
+        `log`).
+        """
+        if self.choices:
+            return self.choices[0]
+        middle = self._unscaled((self._scaled(self.low) + self._scaled(self.high)) / 2)
+        value = min(self.high, max(self.low, middle if self.mean is None else self.mean))
+        return self._on_grid(value) if self.stepped else value
+
+    def at(self, share: float) -> Value:
+        """Return the value at this share of the distribution, 0 to 1.
+
+        Choices have no such values.
+        """
+        value = self._between(share)
+        return self._on_grid(value) if self.stepped else value
+
+    def share(self, value: Value) -> float:
+        """Compute the share of the distribution at which a value lies, 0 to 1: the inverse of `at`.
+
+        Of a choice it is its place among the choices.
+        """
+        if self.choices:
+            return self.place(value) / max(1, len(self.choices) - 1)
+        low, high = self._edges()
+        there = self._scaled(min(self.high, max(self.low, float(value))))
+        return (self._level(there) - self._level(low)) / (self._level(high) - self._level(low))
+
+    def place(self, value: Value) -> int:
+        """Return the index of a value among the choices. Raises `ValueError` if it is none."""
+        for place, choice in enumerate(self.choices):
+            if same(value, choice):
+                return place
+        raise ValueError(f"{value!r:.80} is no choice of {self.name}")
+
+    def values(self, most: int) -> tuple[Value, ...]:
+        """List all values if there are at most `most`, else `most` evenly spread ones.
+
+        Of choices all are listed, whatever their number. Those of a range begin and end with its
+        ends; those of a normal are in the middle of parts that are equally likely.
+        """
+        if self.choices:
+            return self.choices
+        with_ends = self.mean is None and most > 1
+        shares = [i / (most - 1) if with_ends else (i + 0.5) / most for i in range(most)]
+        if not self.stepped:
+            return tuple(self._between(share) for share in shares)
+        count = self._last() + 1
+        if count <= most:
+            return tuple(self._of_grid(i) for i in range(count))
+        return tuple(dict.fromkeys(self._on_grid(self._between(share)) for share in shares))
+
+    def _step(self) -> float:
+        return 1.0 if self.step is None else self.step
+
+    def _edges(self) -> tuple[float, float]:
+        """Compute the ends of the distribution, scaled.
+
+        With a grid they lie half a step beyond its ends, so that these are as likely as others.
+        """
+        if not self.stepped:
+            return self._scaled(self.low), self._scaled(self.high)
+        half = self._step() / 2
+        low = max(self.low - half, self.low / 2) if self.log else self.low - half
+        return self._scaled(low), self._scaled(self.low + self._step() * self._last() + half)
+
+    def _between(self, share: float) -> float:
+        low, high = self._edges()
+        if self.mean is None:
+            scaled = low + share * (high - low)
+        else:
+            from_, to = self._level(low), self._level(high)
+            z = _quantile(from_ + share * (to - from_))
+            scaled = self._scaled(self.mean) + self._deviation() * z
+        value = self._unscaled(min(high, max(low, scaled)))
+        return min(self.high, max(self.low, value))
+
+    def _level(self, scaled: float) -> float:
+        """Compute how much of the distribution, were it not cut off, lies below a scaled value; of
+        a range, the value itself.
+        """
+        if self.mean is None:
+            return scaled
+        return STANDARD.cdf((scaled - self._scaled(self.mean)) / self._deviation())
+
+    def _deviation(self) -> float:
+        return self._scaled(self.std or 0.0)
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+    def _unscaled(self, scaled: float) -> float:
+        return math.exp(scaled) if self.log else scaled
+
+    def _last(self) -> int:
+        """Return the number of the grid's last value, from 0."""
+        return math.floor((self.high - self.low) / self._step() + 1e-9)
+
+    def _on_grid(self, value: float) -> Value:
+        """Return the nearest value of the grid."""
+        return self._of_grid(min(self._last(), max(0, round((value - self.low) / self._step()))))
+
+    def _of_grid(self, number: int) -> Value:
+        """Return value number `number` of the grid, as a person would write it: 0.15, not
+        0.15000000000000002.
+        """
+        value = self.low + self._step() * number
+        if self.integer:
+            return round(value)
+        digits = 9 - math.floor(math.log10(self._step()))
+        return min(self.high, max(self.low, round(value, digits)))
+
+
+def _quantile(level: float) -> float:
+    """Compute the standard normal's value below which this share of it lies; rounding may have made
+    the share 0 or 1.
+    """
+    return STANDARD.inv_cdf(min(1 - SMALLEST, max(SMALLEST, level)))
+
+
+def check_normal(mean: float, std: float, *, log: bool) -> None:
+    """Raise `ValueError` if there is no such normal."""
+    above = "greater than 0 when log = true" if log else "finite"
+    if not math.isfinite(mean) or (log and mean <= 0):
+        raise ValueError(f"mean = {mean:g} must be {above}")
+    if not (1.0 if log else 0.0) < std < math.inf:
+        least = "1 when log = true, where it is a factor" if log else "0"
+        raise ValueError(f"std = {std:g} must be greater than {least}")
+
+
+def ends(mean: float, std: float, step: float | None, *, log: bool) -> tuple[float, float]:
+    """Compute low and high of a normal that is not cut off: `FARTHEST` deviations from its mean.
+
+    With a step, the mean is a value of the grid. Raises `ValueError` if there is no such normal.
+    """
+    check_normal(mean, std, log=log)
+    if log and math.log(std) * FARTHEST > math.log(MOST):
+        raise ValueError(f"std = {std:g} is too large for a factor")
+    factor = std**FARTHEST if log else 1.0
+    low, high = (
+        (mean / factor, mean * factor)
+        if log
+        else (
+            mean - FARTHEST * std,
+            mean + FARTHEST * std,
+        )
+    )
+    if step is not None and step > 0:
+        low = mean - step * math.floor((mean - low) / step)
+    return low, high
