@@ -22,8 +22,11 @@ model                a problem and a view in, a plan out
 protocol             what a policy is
 memory               what a policy remembers: written, and read back
 caching              caches: per problem, and of indexes that belong to a memory
+parameter            one dimension of a search space: its values, and how likely they are
+constraints          expressions that configurations have to satisfy
 space                search spaces
 draws                configurations at random, by number
+unit                 configurations as points of the unit cube
 trial_ids            ids of trials, and their order
 ranking              the order of trials, best first
 fixed_cluster        the size of a cluster that never changes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import time
 from dataclasses import replace
 
@@ -17,9 +19,13 @@ from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Polic
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
-from seerd.planning.planned import others, plan_for
+from seerd.planning.planned import CONFIGS, first_configs, others, plan_for
+from seerd.sim.setting import Setting
+from seerd.sim.synthetic import synthetic
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view
+from tests.planner.spaces import MIXED
+from tests.sim import hand
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)
@@ -242,6 +248,49 @@ def test_the_others_are_planned_with_the_same_limits() -> None:
             replace(made, params=replace(made.params, name=name)), rented(4), assumed(rented=True)
         )
         assert planned.outline == alone.outline
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_configurations_that_are_shown_are_tried_in_that_order(name: str, seed: int) -> None:
+    setting = Setting(synthetic(MIXED, "max", 10.0), hand.limits(), hand.IDEAL, hand.profile())
+    made = hand.planned(setting, name, seed=seed)
+    world = hand.play(setting, made, seed)
+    tried = [trial.config for trial in world.state.trials.values()][:CONFIGS]
+    shown = first_configs(made, "max")
+    assert shown[: len(tried)] == tried
+    assert len(shown) == CONFIGS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_is_as_trials_would_get_it(name: str) -> None:
+    made = replace(problem(20, 40, per_instance=2, max_gpus=2, name=name), space=MIXED)
+    shown = first_configs(made, "max")
+    assert len(shown) == CONFIGS
+    assert all(MIXED.allows(config) for config in shown)
+    printed = io.StringIO()
+    planned = plan_for(made, PER_TRIAL, assumed(rented=False))
+    table = plan_view(plan_json(planned, {}, shown))
+    Console(file=printed, width=200).print(table)
+    assert re.search(r"configurations +lr ", printed.getvalue())
+    assert json.loads(json.dumps(plan_json(planned, {}, shown)))["configs"] == shown
+
+
+def test_a_small_grid_shows_no_more_than_it_has() -> None:
+    space = Space((Parameter("lr", (0.1, 0.2, 0.3)),))
+    shown = first_configs(replace(problem(20, 40, name="grid"), space=space), "max")
+    assert sorted(float(config["lr"]) for config in shown) == [0.1, 0.2, 0.3]
+
+
+def test_a_grid_of_which_no_point_is_allowed_is_refused() -> None:
+    parameters = (Parameter("a", low=0.0, high=1.0), Parameter("b", low=0.0, high=1.0))
+    space = Space(parameters, constraints=("a < b", "b < a + 0.1"))
+    made = replace(problem(20, 40, name="grid"), space=space)
+    with pytest.raises(UsageError, match="no point of the grid meets the constraints"):
+        plan_for(made, PER_TRIAL, assumed(rented=False))
+    seer = replace(made, params=replace(made.params, name="seer"))
+    assert isinstance(others(seer, PER_TRIAL, assumed(rented=False))["grid"], Impossible)
+    assert all(space.allows(config) for config in first_configs(seer, "max"))
 
 
 def test_what_fits_nothing_costs_little_time_to_say() -> None:

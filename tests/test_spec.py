@@ -4,17 +4,21 @@ what may have been meant.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.errors import SpecError, UsageError
-from seerd.planner.space import Parameter
+from seerd.planner.space import Condition, Parameter, Space
 from seerd.spec.spec import Spec, load_spec, require_limits
+from seerd.training.by_hand import defaults
 
+ROOT = Path(__file__).parent.parent
 GOOD = """
 name = "cifar10-resnet18"
 metric = { name = "accuracy", mode = "max" }
@@ -162,6 +166,115 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
 def test_one_mistake(folder: Path, old: str, new: str, path: str, says: str) -> None:
     assert old in GOOD
     assert says in problems(folder, GOOD.replace(old, new))[path]
+
+
+WHOLE = """
+lr = { low = 1e-4, high = 1.0, log = true }
+dropout = { low = 0.0, high = 0.5, step = 0.05 }
+batch = { low = 16, high = 1024, log = true }
+optimizer = ["adam", "sgd", "lion"]
+momentum = { low = 0.8, high = 0.99, when = { optimizer = "sgd" } }
+nesterov = { values = [true, false], when = { optimizer = ["sgd", "lion"], batch = 128 } }
+beta = { mean = 0.9, std = 0.02, high = 0.999 }
+units = { mean = 64, std = 16.5, step = 8, low = 8 }
+decay = { mean = 1e-4, std = 3, log = true }
+epochs = 90
+constraints = ["lr * batch <= 4", "batch > units"]
+"""
+
+
+def with_space(lines: str) -> str:
+    return re.sub(r"(?s)\[space\].*\[policy\]", f"[space]\n{lines}\n[policy]", GOOD)
+
+
+def test_all_that_a_space_may_have(folder: Path) -> None:
+    space = load(folder, with_space(WHOLE)).space
+    made = {parameter.name: parameter for parameter in space.parameters}
+    assert made["batch"] == Parameter("batch", low=16, high=1024, log=True, integer=True)
+    assert made["momentum"].when == (Condition("optimizer", ("sgd",)),)
+    assert made["nesterov"].choices == (True, False)
+    assert made["nesterov"].when == (
+        Condition("optimizer", ("sgd", "lion")),
+        Condition("batch", (128,)),
+    )
+    assert (made["beta"].low, made["beta"].high) == (pytest.approx(0.78), 0.999)
+    units = made["units"]
+    assert (units.integer, units.low, units.default()) == (True, 8, 64)
+    assert made["decay"].low == pytest.approx(1e-4 / 3**6)
+    assert made["epochs"].choices == (90,)
+    assert space.constraints == ("lr * batch <= 4", "batch > units")
+    assert msgspec.json.decode(msgspec.json.encode(space), type=Space) == space
+
+
+def test_what_a_script_gets_by_hand_is_what_a_profile_trains(folder: Path) -> None:
+    """All but the constraints, which a script by hand does not know."""
+    text = re.sub("constraints = .*", "", with_space(WHOLE))
+    for first in ("adam", "sgd", "lion"):
+        spec = load(folder, text.replace('["adam", "sgd"', f'["{first}", "adam", "sgd"'))
+        by_hand = defaults(str(folder / "spec.toml"))
+        assert list(by_hand) == list(spec.space.defaults())
+        for name, value in spec.space.defaults().items():
+            assert type(by_hand[name]) is type(value)
+            assert by_hand[name] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "says"),
+    [
+        (
+            'when = { optimizer = "sgd" }',
+            'when = { optimizer = "sdg" }',
+            "momentum.when",
+            "mean sgd?",
+        ),
+        (
+            'when = { optimizer = "sgd" }',
+            'when = { optimiser = "sgd" }',
+            "momentum.when",
+            "optimizer?",
+        ),
+        ('when = { optimizer = "sgd" }', "when = { epochs = 90 }", "momentum.when", "stand above"),
+        ('when = { optimizer = "sgd" }', "when = { momentum = 90 }", "momentum.when", "another"),
+        ('when = { optimizer = "sgd" }', "when = { lr = 0.1 }", "momentum.when", "any number"),
+        ('when = { optimizer = "sgd" }', "when = { batch = 2048 }", "momentum.when", "low = 16"),
+        ('when = { optimizer = "sgd" }', "when = {}", "momentum", "when must be a table"),
+        ('when = { optimizer = "sgd" }', "when = { optimizer = [] }", "momentum", "when: a list"),
+        ("epochs = 90", "epochs = 2020-01-01", "epochs", "a fixed number"),
+        ("epochs = 90", "epochs = { values = 9 }", "epochs", "a list of at least one"),
+        ("epochs = 90", "epochs = { values = [9], log = true }", "epochs", "not log"),
+        ("std = 0.02, ", "", "beta", "mean and std are needed"),
+        ("std = 0.02", 'std = 0.02, low = "x"', "beta", "low must be a number"),
+        ("std = 3, log", "std = 0.3, log", "decay", "greater than 1"),
+        ("std = 3, log", "std = 1e99, log", "decay", "too large"),
+        ("std = 0.02", "std = 0", "beta", "greater than 0"),
+        ('"batch > units"', '"batch > unit"', "constraints", "did you mean units?"),
+        ('"batch > units"', '"batch >"', "constraints", "cannot be read"),
+        ('"batch > units"', "3", "constraints", "number 2: a text"),
+        ('"batch > units"', '"batch > optimizer"', "constraints", "takes a text for a number"),
+        ('"batch > units"', '"batch < 16"', "constraints", "none met all constraints"),
+        ('"lr * batch <= 4"', '"lr < 1.002e-4"', "constraints", "'lr < 1.002e-4' by "),
+    ],
+)
+def test_one_mistake_of_a_space(folder: Path, old: str, new: str, path: str, says: str) -> None:
+    assert old in WHOLE
+    found = problems(folder, with_space(WHOLE.replace(old, new)))
+    assert set(found) == {f"space.{path}"}
+    assert says in found[f"space.{path}"]
+    assert found[f"space.{path}"].startswith("line ")
+
+
+def test_the_example_of_a_space_has_every_kind() -> None:
+    space = load_spec(ROOT / "examples" / "space" / "spec.toml").space
+    kinds = [(bool(p.choices), p.mean is not None, p.stepped, p.log) for p in space.parameters]
+    assert len(set(kinds)) >= 6
+    assert any(p.when for p in space.parameters)
+    assert len(space.constraints) == 3
+
+
+def test_constraints_alone_are_no_space(folder: Path) -> None:
+    assert (
+        "at least one parameter" in problems(folder, with_space('constraints = ["1 < 2"]'))["space"]
+    )
 
 
 def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from seerd.commands.common import SpecOptions, tell
 from seerd.planning import plans
+from seerd.planning.planned import first_configs
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.view.plan_json import plan_json
@@ -19,4 +20,5 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
     place = clusters.place_of(spec, home, unbounded=ideal)
     planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
     others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)
-    tell(plan_json(planned, others), plan_view, json=json)
+    configs = first_configs(planned.problem, spec.metric.mode)
+    tell(plan_json(planned, others, configs), plan_view, json=json)

@@ -25,7 +25,8 @@ from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
 from seerd.planner.ranking import standing
 from seerd.units import format_duration, format_gpu_time, format_money
-from seerd.view.plain import ENDINGS, config_text, gpus_text
+from seerd.view.configs import config_text
+from seerd.view.plain import ENDINGS, gpus_text
 
 MOST_LINES = 30
 MOST_JUDGED = 16

@@ -13,22 +13,28 @@ from dataclasses import dataclass, replace
 from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
+from seerd.planner.draws import draws
 from seerd.planner.forecast import Forecast, Spread, forecast_outline
+from seerd.planner.memory import Memory
 from seerd.planner.model import (
     ClusterFacts,
     Impossible,
     Limits,
+    Mode,
     NeedsPackageError,
     Outline,
     Problem,
+    View,
 )
-from seerd.planner.policy import POLICIES, outline_of
+from seerd.planner.policy import POLICIES, outline_of, plan_of
 from seerd.planner.profile import Profile
-from seerd.planner.space import NoConfigurationError
+from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
 
 BOOT_SHARE = 0.1
 """If boots take a larger share of the budget, there is a warning."""
+CONFIGS = 5
+"""How many configurations a person is shown before they are tried."""
 TRIES = 40
 MORE = 1.1
 """Minima that do not suffice are raised by this factor, at most `TRIES` times."""
@@ -81,6 +87,18 @@ def _check_size(p_min: int, size: int) -> None:
             f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole "
             f"ones; {less} or {more} can be had"
         )
+
+
+def first_configs(problem: Problem, mode: Mode) -> list[Config]:
+    """List `CONFIGS` configurations of the space: those that the policy begins with, in its order.
+
+    If it draws them by number and begins with fewer, the next draws follow. A policy that has its
+    own may have fewer.
+    """
+    plan, _ = plan_of(problem, Memory(), View(0.0, mode, {}))
+    begun, drawn = [trial.config for trial in plan.new[:CONFIGS]], draws(problem)
+    numbered = all(config == drawn[number] for number, config in enumerate(begun))
+    return [drawn[number] for number in range(CONFIGS)] if numbered else begun
 
 
 def others(

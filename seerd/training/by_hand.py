@@ -4,11 +4,12 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
-    """Choose the first value, or the middle, of every parameter in the spec of this script.
+    """Choose the first value, or the middle, of every parameter in the spec of this script that is
+    active then. Constraints are not looked at.
 
     It is the first file that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
     spec.toml in the working directory. Raises `FileNotFoundError` if there is none, `RuntimeError`
@@ -27,16 +28,54 @@ def defaults(spec: Optional[str]) -> Dict[str, Any]:
     except ImportError:
         raise RuntimeError("reading spec.toml by hand needs Python 3.11 or newer") from None
     space = tomllib.loads(path.read_text())["space"]
-    return {name: _default(value) for name, value in space.items()}
+    return _configuration({name: value for name, value in space.items() if name != "constraints"})
+
+
+def _configuration(space: Dict[str, Any]) -> Dict[str, Any]:
+    config: Dict[str, Any] = {}
+    for name, value in space.items():
+        when = value.get("when", {}) if isinstance(value, dict) else {}
+        if all(_is_one_of(config.get(other), wanted) for other, wanted in when.items()):
+            config[name] = _default(value)
+    return config
+
+
+def _is_one_of(value: Any, wanted: Any) -> bool:
+    values = wanted if isinstance(wanted, list) else [wanted]
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)
 
 
 def _default(value: Any) -> Any:
-    if isinstance(value, list):
-        return value[0]
+    if not isinstance(value, dict):
+        return value[0] if isinstance(value, list) else value
+    if "values" in value:
+        return value["values"][0]
+    return _of_normal(value) if "mean" in value else _of_range(value)
+
+
+def _of_range(value: Dict[str, Any]) -> Any:
     low, high, step = value["low"], value["high"], value.get("step")
     middle = math.sqrt(low * high) if value.get("log") else (low + high) / 2
     whole = all(isinstance(end, int) for end in (low, high, step or 0))
     if step is None and not whole:
         return middle
-    snapped = low + round((middle - low) / (step or 1)) * (step or 1)
-    return round(snapped) if whole else snapped
+    return _on_grid(middle, (low, high, step or 1), whole=whole)
+
+
+def _of_normal(value: Dict[str, Any]) -> Any:
+    mean, step = value["mean"], value.get("step")
+    inside = min(max(mean, value.get("low", mean)), value.get("high", mean))
+    if step is None:
+        return float(inside)
+    ends = (value[name] for name in ("low", "high") if name in value)
+    whole = all(isinstance(one, int) for one in (mean, step, *ends))
+    grid = value.get("low", mean), value.get("high", mean + step), step
+    return _on_grid(inside, grid, whole=whole)
+
+
+def _on_grid(value: float, grid: Tuple[float, float, float], *, whole: bool) -> Any:
+    """Return the nearest of low, low + step, ..., not above high, as a person would write it."""
+    low, high, step = grid
+    last = math.floor((high - low) / step + 1e-9)
+    snapped = low + step * min(last, round((value - low) / step))
+    return round(snapped) if whole else round(snapped, 9 - math.floor(math.log10(step)))

@@ -29,8 +29,9 @@ from seerd.core.state import THERE, Instance, State, Trial
 from seerd.planner.model import Stage
 from seerd.planner.ranking import rank
 from seerd.units import format_duration
+from seerd.view.configs import config_text, value_text
 from seerd.view.harmless import Harmless, printable
-from seerd.view.plain import ENDINGS, config_text, gpus_text, value_text
+from seerd.view.plain import ENDINGS, gpus_text
 
 EVERY_S = 1.0
 MOST_POINTS = 200

@@ -38,9 +38,9 @@ from seerd.core.events import (
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined
-from seerd.planner.space import Config, Value
 from seerd.units import format_duration, format_gpu_time
-from seerd.view.harmless import harmless, printable
+from seerd.view.configs import config_text
+from seerd.view.harmless import harmless
 
 ENDINGS = {
     "done": "the plan is carried out",
@@ -109,16 +109,6 @@ def stage_text(state: State) -> str:
     )
     until = format_duration(round(stage.end_s, 1))
     return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {until}: {groups}"
-
-
-def config_text(config: Config) -> str:
-    """Write a configuration on one line."""
-    return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
-
-
-def value_text(value: Value) -> str:
-    """Write one value of a configuration."""
-    return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def gpus_text(gpus: Sequence[int]) -> str:

@@ -6,10 +6,11 @@ The one rule: no run is needed for it, so that `seerd plan` need not import the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seerd.planner.model import Impossible, Stage
+from seerd.planner.space import Config
 from seerd.planner.stages import instances_for
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> Json:
-    """Make the object of `plan --json`.
+def plan_json(
+    planned: Planned,
+    others: Mapping[str, Planned | Impossible],
+    configs: Sequence[Config] = (),
+) -> Json:
+    """Make the object of `plan --json`; `configs`: configurations to show.
 
     `gpu_min` and `usd` are the ideal use; `forecast` is what will be billed.
     """
@@ -48,6 +53,7 @@ def plan_json(planned: Planned, others: Mapping[str, Planned | Impossible]) -> J
         "forecast": _forecast(planned.forecast),
         "adjusted": list(outline.adjusted),
         "warnings": list(planned.warnings),
+        "configs": [dict(config) for config in configs],
         "others": [_other(name, other) for name, other in others.items()],
     }
 

@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.units import format_duration
+from seerd.view.configs import value_text
+from seerd.view.harmless import printable
 from seerd.view.plan_json import Json
 from seerd.view.tables import plain_table, whole
 
@@ -39,11 +41,22 @@ def plan_view(told: Json) -> RenderableType:
     others: list[RenderableType] = (
         [Text(), _others(told), *_reasons(told["others"])] if told["others"] else []
     )
-    return Group(*parts, Text(), _bill(told), *others)
+    drawn: list[RenderableType] = [Text(), _configs(told["configs"])] if told["configs"] else []
+    return Group(*parts, Text(), _bill(told), *drawn, *others)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _configs(configs: list[Json]) -> Table:
+    """Draw configurations, one line for each; where a parameter is inactive there is a dash."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    table = plain_table("configurations", *(f">{printable(name)}" for name in names))
+    for number, config in enumerate(configs, 1):
+        values = (value_text(config[name]) if name in config else "-" for name in names)
+        table.add_row(str(number), *values)
+    return whole(table)
 
 
 def _bill(told: Json) -> Table:

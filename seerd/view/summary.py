@@ -14,8 +14,9 @@ from seerd.core.provisioning import refused
 from seerd.core.state import State, Trial
 from seerd.planner.ranking import rank
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.configs import config_text
 from seerd.view.harmless import printable
-from seerd.view.plain import ENDINGS, config_text
+from seerd.view.plain import ENDINGS
 from seerd.view.tables import plain_table
 
 MOST_ROWS = 20

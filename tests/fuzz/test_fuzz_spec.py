@@ -41,6 +41,10 @@ env = { A = "1" }
 lr = { low = 1e-4, high = 1.0, log = true }
 layers = { low = 2, high = 8, step = 2 }
 optimizer = ["sgd", "adam"]
+momentum = { mean = 0.9, std = 0.02, high = 0.99, when = { optimizer = "sgd" } }
+nesterov = { values = [true, false], when = { optimizer = "sgd", layers = [2, 4] } }
+epochs = 90
+constraints = ["lr * layers <= 4", "optimizer != 'sgd' or momentum > 0.8"]
 [policy]
 eta = 2
 [limits]
@@ -58,6 +62,11 @@ KEYS = [
 KEYS += [f"cluster.{key}" for keys in CLUSTER_KEYS.values() for key in keys] + [
     "space",
     "space.x",
+    "space.constraints",
+    "space.momentum",
+    "space.momentum.std",
+    "space.momentum.when",
+    "space.nesterov.when.optimizer",
     "limits",
     "a.b.c",
     "",

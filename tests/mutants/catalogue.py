@@ -16,12 +16,14 @@ from tests.mutants.of_the_limits import COUNTING
 from tests.mutants.of_the_policy import ASKING
 from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
+from tests.mutants.of_the_space import DRAWING
 
 AMONG_FAULTS = "when several things go wrong at once"
 AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is decided": DECIDING,
     "what is counted": COUNTING,
     "what the policy answers": ASKING,
+    "what is drawn": DRAWING,
     "what is recorded and read": READING,
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
@@ -43,6 +45,8 @@ QUICK_NAMES = (
     # What the policy answers.
     "an answer to an old question is adopted",
     "the limits wait for the policy's answer",
+    # What is drawn.
+    "constraints that are never met are taken",
     # What is recorded and read.
     "reading goes by how many checkpoints are kept now",
     "a journal of an older format is converted without a copy",

@@ -19,7 +19,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
 from seerd.errors import ImpossibleEventError, JournalError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from seerd.planner.space import Parameter, Space
+from seerd.planner.space import Condition, Parameter, Space
 from seerd.runs.reading import replay
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
@@ -28,7 +28,9 @@ SPACE = Space(
     (
         Parameter("lr", low=1e-4, high=1.0, log=True),
         Parameter("kind", choices=("sgd", 1, 2.0, True)),
-    )
+        Parameter("beta", low=0.5, high=1.0, mean=0.9, std=0.1, when=(Condition("kind", (1,)),)),
+    ),
+    constraints=("lr * beta < 0.5",),
 )
 FACTS = RunFacts(
     run="r",
