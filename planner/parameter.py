@@ -22,7 +22,7 @@ LEAST_MASS = 1e-6
 """The least part of a normal that `low` and `high` may leave: with less, shares would not be
 exact.
 """
-MOST = 1e100
+MOST_FACTOR = 1e100
 """The largest factor between the mean and the ends of a log-normal."""
 STANDARD = NormalDist()
 SMALLEST = STANDARD.cdf(-FARTHEST - 1)
@@ -253,7 +253,7 @@ def ends(mean: float, std: float, step: float | None, *, log: bool) -> tuple[flo
     With a step, the mean is a value of the grid. Raises `ValueError` if there is no such normal.
     """
     check_normal(mean, std, log=log)
-    if log and math.log(std) * FARTHEST > math.log(MOST):
+    if log and math.log(std) * FARTHEST > math.log(MOST_FACTOR):
         raise ValueError(f"std = {std:g} is too large for a factor")
     factor = std**FARTHEST if log else 1.0
     low, high = (
