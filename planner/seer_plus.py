@@ -51,8 +51,8 @@ from seerd.planner.ranking import Standing, metric_at, standing_at
 from seerd.planner.surrogate import Result, normal_scores, propose
 from seerd.planner.turns import Diary, Turn, read_diary
 
-LAST = 0.7
-"""The last window's length beside that of the others."""
+FIRST, LAST = 2.0, 0.7
+"""Lengths of the first and of the last window beside those of the others."""
 LOOK = 2
 """Reports until trials are first compared, unless fewer say as much."""
 STABLE = 0.6
@@ -86,15 +86,18 @@ class Windows:
 
     @property
     def _each_s(self) -> float:
-        return (self.end_s - self.start_s) / (self.last + LAST)
+        return (self.end_s - self.start_s) / (FIRST + (self.last - 1) + LAST)
 
     def at(self, now_s: float) -> int:
         """Return the number of the window at a moment."""
-        return min(self.last, max(0, int((now_s - self.start_s) / self._each_s)))
+        passed = (now_s - self.start_s) / self._each_s - FIRST
+        return 0 if passed < 0 else min(self.last, 1 + int(passed))
 
     def ends_s(self, number: int) -> float:
         """Return when a window ends, seconds since the run began."""
-        return self.end_s if number == self.last else self.start_s + self._each_s * (number + 1)
+        if number == self.last:
+            return self.end_s
+        return self.start_s + self._each_s * (FIRST + number)
 
     def level(self, trial: TrialView) -> int:
         """Count the rungs that a trial has come to."""
