@@ -48,7 +48,7 @@ from seerd.planner.model import (
 )
 from seerd.planner.protocol import Policy
 from seerd.planner.ranking import Standing, metric_at, standing_at
-from seerd.planner.surrogate import Result, normal_scores, propose
+from seerd.planner.surrogate import RungResult, normal_scores, propose
 from seerd.planner.turns import Diary, Turn, read_diary
 
 FIRST, LAST = 2.0, 0.7
@@ -226,9 +226,11 @@ def _search(moment: _Moment) -> None:
     while len(moment.allocations) < room:
         trial = queue.take() or _new(moment)
         if trial is None:
-            return
+            break
         following = (rung for rung in windows.rungs if rung > trial.reports)
         moment.allocate(trial, size, next(following, None))
+    furthest = sorted(moment.allocations.values(), key=lambda a: (-(a.until or math.inf), a.trial))
+    moment.allocations = {allocation.trial: allocation for allocation in furthest}
 
 
 class _Queue:
@@ -315,7 +317,7 @@ def _new(moment: _Moment) -> NewTrial | None:
     return made
 
 
-def _results(moment: _Moment) -> list[Result]:
+def _results(moment: _Moment) -> list[RungResult]:
     """List what the model learns from; a trial that has diverged is last on every rung."""
     sign = 1.0 if moment.view.mode == "max" else -1.0
     found = []
@@ -323,9 +325,9 @@ def _results(moment: _Moment) -> list[Result]:
         for rung, reports in enumerate(moment.windows.rungs):
             if trial.reports >= reports:
                 metric = metric_at(trial, reports)
-                found.append(Result(number, rung, None if metric is None else sign * metric))
+                found.append(RungResult(number, rung, None if metric is None else sign * metric))
             elif _diverged(trial):
-                found.append(Result(number, rung, None))
+                found.append(RungResult(number, rung, None))
     return found
 
 

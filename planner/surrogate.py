@@ -61,7 +61,7 @@ CARRIED = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RungResult:
     """What came of one trial at one rung.
 
     trial  the trial's place in the order in which trials were asked for, from 0
@@ -149,7 +149,7 @@ def axes(problem: Problem) -> tuple[Axis, ...]:
 def propose(
     problem: Problem,
     configs: Sequence[Config],
-    results: Sequence[Result],
+    results: Sequence[RungResult],
     number: int,
     kernel: Kernel | None,
 ) -> tuple[Config | None, Kernel | None]:
@@ -180,18 +180,18 @@ def propose(
     return fresh[int(np.argmax(mean + deviation * noise))], kernel
 
 
-def _most_telling(results: Sequence[Result]) -> list[Result]:
+def _most_telling(results: Sequence[RungResult]) -> list[RungResult]:
     """Choose at most `MOST` results."""
     newest = sorted(results, key=lambda result: (-result.rung, -result.trial))[:MOST]
     return sorted(newest, key=lambda result: (result.rung, result.trial))
 
 
-def scored(results: Iterable[Result]) -> list[tuple[int, int, float]]:
+def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
     """Turn metrics into scores: (trial, rung, score) for each result, lowest rungs first.
 
     A rung with a single result says nothing, nor do those above it.
     """
-    by_rung: dict[int, list[Result]] = {}
+    by_rung: dict[int, list[RungResult]] = {}
     for result in results:
         by_rung.setdefault(result.rung, []).append(result)
     found: list[tuple[int, int, float]] = []

@@ -96,7 +96,8 @@ class Promises:
         self._progress_counts_once(state)
         for entry in entries:
             self._nonsense_is_not_carried_out(entry)
-        self._a_policy_is_not_waited_for_for_ever(state)
+        if any(isinstance(entry.event, PolicyAnswered) for entry in entries):
+            self._a_policy_is_not_waited_for_for_ever(state)
 
     def _excused_gpu_s(self) -> float:
         """What nobody could have saved: a machine that is dead or whose agent hangs, while no
@@ -174,6 +175,9 @@ class Promises:
                 self.broken(f"a plan is declined: {decision.why}; {entry.event}")
 
     def _a_policy_is_not_waited_for_for_ever(self, state: State) -> None:
+        """It has just answered. A version that allows fewer failures, and takes the run up, counts
+        from its next answer on.
+        """
         if state.phase is RunPhase.RUNNING and state.plan.failures >= state.rules.max_failures:
             self.broken(f"the policy has failed {state.plan.failures} times, and the run goes on")
 

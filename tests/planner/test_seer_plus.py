@@ -1,0 +1,162 @@
+"""SEER+: windows, rungs, first looks, turns, the finalist's GPUs, and what must hold in any run."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.testbed.policy_world import Asked, FakeTrial, World, problem
+from seerd.planner.fixed_cluster import FixedCluster
+from seerd.planner.model import PolicyParams, View
+from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
+from seerd.planner.seer_plus import FIRST, LAST, SEER_PLUS, Windows, first_look, windows_of
+
+FLAT = Scaling(((1, 1.0), (2, 1.0)))
+
+
+def by_lr(trial: FakeTrial, epoch: int) -> float:
+    return float(trial.config["lr"]) * (1 - 0.5**epoch)
+
+
+def world(gpus: int = 4, deadline_s: float = 400.0, **params: object) -> World:
+    made = problem(gpus, deadline_s, **params)
+    return World(Asked(SEER_PLUS, made), gpus, by_lr, start_s=0.5)
+
+
+def view(*histories: list[float | None]) -> View:
+    trials = {}
+    for number, metrics in enumerate(histories, 1):
+        trial = trials[f"t{number}"] = FakeTrial(f"t{number}")
+        for epoch, metric in enumerate(metrics, 1):
+            trial.report(epoch, metric)
+    return View(0.0, "max", trials)
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "gpus", "scaling", "longest", "rungs"),
+    [
+        (7.0, 1, LINEAR, None, (2,)),
+        (32.0, 1, LINEAR, None, (2, 8)),
+        (16.0, 2, LINEAR, None, (2, 8)),
+        (16.0, 8, LINEAR, None, (2, 8)),
+        (32.0, 8, FLAT, None, (2, 8)),
+        (128.0, 1, LINEAR, None, (2, 8, 32)),
+        (1e6, 8, LINEAR, 100, (2, 8)),
+    ],
+)
+def test_the_time_says_how_many_rungs_there_are(
+    deadline_s: float, gpus: int, scaling: Scaling, longest: int | None, rungs: tuple[int, ...]
+) -> None:
+    cluster = FixedCluster(gpus, 0.0, deadline_s)
+    made = problem(gpus, deadline_s, scaling)
+    assert windows_of(made, cluster, 2, 1.0, longest).rungs == rungs
+
+
+def test_before_anything_is_known_there_is_one_rung() -> None:
+    assert windows_of(problem(), FixedCluster(4, 0.0, 1e6), 2, None, None).rungs == (2,)
+
+
+@given(
+    st.floats(0.0, 100.0),
+    st.floats(1.0, 1e5),
+    st.lists(st.integers(1, 1000), min_size=1, max_size=8, unique=True).map(sorted),
+)
+def test_windows_follow_each_other_until_the_end(
+    start_s: float, long_s: float, rungs: list[int]
+) -> None:
+    windows = Windows(start_s, start_s + long_s, tuple(rungs))
+    ends = [windows.ends_s(number) for number in range(len(rungs) + 1)]
+    assert ends == sorted(ends)
+    assert ends[-1] == start_s + long_s
+    assert windows.at(start_s) == 0
+    for number, end_s in enumerate(ends[:-1]):
+        assert windows.at(end_s - 1e-6 * long_s) == number
+        assert windows.at(end_s + 1e-6 * long_s) == number + 1
+    first_s, last_s = ends[0] - start_s, ends[-1] - ends[-2]
+    assert math.isclose(first_s * LAST, last_s * FIRST, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_one_report_is_enough_where_the_second_says_the_same() -> None:
+    rising = view(*([i, i + 0.5] for i in range(6)))
+    assert first_look(PolicyParams(), rising) == 1
+    assert first_look(PolicyParams(), view(*([i, i + 0.5] for i in range(5)))) == 2
+    assert first_look(PolicyParams(), view(*([i, -i] for i in range(9)))) == 2
+    assert first_look(PolicyParams(), view(*([0.1, i] for i in range(9)))) == 2
+    assert first_look(PolicyParams(min_reports=5), rising) == 5
+
+
+def test_a_first_report_that_is_not_finite_is_no_pair() -> None:
+    assert first_look(PolicyParams(), view(*([None, i] for i in range(9)))) == 2
+
+
+def test_all_gpus_are_used_from_beginning_to_end() -> None:
+    run = world().run()
+    busy = [sum(a.gpus for a in plan.allocations) for plan in run.plans if not plan.done]
+    assert set(busy) == {4}
+
+
+def test_there_are_more_trials_than_gpus_and_the_best_gets_furthest() -> None:
+    run = world().run()
+    assert len(run.trials) > 10
+    best = max(run.trials.values(), key=lambda trial: trial.reports)
+    ranked = sorted((float(t.config["lr"]) for t in run.trials.values()), reverse=True)
+    assert float(best.config["lr"]) in ranked[:2]
+
+
+def test_the_finalist_has_the_gpus_that_are_worth_a_restart() -> None:
+    assert world().run().plans[-2].allocations[0].gpus == 4
+    slow = problem(4, 400.0, FLAT)
+    flat = World(Asked(SEER_PLUS, slow), 4, by_lr, start_s=0.5).run()
+    assert {a.gpus for plan in flat.plans for a in plan.allocations} == {1}
+
+
+def test_who_has_diverged_is_out() -> None:
+    made = problem(2, 100.0)
+    bad = World(
+        Asked(SEER_PLUS, made),
+        2,
+        lambda trial, epoch: None if trial.id == "t0001" and epoch > 2 else by_lr(trial, epoch),
+    ).run()
+    assert bad.trials["t0001"].status == "eliminated" or bad.trials["t0001"].reports <= 2
+    after = [p for p, s in zip(bad.plans, bad.asked_s, strict=True) if s > 60]
+    assert not any(a.trial == "t0001" for plan in after for a in plan.allocations)
+
+
+def test_no_more_configurations_than_were_asked_for_and_no_longer_than_r() -> None:
+    run = world(trials=5, max_reports=12).run()
+    assert len(run.trials) == 5
+    assert max(trial.reports for trial in run.trials.values()) <= 12
+
+
+def test_a_script_that_always_fails_is_not_tried_for_ever() -> None:
+    made = problem(2, 1000.0)
+    broken = World(Asked(SEER_PLUS, made), 2, by_lr, lives_s=lambda: 0.1).run()
+    assert broken.plans[-1].done
+    assert len(broken.trials) <= 12
+
+
+def test_what_is_compared_is_told() -> None:
+    compared = [one for plan in world().run().plans for one in plan.compared]
+    assert compared
+    assert all(1 <= one.place <= one.of for one in compared)
+    assert {one.reports for one in compared} <= {1, 2, 4, 8, 16, 32, 64, 128, 512}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.floats(20.0, 300.0),
+    st.integers(1, 3),
+    st.integers(0, 5),
+    st.sampled_from([LINEAR, FLAT, BUNDLED["resnet50"]]),
+)
+def test_what_the_protocol_promises_holds(
+    gpus: int, deadline_s: float, p_min: int, seed: int, scaling: Scaling
+) -> None:
+    """The world checks it at each question."""
+    made = problem(max(gpus, p_min), deadline_s, scaling, p_min=p_min, seed=seed)
+    run = World(Asked(SEER_PLUS, made), max(gpus, p_min), by_lr, start_s=0.3).run()
+    assert run.plans[-1].done
