@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
-FAULTS ?= 300
+FAULTS ?= 150
 LAUNCHES ?= 200
 SECONDS ?= 300
 KILLS ?= 50
@@ -34,7 +34,7 @@ test: setup  ## every test that this machine can run; what it cannot is listed a
 	@mkdir -p build
 	@echo "the daemon among simulated faults, $(FAULTS) runs (build/faults.json)"
 	@$(BIN)/python -m tests.faults --seeds $(FAULTS) >build/faults.json
-	$(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 test-fast: setup  ## the tests to run while working: a minute and a half, no root, any system
 	$(BIN)/python -m pytest -m fast
@@ -58,7 +58,7 @@ bench: setup  ## every benchmark; each prints JSON
 
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
 	$(BIN)/python -m tests.faults --seeds $(SEEDS)
-	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py --timeout=0
+	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py tests/test_other_versions_for_real.py --timeout=0
 
 fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests with it at length: make fuzz SECONDS=300
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'

@@ -221,7 +221,7 @@ def profile(
         typer.Option(
             help="GPU time, e.g. 20gpu-min.",
             metavar="GPU-TIME",
-            show_default="all of the time",
+            show_default="all of the time; for rented instances, that of the spec",
         ),
     ] = None,
     provider: ProviderOpt = None,

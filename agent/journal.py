@@ -94,10 +94,7 @@ class AgentJournal:
         """Return the facts with numbers above `seen`."""
         if seen >= self._acked:
             return self._waiting[seen - self._acked :]
-        messages, _ = _read(self._path)
-        return [
-            message for message in messages if isinstance(message, FACTS) and message.seq > seen
-        ]
+        return facts_after(self._path, seen)
 
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`, and drop them from
@@ -172,6 +169,16 @@ class AgentJournal:
                 os.fsync(self._file.fileno())
         except OSError as error:
             raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def facts_after(path: Path, seen: int) -> List[Fact]:
+    """Return the facts with numbers above `seen` in the journal at `path`, whose agent may be alive
+    or not.
+
+    Raises `AgentJournalError` if the journal is damaged, `OSError` if it cannot be read.
+    """
+    messages, _ = _read(path)
+    return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
 
 
 def _starts(order: Order, exited: Exited) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, and leave out what cannot run here."""
-    items[:], not_here = tiers.sort_in(items)
+    here, not_here = tiers.sort_in(items)
+    items[:] = tiers.beside(here, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     chosen = tiers.chosen(not_here, config.getoption("-m"))
     config.hook.pytest_deselected(items=not_here)
     config.stash[NOT_HERE] |= set(tiers.told(chosen))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import sqlite3
@@ -204,8 +203,15 @@ def assert_told(seerd: Seerd, result: dict) -> None:
     assert "decided last" in seerd("replay", "last", "--at", "@10")
 
 
+SHORT = 'SEERD_TEST_EPOCHS = "30"'
+"""Trials that end by themselves, and with them the run: long before its limits on an idle machine,
+and in time on a busy one.
+"""
+ROOM = {"t_min": "15s", "deadline": "60s", "budget": "320gpu-s"}
+
+
 def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:
-    seerd.write_spec()
+    seerd.write_spec(env=SHORT, **ROOM)
     run = seerd.start("run", str(seerd.spec), "--plain")
     seerd.wait_for(reports=12)
     run.send_signal(signal.SIGINT)
@@ -238,19 +244,16 @@ def test_ctrl_c_twice_ends_at_once_and_releases(seerd: Seerd) -> None:
     assert not seerd.processes()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, seed: int) -> None:
-    seerd.write_spec()
+def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd) -> None:
+    seerd.write_spec(env=SHORT, **ROOM)
     run = seerd.start("run", str(seerd.spec), "--plain")
-    seerd.wait_for(reports=random.Random(seed).randrange(1, 60))
+    seerd.wait_for(reports=10)
     run.kill()
     run.communicate()
     configs = {t["trial"]: t["config"] for t in seerd.json("show", "last")["all_trials"]}
     time.sleep(0.5)
     told = seerd.json("resume", "last")
-    # Trials that should have ended while nobody was there have held their GPUs for longer than was
-    # planned; on a busy machine the run is taken up only when its deadline is near.
-    assert told["status"] in ("done", "budget", "deadline")
+    assert told["status"] == "done"
     assert_model(seerd, told)
     shown = seerd.json("show", "last")
     assert {t["trial"]: t["config"] for t in shown["all_trials"]} == configs
@@ -261,7 +264,7 @@ def test_a_killed_daemon_is_resumed_and_nothing_is_trained_again(seerd: Seerd, s
 
 
 def test_killing_the_agent_loses_nothing_that_was_saved(seerd: Seerd) -> None:
-    seerd.write_spec()
+    seerd.write_spec(env=SHORT, **ROOM)
     run = seerd.start("run", str(seerd.spec), "--json")
     seerd.wait_for(reports=6)
     agent = int(next(seerd.run_folder().glob("instances/*/agent.pid")).read_text())
@@ -288,7 +291,7 @@ def test_a_dead_daemon_s_agent_lets_go_by_itself(seerd: Seerd) -> None:
 
 
 def test_a_crashing_trial_fails_with_its_last_words_and_the_run_goes_on(seerd: Seerd) -> None:
-    seerd.write_spec(env='SEERD_TEST_CRASH = "t0002"')
+    seerd.write_spec(env=f'{SHORT}, SEERD_TEST_CRASH = "t0002"', **ROOM)
     told = seerd.json("run", str(seerd.spec))
     assert told["status"] == "done"
     shown = seerd("show", "last")
@@ -337,17 +340,8 @@ def test_mistakes_are_told_all_at_once_and_never_as_a_traceback(seerd: Seerd) ->
 
 
 def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seerd) -> None:
-    seerd.write_spec()
-    told = seerd.json(
-        "run",
-        str(seerd.spec),
-        "--deadline",
-        "18s",
-        "--budget",
-        "60gpu-s",
-        "--set",
-        "policy.t_min=5s",
-    )
+    seerd.write_spec(env=SHORT, **ROOM)
+    told = seerd.json("run", str(seerd.spec))
     began = seerd.run_folder()
     copy = began.with_name("quick-dead")
     shutil.copytree(began, copy, ignore=shutil.ignore_patterns("*.sock"))

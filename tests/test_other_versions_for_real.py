@@ -2,10 +2,9 @@
 way that `test_other_versions` alters one at a time, and speaks another version of the agents'
 protocol.
 
-A run of every policy is killed (kill -9) under this version and taken to its end by the other. What
-Ctrl-C leaves is the daemon's doing and the same for policies that share an engine: so one run of
-each engine is first interrupted under the other version, and crosses from one to the other in both
-directions. A run's folder is kept as it is each time it is interrupted, killed or finished, and
+A run of one policy of each engine is interrupted (Ctrl-C) under the other version, killed (kill -9)
+under this one and taken to its end by the other, so it crosses in both directions. `make soak` has a
+run of every other policy, too, that is killed. A run's folder is kept as it is each time it is interrupted, killed or finished, and
 both versions read them all. The runs go on side by side, since most of their time is trials that
 sleep; they end when their trials do, long before any limit.
 """
@@ -78,6 +77,8 @@ READING = ("show", "best", "ledger")
 """`replay` decides again, so that is not one of them."""
 ENGINES = ("seer", "grid", "sha", "asha")
 """One policy of each: `planner/seer.py`, `clocked.py`, `halving.py`, `asha.py`."""
+POLICIES_TRIED = tuple(POLICIES) if "SEERD_SOAK_SEEDS" in os.environ else ENGINES
+"""What policies that share an engine keep in their memory is tried in `tests/planner`."""
 BUDGETS = {"hyperband": "60gpu-s"}
 """It begins another bracket for as long as there is budget."""
 REPORTS = 4
@@ -87,8 +88,8 @@ DEPENDS = ("committed", "grace", "release")
 
 def test_another_version_reads_real_runs_alike_and_takes_them_to_their_end(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    with ThreadPoolExecutor(len(POLICIES)) as beside:
-        runs = [beside.submit(live, policy, tmp_path / policy, kept) for policy in POLICIES]
+    with ThreadPoolExecutor(len(POLICIES_TRIED)) as beside:
+        runs = [beside.submit(live, policy, tmp_path / policy, kept) for policy in POLICIES_TRIED]
     assert_nothing_left(tmp_path)
     for run in runs:
         assert_taken_to_its_end(run.result())
@@ -97,7 +98,7 @@ def test_another_version_reads_real_runs_alike_and_takes_them_to_their_end(tmp_p
 
 def assert_nothing_left(folder: Path) -> None:
     """Of any run in this folder; what is left does not outlive the test."""
-    left = [process for policy in POLICIES for process in Seerd(folder / policy).processes()]
+    left = [process for policy in POLICIES_TRIED for process in Seerd(folder / policy).processes()]
     for process in left:
         process.kill()
     assert not left

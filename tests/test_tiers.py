@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.tiers import FASTEST, NEEDS, SLOWER
+from tests.tiers import FASTEST, NEEDS, SLOWER, WAITING, beside
 
 ROOT = Path(__file__).parent.parent
 FULL = "tests/violence/test_full_disk.py"
@@ -42,8 +43,31 @@ def test_nothing_is_told_of_tests_that_were_not_chosen() -> None:
     assert "not run here" not in told
 
 
+@dataclass(frozen=True)
+class Named:
+    nodeid: str
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_whole_runs_wait_beside_tests_that_compute_and_none_is_left_out(
+    workers: int, size: int
+) -> None:
+    items = [Named(f"tests/core/test_step.py::test_{i}") for i in range(size)]
+    items += [Named(f"{file}::test_{i}") for file in reversed(WAITING) for i in range(2)]
+    ordered = beside(items, workers)  # type: ignore[type-var]
+    assert sorted(ordered, key=repr) == sorted(items, key=repr)
+    if workers == 4 and size == 40:
+        part = len(items) // workers
+        begin = [ordered[worker * part].nodeid for worker in range(workers)]
+        assert [place.startswith(WAITING) for place in begin] == [True, False, True, False]
+        assert begin[0].startswith(WAITING[0])
+
+
 @pytest.mark.parametrize(
-    "place", [*FASTEST, *SLOWER, *(place for need in NEEDS for place in need.places)], ids=str
+    "place",
+    [*FASTEST, *SLOWER, *WAITING, *(place for need in NEEDS for place in need.places)],
+    ids=str,
 )
 def test_the_table_names_what_there_is(place: str) -> None:
     assert (ROOT / place.partition("::")[0]).exists()

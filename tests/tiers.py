@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 import pytest
 
@@ -78,6 +79,37 @@ SLOWER = (
     "tests/sim/test_budget_audit.py",
 )
 """Of those the ones that try thousands of cases: they are run by `make test`."""
+
+
+WAITING = (
+    "tests/test_other_versions_for_real.py",
+    "tests/test_ec2_runs.py",
+    "tests/test_hosts_runs.py",
+    "tests/test_cli.py",
+    "tests/test_image_build.py",
+    "tests/aws/test_ec2_storm.py",
+    "tests/test_sweep.py",
+    "tests/agent/test_agent_nodes.py",
+    "tests/agent/test_agent_hangs.py",
+)
+"""Whole runs, which wait more than they compute: the longest first."""
+
+
+def beside(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in the order in which whole runs wait while others compute: xdist gives each worker
+    as many, one after the other, and every second one begins with its share of the runs.
+    """
+    if workers < 2:
+        return list(items)
+    runs = [item for file in WAITING for item in items if item.nodeid.startswith(file)]
+    others = iter([item for item in items if not item.nodeid.startswith(WAITING)])
+    first = range(0, workers, 2)
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        count = (len(items) - len(ordered)) // (workers - worker)
+        mine = runs[worker // 2 :: len(first)] if worker in first else []
+        ordered += [*mine, *islice(others, max(0, count - len(mine)))]
+    return [*ordered, *others]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
 from seerd.planner.model import ClusterFacts
+from seerd.planning.facts import most_gpus
 from seerd.planning.measured import measured
 from seerd.planning.plans import Place
 from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.spec.clusters import LocalCluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
 from seerd.view.harmless import printable
@@ -38,11 +38,12 @@ LONGEST_NAME = 64
 def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
     """Make the spec of the run that measures, with a policy of its own.
 
-    On this machine, if no budget was given, it has one that cannot be used up by the deadline.
+    On machines that are not rented, if no budget was given, it has one that cannot be used up by
+    the deadline.
     """
     limits = spec.limits
-    if not budget_given and isinstance(spec.cluster, LocalCluster):
-        budget_gpu_s = (limits.deadline_s or 0.0) * cluster.gpus_per_instance
+    if not budget_given and not cluster.per_instance:
+        budget_gpu_s = (limits.deadline_s or 0.0) * (most_gpus(None, cluster) or 0)
         limits = replace(limits, budget_gpu_s=budget_gpu_s)
     name = spec.name[: LONGEST_NAME - len(SUFFIX)] + SUFFIX
     return replace(spec, name=name, policy=replace(spec.policy, name="profile"), limits=limits)

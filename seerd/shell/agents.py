@@ -118,7 +118,8 @@ class Conversation:
         return self._task is not None and self._task.done()
 
     async def start(self) -> None:
-        """Connect to the agent. Returns when every fact that it had kept has been handed on.
+        """Connect to the agent. Returns when every fact that it had kept has been handed on, or the
+        conversation is ended meanwhile.
 
         Raises `ProviderError` if the agent does not answer within `CATCH_UP_S` seconds.
         """
@@ -129,7 +130,7 @@ class Conversation:
             {self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED
         )
         caught_up.cancel()
-        if not self._caught_up.is_set():
+        if not self._caught_up.is_set() and not self._ending:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     async def prepare(self, order: Prepare) -> Readiness:

@@ -63,6 +63,7 @@ class Daemon:
         self._journal = journal
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
+        self._heard: dict[str, int] = {}
         self._stops = 0
         self._environment = environment
         self._dispatch: Dispatch
@@ -186,6 +187,8 @@ class Daemon:
 
     def emit(self, event: AnyEvent) -> None:
         """Take an event; it is handled soon."""
+        if isinstance(event, AgentFact):
+            self._heard[event.instance] = event.fact
         self._queue.put_nowait(event)
 
     def pending(self, instance: str) -> list[AnyCommand]:
@@ -201,11 +204,12 @@ class Daemon:
         ]
 
     def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent, and the boot id of its
-        machine.
+        """Return the number of the last fact of the instance's agent that was heard, and the boot
+        id of its machine.
         """
+        heard = self._heard.get(instance, 0)
         there = self.state.fleet.instances.get(instance)
-        return (0, "") if there is None else (there.seen, there.boot)
+        return (heard, "") if there is None else (max(heard, there.seen), there.boot)
 
     def lease(self) -> tuple[float, float, float]:
         """Return the three times of `Core.lease`, in seconds."""

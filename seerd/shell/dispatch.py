@@ -347,6 +347,7 @@ class Dispatch:
         _, span = await asyncio.gather(
             shut_down, self._environment.provider.terminate(name, spare_s)
         )
+        self._losses.hear(name)
         return span
 
     async def _publish(self, command: Publish) -> None:
@@ -417,6 +418,7 @@ class Dispatch:
     # ------------------------------------------------------------ instances
 
     async def _reattach(self, instance: str) -> bool:
+        self._losses.hear(instance)
         try:
             await self._sessions.take_up(instance)
         except ProviderError as error:

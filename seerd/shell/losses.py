@@ -1,19 +1,25 @@
 """Instances that are gone, or that cannot be reached any more.
 
 The one rule: the core is told of a loss only when the instance costs nothing any more, as far as
-its cloud says, and together with all checkpoints that its trials had stored.
+its cloud says, and together with all checkpoints that its trials had stored. What its agent had
+noted is told before that, where it can be read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from pathlib import Path
 
+from seerd.agent.journal import AgentJournalError, facts_after
+from seerd.agent.protocol import Fact
 from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
+from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
-from seerd.shell.translate import saved_of
+from seerd.shell.translate import event_of, saved_of
 
 
 class Losses:
@@ -43,16 +49,34 @@ class Losses:
         except ProviderError as error:
             await self.tell(Loss(instance, str(error), Span()))
             return None
+        self.hear(instance)
         return self._core.clock.past(span.until)
 
     async def tell(self, loss: Loss) -> None:
-        """Tell the core that the instance is lost, with the checkpoints that were stored there."""
+        """Tell the core that the instance is lost, with all that its agent had noted and the
+        checkpoints that were stored there.
+        """
+        self.hear(loss.instance)
         saved = tuple(await self.saved_on(loss.instance))
         ended = self._core.clock.past(loss.span.until)
         at = self._core.clock.now()
         self._core.emit(
             InstanceLost(at=at, instance=loss.instance, why=loss.why, ended=ended, saved=saved)
         )
+
+    def hear(self, instance: str) -> None:
+        """Hand on what the instance's agent had noted and not told, where that can be read without
+        it: it may have ended before anybody connected to it, or start too late to be heard.
+        """
+        journal = self._environment.provider.journal(instance)
+        seen, _ = self._core.known(instance)
+        clock = self._core.clock
+        ahead_s = time.time() - wall()
+        for fact in [] if journal is None else _noted(journal, seen):
+            happened = clock.past(fact.at - ahead_s)
+            event = event_of(fact, instance, clock.now(), happened, self._environment.metric)
+            if event is not None:
+                self._core.emit(event)
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """Return the checkpoints that trials on this instance had stored and its agent has not told
@@ -76,3 +100,13 @@ class Losses:
         except ProviderError as error:
             why = f"{why}; {error}"
         await self.tell(Loss(instance, why, span))
+
+
+def _noted(journal: Path, seen: int) -> list[Fact]:
+    """Return the facts with numbers above `seen` in this journal of an agent; none if it cannot be
+    read: then no agent starts there, and says why.
+    """
+    try:
+        return facts_after(journal, seen)
+    except (OSError, AgentJournalError):
+        return []

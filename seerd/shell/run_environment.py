@@ -118,8 +118,8 @@ class Core(Protocol):
         """Return the attempts that report and save on this instance."""
 
     def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent, and the boot id of its
-        machine.
+        """Return the number of the last fact of the instance's agent that was heard, and the boot
+        id of its machine.
         """
 
     def lease(self) -> tuple[float, float, float]:

@@ -74,7 +74,6 @@ def test_the_examples_run_under_an_agent_on_two_gpus_and_are_saved_at_their_end(
 @pytest.mark.parametrize(
     ("last", "cause"),
     [
-        ("", "finished"),
         ("sys.exit(3)", "crashed"),
         ("try: sys.exit(3)\nexcept SystemExit: pass", "finished"),
     ],

@@ -10,12 +10,13 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boto3
 import pytest
 
+from seerd.commands.profiling import profiling_spec
 from seerd.errors import UsageError
 from seerd.planning import plans
 from seerd.planning.facts import most_gpus
@@ -132,6 +133,18 @@ def test_a_plan_has_room_there_and_tells_what_it_costs(made: Made) -> None:
     planned = plans.of_spec(made.spec, clusters.place_of(made.spec, made.home))
     assert max(stage.gpus for stage in planned.outline.stages) <= (made.most or 1000)
     assert any("$4 an hour" in note for note in planned.outline.adjusted) == (made.kind == "ec2")
+
+
+def test_a_profile_needs_no_budget_where_nothing_is_rented(made: Made) -> None:
+    limits = replace(made.spec.limits, deadline_s=300.0, budget_gpu_s=None)
+    place = clusters.place_of(made.spec, made.home)
+    spec = profiling_spec(replace(made.spec, limits=limits), place.quote.facts, budget_given=False)
+    if made.spec.cluster.rented:
+        with pytest.raises(UsageError, match="give --budget"):
+            plans.of_spec(spec, place, ideal=True)
+    else:
+        planned = plans.of_spec(spec, place, ideal=True)
+        assert planned.problem.limits.budget_gpu_s == 300.0 * (made.most or 0)
 
 
 @pytest.mark.parametrize("provider", UNFIT)

@@ -176,6 +176,8 @@ class Machines:
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self.folder / instance), limit=1 << 21)
 
+    def journal(self, instance: str) -> None: ...
+
     def address(self, instance: str) -> str:
         return "127.0.0.1"
 

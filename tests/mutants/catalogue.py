@@ -35,7 +35,6 @@ MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
 
 QUICK_NAMES = (
     # What is decided.
-    "what was under way is not asked for again after a restart",
     "an instance that was not found after a restart is believed to be there",
     # What is counted.
     "a launch forgets that a minute is paid at least",
@@ -43,7 +42,6 @@ QUICK_NAMES = (
     "the ledger bills seconds without the minimum",
     "the last moment that is affordable forgets the release",
     # What the policy answers.
-    "an answer to an old question is adopted",
     "the limits wait for the policy's answer",
     # What is drawn.
     "constraints that are never met are taken",

@@ -56,6 +56,22 @@ CARRYING = (
         (f"{DAEMON}::test_what_could_not_be_committed_is_neither_done_nor_shown",),
     ),
     Mutant(
+        "what an agent here had noted is heard only from an agent that comes up",
+        "no report is missing after a resume",
+        "Dispatch._reattach",
+        "self._losses.hear(instance)",
+        "",
+        ("tests/shell/test_reattach.py",),
+    ),
+    Mutant(
+        "what an agent here had noted is not heard when it is given back",
+        "no report is missing after a resume",
+        "Losses.tell",
+        "self.hear(loss.instance)",
+        "",
+        ("tests/shell/test_reattach.py",),
+    ),
+    Mutant(
         "a daemon that takes up a run does not say what it has found",
         "a killed daemon loses nothing",
         "Daemon._take_up",

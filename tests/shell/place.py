@@ -37,7 +37,7 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from seerd.core.asking import outlined
 from seerd.core.commands import AnyCommand
-from seerd.core.events import AnyEvent, RunFacts, RunStarted
+from seerd.core.events import AgentFact, AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
 from seerd.shell.clock import RunClock, unlimited
@@ -151,6 +151,8 @@ class Core:
     events: list[Any] = field(default_factory=list)
 
     def emit(self, event: AnyEvent) -> None:
+        if isinstance(event, AgentFact):
+            self.seen = event.fact
         self.events.append(event)
 
     def pending(self, instance: str) -> list[AnyCommand]:
@@ -191,6 +193,8 @@ class Provider:
 
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self.agent.path))
+
+    def journal(self, instance: str) -> None: ...
 
     def address(self, instance: str) -> str:
         return "10.0.0.1"
@@ -252,10 +256,10 @@ class Place:
             )
             self.first = False
             running = asyncio.ensure_future(work)
-            await _holds(lambda: running.done() or until(daemon))
+            await holds(lambda: running.done() or until(daemon))
             running.cancel()
             await asyncio.wait({running})
-            await _holds(lambda: self.agent.ended == len(self.agent.writers))
+            await holds(lambda: self.agent.ended == len(self.agent.writers))
             if not running.cancelled():
                 running.result()
 
@@ -281,7 +285,7 @@ class Place:
             return [entry.event for entry in journal.entries()]
 
 
-async def _holds(true: Callable[[], bool]) -> None:
+async def holds(true: Callable[[], bool]) -> None:
     """Wait until it is so."""
     async with asyncio.timeout(20):
         while True:

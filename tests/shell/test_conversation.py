@@ -83,6 +83,8 @@ class Ways:
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self.path))
 
+    def journal(self, instance: str) -> None: ...
+
     async def terminate(self, name: str) -> Span:
         return Span()
 

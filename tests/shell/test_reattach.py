@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.protocol import VERSION, Hello, Shutdown, Welcome
+from seerd.agent.journal import AgentJournal
+from seerd.agent.protocol import VERSION, Exited, Hello, Reported, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.core.events import Checkpoint
+from seerd.core.commands import Terminate
+from seerd.core.events import Checkpoint, InstanceLost, TrialExited, TrialReported
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
 from seerd.shell.clock import RunClock, unlimited
@@ -25,12 +27,14 @@ from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
+from seerd.shell.providers import local
 from seerd.shell.providers.base import Connection, Loss, never
+from seerd.shell.providers.local import LocalProvider
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
 from tests.conftest import small_facts
-from tests.shell.place import JOB, Core
+from tests.shell.place import JOB, Core, holds
 
 
 class Mute:
@@ -47,6 +51,8 @@ class Mute:
 
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self._path))
+
+    def journal(self, instance: str) -> None: ...
 
     async def loss(self) -> Loss:
         return await never()
@@ -167,3 +173,59 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(
         ("t1", 1, "000099-00000099", 99, sha256)
     ]
     assert isinstance(got.saved[0], Checkpoint)
+
+
+def note(journal: AgentJournal, *reports: int) -> None:
+    for epoch in reports:
+        at = time.time()
+        journal.add(
+            [lambda seq, e=epoch, at=at: Reported(seq, at, "t1", 1, e, {"accuracy": 0.5}, 1.0)]
+        )
+
+
+async def heard(folder: Path, epochs: int) -> list[Any]:
+    """The events of an agent that has noted so many reports and then its trial's end, and that
+    does not come up again: what is heard when the run is resumed, and when it is given back.
+    """
+    (folder / "local-1").mkdir()
+    journal = AgentJournal(folder / "local-1" / "journal.jsonl")
+    note(journal, *range(1, epochs))
+    silent = folder / "agent.pyz"
+    silent.write_text("import time; time.sleep(600)")
+    here = LocalProvider(folder, "r1", silent, 1, cuda=False, lease_s=60.0, grace_s=1.0)
+    store, policy = DirectoryStore(folder / "store"), PolicyProcess(small_facts().problem)
+    environment = RunEnvironment(here, store, policy, JOB, "r1", "accuracy", folder)
+    core = Core(RunClock(0.0))
+    try:
+        async with Tasks() as tasks:
+            carrying = Dispatch(environment, core, tasks)
+            await carrying.open()
+            await carrying.reattach(["local-1"], [])
+            assert [event.reports for event in core.events] == list(range(1, epochs))
+            note(journal, epochs)
+            journal.add([lambda seq: Exited(seq, time.time(), "t1", 1, "asked", 0)])
+            carrying.carry_out([Terminate(id="9.0", why="over", instance="local-1")])
+            await holds(lambda: isinstance(core.events[-1], InstanceLost))
+    finally:
+        await carrying.close()
+        for process in here.spawned["local-1"]:
+            process.kill()
+            process.wait()
+        journal.close()
+    return core.events
+
+
+def test_what_an_agent_on_this_machine_had_noted_is_heard_though_it_does_not_come_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a long absence on a busy machine: its lease had ended, and the next agent starts too
+    late for the run's deadline.
+    """
+    monkeypatch.setattr(dispatch, "REATTACH_S", 0.1)
+    monkeypatch.setattr(local, "END_S", 0.1)
+    monkeypatch.setattr(local, "START_S", 0.1)
+    *facts, last, lost = asyncio.run(heard(tmp_path, 5))
+    assert [event.reports for event in facts if isinstance(event, TrialReported)] == [1, 2, 3, 4, 5]
+    assert len(facts) == 5, "each of them once"
+    assert isinstance(last, TrialExited)
+    assert isinstance(lost, InstanceLost)

@@ -103,6 +103,8 @@ class Reach:
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self._path))
 
+    def journal(self, instance: str) -> None: ...
+
     def address(self, instance: str) -> str:
         return "10.0.0.1"
 

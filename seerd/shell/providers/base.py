@@ -14,6 +14,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from seerd.shell.clock import unlimited
@@ -110,6 +111,11 @@ class Provider(Protocol):
         """End the agent because it speaks another version of the protocol, but keep the instance.
         Its trials may save for at most `grace_s` seconds. The next `connect` starts a new agent,
         which reads the old one's journal.
+        """
+
+    def journal(self, instance: str) -> Path | None:
+        """Return where the journal of the instance's agent is, if it is a file of this machine with
+        times by its clock; else None.
         """
 
     def address(self, instance: str) -> str:

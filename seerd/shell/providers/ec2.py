@@ -117,6 +117,9 @@ class Ec2Provider:
         """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
         return machine(self._opened(), self._live(instance))
 
+    def journal(self, instance: str) -> None:
+        """Return None: it is on another machine."""
+
     def address(self, instance: str) -> str:
         """Return its private address: instances of a run reach each other inside the network."""
         return self._live(instance).private

@@ -150,6 +150,9 @@ class HostsProvider:
         """
         return self._host(instance).machine
 
+    def journal(self, instance: str) -> None:
+        """Return None: it is on another machine."""
+
     def address(self, instance: str) -> str:
         """Return the address in the spec: hosts are taken to reach each other as this machine
         reaches them.

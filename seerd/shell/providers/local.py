@@ -91,6 +91,10 @@ class LocalProvider:
             self._kill(instance)
             await _wait(lambda: not self._runs(instance), END_S)
 
+    def journal(self, instance: str) -> Path:
+        """Return where the agent's journal is: in its instance's folder."""
+        return self.folder / instance / "journal.jsonl"
+
     def address(self, instance: str) -> str:
         """Return the loopback address: there is only this machine."""
         return "127.0.0.1"
