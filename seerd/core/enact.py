@@ -272,6 +272,8 @@ def _closing(state: State, verdict: Closing) -> None:
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
+    if verdict.why == "target":
+        state.result.notes.append(f"the target was reached: {verdict.detail}")
     state.go(RunPhase.CLOSING)
     plan = state.plan
     state.under_way.pop(plan.question or "", None)

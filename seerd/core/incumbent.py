@@ -45,6 +45,15 @@ def better_report(state: State, metric: float) -> tuple[str, float] | None:
     return found
 
 
+def good_enough(state: State, metric: float | None) -> bool:
+    """Return whether a metric is as good as the run's target, if the run has one."""
+    target = state.facts.target
+    if metric is None or target is None:
+        return False
+    sign = sign_of(state)
+    return sign * metric >= sign * target
+
+
 def sign_of(state: State) -> float:
     """Return 1 if more of the metric is better, else -1."""
     return 1.0 if state.facts.mode == "max" else -1.0

@@ -25,6 +25,7 @@ silent   its script has ended without a report
 CloseCause = Literal[
     "plan",
     "last-stage",
+    "target",
     "deadline",
     "budget",
     "person",
@@ -38,6 +39,7 @@ CloseCause = Literal[
 plan              the policy wants nothing more
 last-stage        the deadline came near in the last stage of the plan, or the budget after the plan
                   had been carried out
+target            a confirmed checkpoint is as good as the target
 deadline, budget  that limit came near before
 person            the person asked for it
 no-instance       no instance could be had
