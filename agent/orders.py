@@ -24,7 +24,7 @@ from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
 from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
-from seerd.agent.manifest import is_safe
+from seerd.agent.manifest import Goal, is_safe
 from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
@@ -86,19 +86,19 @@ class Here:
             own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
         )
 
-    def output(self, store: str, urls: PresignedUrls) -> TrialOutput:
+    def output(self, store: str, goal: Goal, urls: PresignedUrls) -> TrialOutput:
         """Return the output of an attempt, to be read.
 
-        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows.
+        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows;
+        they are compared by `goal`.
         """
         trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
         checkpoint_store: CheckpointStore = (
-            Directory(Path(store) / trial) if store else RemoteStore(urls)
+            Directory(Path(store) / trial, goal) if store else RemoteStore(urls)
         )
-        return TrialOutput(
-            places.attempt / "out.jsonl", trial, attempt, places.checkpoints, checkpoint_store
-        )
+        out = places.attempt / "out.jsonl"
+        return TrialOutput(out, trial, attempt, places.checkpoints, checkpoint_store, goal)
 
 
 class Orders:
@@ -218,7 +218,8 @@ class Orders:
             self._tell([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
-        output = self._here.output(job.store, self._urls.of(order.trial, order.attempt))
+        urls = self._urls.of(order.trial, order.attempt)
+        output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
         attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}

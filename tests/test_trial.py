@@ -55,7 +55,14 @@ class Bench:
         return self.lines(out)
 
     def start(
-        self, gpus: int, *, steps: int, unit: int, every_s: float = 0.0, **env: str
+        self,
+        gpus: int,
+        *,
+        steps: int,
+        unit: int,
+        every_s: float = 0.0,
+        script: Path = REGRESSION,
+        **env: str,
     ) -> tuple[subprocess.Popen[str], Path]:
         self.attempts += 1
         attempt = self.folder / str(self.attempts)
@@ -96,7 +103,7 @@ class Bench:
             if gpus > 1
             else []
         )
-        command = [sys.executable, *launcher, str(REGRESSION)]
+        command = [sys.executable, *launcher, str(script)]
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -255,13 +262,49 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", named)
-    checkpoints.write(None, tmp_path, "1", {"epoch": 1, "metrics": {}})
+    checkpoints.write(None, tmp_path, "1", {"epoch": 1, "metrics": {}}, lambda _: None)
     assert done == [
         ("flushed", ".1.pt"),
         ("named", "1.pt"),
         ("flushed", ".1.json"),
         ("named", "1.json"),
     ]
+
+
+def test_the_newest_two_checkpoints_and_the_best_stay_here(tmp_path: Path) -> None:
+    for number, accuracy in enumerate((0.4, 0.9, None, 0.5, 0.6, 0.5), 1):
+        payload = {"epoch": number, "metrics": {"accuracy": accuracy}}
+        checkpoints.write(None, tmp_path, str(number), payload, lambda m: m["accuracy"])
+    assert {path.stem for path in tmp_path.iterdir()} == {"2", "5", "6"}
+
+
+GETS_BETTER_THEN_WORSE = """
+import json, os, seerd
+from pathlib import Path
+out, trial, after = Path(os.environ["SEERD_DIR"]) / "out.jsonl", seerd.trial(), 0
+best = 0.0
+while trial.running() and after < 20:
+    if out.exists() and out.read_text().count('"kind": "checkpoint"') >= 3:
+        after += 1
+        best = best or trial.epoch
+    trial.report(accuracy=-abs(trial.epoch - best) if best else trial.epoch - 1e6)
+"""
+
+
+def test_a_better_model_is_saved_without_waiting_for_the_next_interval(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(GETS_BETTER_THEN_WORSE)
+    process, out = bench.start(1, steps=0, unit=0, every_s=1e6, script=script)
+    text = process.communicate()[0]
+    assert process.returncode == 0, text
+    reports = {line["epoch"]: line for line in bench.lines(out) if line["kind"] == "report"}
+    saved = [line["name"] for line in bench.lines(out) if line["kind"] == "checkpoint"]
+    told = [int(name.partition("-")[0]) for name in saved]
+    better = [reports[epoch]["metrics"]["accuracy"] for epoch in told]
+    assert better[:-1] == sorted(better[:-1])
+    assert len(saved) in (4, 5), "each of the first is better than the one before; one at the end"
+    assert told[-1] == max(reports)
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:

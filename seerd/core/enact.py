@@ -195,7 +195,11 @@ def _failed(state: State, verdict: Failed) -> None:
 
 def _kept(state: State, verdict: Kept) -> None:
     trial = state.trials[verdict.trial]
-    trial.checkpoints = trial.checkpoints[: verdict.newest]
+    trial.checkpoints = tuple(
+        one
+        for place, one in enumerate(trial.checkpoints)
+        if place < verdict.newest or one.name == verdict.best
+    )
 
 
 def _slow(state: State, verdict: Slow) -> None:

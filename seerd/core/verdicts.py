@@ -107,14 +107,16 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
-    """Of a trial's checkpoints only the newest are needed from now on.
+    """Of a trial's checkpoints only the newest and the best are needed from now on.
 
     trial   trial of the checkpoints
-    newest  how many of them are needed
+    newest  how many of the newest are needed
+    best    name of an older one that is better than those; None: there is none
     """
 
     trial: str
     newest: int
+    best: str | None = None
 
 
 class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):

@@ -21,6 +21,7 @@ class Attempt:
     trial         the name of the trial
     config        its hyperparameters
     metric        what `report()` must be given
+    mode          whether more ("max") or less ("min") of it is better
     seed          the trial's own
     gpus          GPUs, or CPU slots, of this attempt
     allocations   numbers of GPUs that an attempt of this trial may get
@@ -32,6 +33,7 @@ class Attempt:
     trial: str
     config: Dict[str, Any]
     metric: str
+    mode: str
     seed: int
     gpus: int
     allocations: List[int]
@@ -42,10 +44,17 @@ class Attempt:
     def read(cls, folder: Path) -> "Attempt":
         """Read `trial.json` in this folder."""
         told = json.loads((folder / "trial.json").read_text())
-        same = ("trial", "config", "metric", "seed", "gpus", "allocations")
+        same = ("trial", "config", "metric", "mode", "seed", "gpus", "allocations")
         values = {name: told[name] for name in same}
         checkpoints = Path(told["checkpoints"])
         return cls(folder, checkpoints=checkpoints, every_s=told["checkpoint_every_s"], **values)
+
+    def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
+        """Return how good these metrics are, the more the better; None if the metric that counts is
+        not finite.
+        """
+        value = metrics.get(self.metric)
+        return -value if value is not None and self.mode == "min" else value
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""

@@ -63,6 +63,7 @@ class Trial:
         self._torch_state: Any = None
         self._units = 0
         self._saved_state: Optional[Tuple[int, int]] = None
+        self._best: Optional[float] = None
         self._over = False
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
@@ -180,13 +181,16 @@ class Trial:
 
     def _should_save(self) -> bool:
         """Tell whether to save: after the first report of this attempt, then at intervals
-        (`Pace.save_due`).
+        (`Pace.save_due`), and sooner if the model is better than every one that was saved.
         """
-        return (
-            self._attempt is not None
-            and self._is_unsaved()
-            and self._pace.save_due(self._attempt.every_s)
-        )
+        if self._attempt is None or not self._is_unsaved():
+            return False
+        better = self._beats(self._attempt.worth(self._metrics))
+        return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
+
+    def _beats(self, worth: Optional[float]) -> bool:
+        """Tell whether a model is better than every one that was saved."""
+        return worth is not None and (self._best is None or worth > self._best)
 
     def _is_unsaved(self) -> bool:
         """Tell whether there is something to save that was not saved last."""
@@ -226,6 +230,8 @@ class Trial:
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
+        worth = self._attempt.worth(self._metrics)
+        self._best = worth if self._beats(worth) else self._best
         payload = {
             "version": 1,
             "trial": self._attempt.trial,
@@ -233,11 +239,13 @@ class Trial:
             "epoch": self.epoch,
             "units": self._units,
             "metrics": self._metrics,
+            "best": self._best,
             "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
             "rng": rng,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
         }
-        checkpoints.write(self._torch, self._attempt.checkpoints, name, payload)
+        folder = self._attempt.checkpoints
+        checkpoints.write(self._torch, folder, name, payload, self._attempt.worth)
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
 
     def _restore(self) -> Optional[Dict[str, Any]]:
@@ -254,7 +262,7 @@ class Trial:
             return None
         payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
-        self._metrics = payload["metrics"]
+        self._metrics, self._best = payload["metrics"], payload.get("best")
         self._saved_state = self._state_id()
         return payload
 

@@ -125,6 +125,30 @@ def test_a_confirmed_checkpoint_that_reaches_the_target_ends_the_run_in_order(
     assert all(stop.checkpoint for stop in stops if stop.why == "closing")
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_best_checkpoint_is_kept_beside_the_newest_two_and_handed_back(
+    facts: MakeFacts, mode: str
+) -> None:
+    """Trials are best at their first report, and get worse from then on."""
+    sign = 1 if mode == "max" else -1
+    world = World(
+        facts(mode=mode), Behaviour(metric=lambda config, n: sign * float(config["lr"]) / n)
+    )
+    state = world.run()
+    best = max(sign * e.metric for e, _ in world.journal if isinstance(e, TrialReported))
+    assert state.result.published is not None
+    told = state.result.published.incumbent
+    assert (told.checkpoint.reports, told.metric) == (1, sign * best)
+    assert state.trials[told.trial].reports > 10
+    for trial in state.trials.values():
+        reports = [checkpoint.reports for checkpoint in trial.checkpoints]
+        assert len(reports) <= 3
+        assert reports[-1] == 1
+    again = [d for _, decided in world.journal for d in decided if isinstance(d, StartTrial)]
+    for start in (start for start in again if start.attempt > 1):
+        assert list(start.checkpoints) == sorted(start.checkpoints, reverse=True), "the newest"
+
+
 def test_a_run_that_was_interrupted_at_its_target_is_over_when_it_goes_on(
     facts: MakeFacts,
 ) -> None:

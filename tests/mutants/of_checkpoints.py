@@ -14,6 +14,34 @@ DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_t
 
 KEEPING = (
     Mutant(
+        "only the newest two checkpoints stay in a directory",
+        "the best model that was confirmed is handed back",
+        "manifest.needed",
+        "{*list(worths)[-KEPT:], *([] if best is None else [best])}",
+        "{*list(worths)[-KEPT:]}",
+        (f"{TRANSFER}::test_the_best_stays_beside_the_newest_two",),
+    ),
+    Mutant(
+        "the newest checkpoint is always stored next",
+        "the best model that was confirmed is handed back",
+        "TrialOutput._next",
+        "return best",
+        "return newest",
+        (
+            "tests/agent/test_agent_trial_output.py::test_a_better_checkpoint_is_stored_before_the_newest_and_what_was_overtaken_is_not",
+        ),
+    ),
+    Mutant(
+        "the core needs only the newest two checkpoints",
+        "the best model that was confirmed is handed back",
+        "settle._checkpoints",
+        "best.name if best is not None and best in older else None",
+        "None",
+        (
+            "tests/core/test_run.py::test_the_best_checkpoint_is_kept_beside_the_newest_two_and_handed_back",
+        ),
+    ),
+    Mutant(
         "the manifest is put into the directory first",
         "a checkpoint exists when all of it does",
         "_transfer",
@@ -43,8 +71,8 @@ KEEPING = (
         "the only good checkpoint is removed for a new one",
         "a confirmed checkpoint stays",
         "store",
-        "_names(to)[:-KEPT]",
-        "_names(to)",
+        "set(worths) - needed(worths) - {name}",
+        "set(worths)",
         (f"{TRANSFER}::test_the_store_keeps_the_newest_two_once_a_new_one_is_whole",),
     ),
     Mutant(

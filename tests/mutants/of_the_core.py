@@ -117,9 +117,9 @@ DECIDING = (
     Mutant(
         "a model whose metric is NaN can win",
         "the model that is handed back is the best",
-        "incumbent",
-        'checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
-        'f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
+        "best_checkpoint",
+        'one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable',
+        'f"{trial.id}/{one.name}" in state.result.unreadable',
         (INCUMBENT,),
     ),
     Mutant(
