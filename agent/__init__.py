@@ -6,5 +6,6 @@ and ships as one zip.
 """
 
 KEPT = 2
-"""How many of a trial's newest checkpoints stay. If the newest is damaged, the one before is used.
+"""How many of a trial's newest checkpoints stay, beside the best one. If the newest is damaged, the
+one before is used.
 """

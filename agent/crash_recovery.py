@@ -15,6 +15,7 @@ from typing import Iterator
 
 from seerd.agent import host
 from seerd.agent.journal import AgentJournal, Maker
+from seerd.agent.manifest import Goal
 from seerd.agent.orders import Here
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Exited
@@ -35,8 +36,10 @@ def recover(here: Here, journal: AgentJournal) -> None:
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
     for (trial, attempt), told in list(journal.open.items()):
-        store = journal.job.store if journal.job is not None else str(here.folder / "store")
-        output = here.output(store, PresignedUrls(trial, attempt, lambda _: False))
+        job = journal.job
+        store = job.store if job is not None else str(here.folder / "store")
+        goal = Goal(job.metric, job.mode) if job is not None else Goal("", "max")
+        output = here.output(store, goal, PresignedUrls(trial, attempt, lambda _: False))
         output.forget_nothing(told)
         for makers in output.drain_all():
             journal.add(makers)

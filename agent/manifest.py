@@ -11,9 +11,9 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Set
 
-from seerd.agent import plainfile
+from seerd.agent import KEPT, plainfile
 from seerd.agent.protocol import MOST_REPORTS, NAME
 from seerd.agent.record import record
 
@@ -73,6 +73,38 @@ class Manifest:
         if not named or not possible or not hashed:
             raise CheckpointError(f"this is no manifest of {what}")
         return made
+
+
+@record
+class Goal:
+    """By what checkpoints are compared.
+
+    metric  name of the metric
+    mode    whether more ("max") or less ("min") of it is better
+    """
+
+    metric: str
+    mode: str
+
+    def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
+        """Return a number that is the larger the better; None if the metric is not finite."""
+        value = metrics.get(self.metric)
+        return -value if value is not None and self.mode == "min" else value
+
+
+def needed(worths: Dict[str, Optional[float]]) -> Set[str]:
+    """Return which checkpoints stay: the newest `KEPT`, and the best one.
+
+    `worths` has the worth of each by its name, oldest first. Of equal ones the newest is best.
+    """
+    best = best_of(worths)
+    return {*list(worths)[-KEPT:], *([] if best is None else [best])}
+
+
+def best_of(worths: Dict[str, Optional[float]]) -> Optional[str]:
+    """Return the best checkpoint; of equal ones the newest. None: none has a worth."""
+    finite = [(worth, place) for place, worth in enumerate(worths.values()) if worth is not None]
+    return list(worths)[max(finite)[1]] if finite else None
 
 
 def is_safe(name: Any) -> bool:

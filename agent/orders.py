@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
+from typing import Any, Callable, Coroutine, Dict, Iterator, List, Optional, Union
 
 from seerd.agent import host
 from seerd.agent.attempts import LocalAttempt, Tell
@@ -24,7 +24,7 @@ from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
 from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
-from seerd.agent.manifest import is_safe
+from seerd.agent.manifest import Goal, is_safe
 from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
@@ -86,19 +86,19 @@ class Here:
             own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
         )
 
-    def output(self, store: str, urls: PresignedUrls) -> TrialOutput:
+    def output(self, store: str, goal: Goal, urls: PresignedUrls) -> TrialOutput:
         """Return the output of an attempt, to be read.
 
-        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows.
+        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows;
+        they are compared by `goal`.
         """
         trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
         checkpoint_store: CheckpointStore = (
-            Directory(Path(store) / trial) if store else RemoteStore(urls)
+            Directory(Path(store) / trial, goal) if store else RemoteStore(urls)
         )
-        return TrialOutput(
-            places.attempt / "out.jsonl", trial, attempt, places.checkpoints, checkpoint_store
-        )
+        out = places.attempt / "out.jsonl"
+        return TrialOutput(out, trial, attempt, places.checkpoints, checkpoint_store, goal)
 
 
 class Orders:
@@ -120,6 +120,7 @@ class Orders:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
 
     @property
@@ -147,6 +148,14 @@ class Orders:
             self._data.take(message)
         else:
             self._urls.take(message)
+
+    def expect_end(self, in_s: Optional[float]) -> None:
+        """Tell every attempt, also later ones, when training ends: in so many seconds. None: that
+        is not known.
+        """
+        self._ends_at = None if in_s is None else time.time() + in_s
+        for attempt in self._attempts.values():
+            attempt.expect_end(self._ends_at)
 
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
@@ -218,8 +227,10 @@ class Orders:
             self._tell([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
-        output = self._here.output(job.store, self._urls.of(order.trial, order.attempt))
+        urls = self._urls.of(order.trial, order.attempt)
+        output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
         attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
+        attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)

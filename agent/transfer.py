@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Protocol, Tuple
 
-from seerd.agent import KEPT
-from seerd.agent.manifest import CheckpointError, Manifest, is_safe, small_file
+from seerd.agent.manifest import CheckpointError, Goal, Manifest, is_safe, needed, small_file
 
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""
@@ -64,10 +63,12 @@ class Directory:
     written just now (full, not mounted, write-protected).
 
     folder    the directory
+    goal      by what its checkpoints are compared
     again_at  when it is tried again after a failure, in seconds of the monotonic clock
     """
 
     folder: Path
+    goal: Goal
     again_at: float = 0.0
 
     def ready(self) -> bool:
@@ -81,7 +82,7 @@ class Directory:
         tried again; `CheckpointError` if the checkpoint is damaged.
         """
         try:
-            return name, store(local, self.folder, name)
+            return name, store(local, self.folder, name, self.goal)
         except NotNowError:
             self.again_at = time.monotonic() + AGAIN_S
             raise
@@ -97,17 +98,17 @@ class Directory:
         """Do nothing: what has begun is soon done."""
 
 
-def store(local: Path, to: Path, name: str) -> Manifest:
-    """Put a checkpoint of the folder `local` into the folder `to`, where only the newest `KEPT`
-    stay.
+def store(local: Path, to: Path, name: str, goal: Goal) -> Manifest:
+    """Put a checkpoint of the folder `local` into the folder `to`, where only those that are
+    `needed` stay.
 
     Raises `CheckpointError`, which is a `NotNowError` where a folder cannot be written.
     """
     manifest = _transfer(local, to, name)
     try:
-        for old in _names(to)[:-KEPT]:
-            if old != name:
-                _remove(to, old)
+        worths = {one: _worth(to, one, goal) for one in _names(to)}
+        for old in set(worths) - needed(worths) - {name}:
+            _remove(to, old)
     except OSError as error:
         log.warning("older checkpoints in %s cannot be removed: %s", to, error.strerror)
     return manifest
@@ -158,6 +159,13 @@ def _names(folder: Path) -> List[str]:
     A name with a dot in front is still being written, and is left out.
     """
     return sorted(path.stem for path in folder.glob("*.json") if is_safe(path.stem))
+
+
+def _worth(folder: Path, name: str, goal: Goal) -> Optional[float]:
+    try:
+        return goal.worth(Manifest.read(folder / f"{name}.json").metrics)
+    except CheckpointError:
+        return None
 
 
 def _remove(folder: Path, name: str) -> None:

@@ -2,7 +2,8 @@
 
 Checkpoints take longer than lines. So those that `drain` finds wait until `store` puts the newest
 of them into the store, while further reports are told. One that a newer one has overtaken is not
-stored any more.
+stored any more, unless it is better than those that are stored and than the newest: then it goes
+first, so that the store has them in the order of their age.
 
 The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
 docs/training-side.md is dropped with a word in the agent's log. Nothing in it can name a path, stop
@@ -18,9 +19,18 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from seerd.agent import KEPT, plainfile
+from seerd.agent import plainfile
 from seerd.agent.journal import Maker
-from seerd.agent.manifest import CheckpointError, count_of, is_safe, metrics_of
+from seerd.agent.manifest import (
+    CheckpointError,
+    Goal,
+    Manifest,
+    best_of,
+    count_of,
+    is_safe,
+    metrics_of,
+    needed,
+)
 from seerd.agent.protocol import Checkpointed, Fact, Reported, Training
 from seerd.agent.transfer import CheckpointStore, NotNowError
 
@@ -39,12 +49,19 @@ log = logging.getLogger("agent")
 class TrialOutput:
     """The output of one attempt.
 
-    `local` is the folder of its checkpoints here. `_waiting` has the checkpoints that are to be
-    stored, oldest first, with the seconds that each took to write.
+    `local` is the folder of its checkpoints here, which are compared by `goal`. `_waiting` has
+    those that are to be stored, oldest first, with the seconds that each took to write; `_best` is
+    the worth of the best one that this attempt has stored.
     """
 
     def __init__(
-        self, path: Path, trial: str, attempt: int, local: Path, checkpoint_store: CheckpointStore
+        self,
+        path: Path,
+        trial: str,
+        attempt: int,
+        local: Path,
+        checkpoint_store: CheckpointStore,
+        goal: Goal,
     ) -> None:
         self._path = path
         self._trial = trial
@@ -52,6 +69,9 @@ class TrialOutput:
         self._local = local
         self._lock = threading.Lock()
         self._waiting: Dict[str, float] = {}
+        self._worths: Dict[str, Optional[float]] = {}
+        self._goal = goal
+        self._best: Optional[float] = None
         self.checkpoint_store = checkpoint_store
         self._offset = 0
         self._read_to = 0
@@ -67,6 +87,7 @@ class TrialOutput:
                 self._told.add(("report", fact.epoch))
             elif isinstance(fact, Checkpointed):
                 self._told.add(("checkpoint", fact.name))
+                self._has_stored(self._goal.worth(fact.metrics))
 
     def has_grown(self) -> bool:
         """Tell whether there is something that `drain` has not looked at."""
@@ -94,14 +115,15 @@ class TrialOutput:
         return bool(self._waiting)
 
     def store(self) -> List[Maker]:
-        """Put the newest checkpoint that waits into the store; return the fact, or nothing if that
+        """Put the next checkpoint that waits into the store; return the fact, or nothing if that
         has failed.
 
         A damaged one is dropped, so that the next call takes the one before. This takes long;
         `drain` may be called meanwhile.
         """
-        waiting = dict(self._waiting)
-        name = list(waiting)[-1]
+        with self._lock:
+            waiting, worths = dict(self._waiting), dict(self._worths)
+        name = self._next(worths)
         try:
             maker = self._checkpoint(name, waiting[name])
         except NotNowError as error:
@@ -114,12 +136,27 @@ class TrialOutput:
             self._wait_only_for(lambda other: other != name)
             return []
         self._told.add(("checkpoint", name))
-        self._wait_only_for(lambda other: other not in waiting)
+        self._has_stored(worths[name])
+        overtaken = list(waiting)[: list(waiting).index(name) + 1]
+        self._wait_only_for(lambda other: other not in overtaken)
         return [maker]
+
+    def _next(self, worths: Dict[str, Optional[float]]) -> str:
+        """Choose what is stored next: the newest, or before it one that is better."""
+        newest, best = list(worths)[-1], best_of(worths)
+        worth = None if best is None else worths[best]
+        if best is None or worth is None or (self._best is not None and worth <= self._best):
+            return newest
+        return best
+
+    def _has_stored(self, worth: Optional[float]) -> None:
+        if worth is not None and (self._best is None or worth > self._best):
+            self._best = worth
 
     def _wait_only_for(self, these: Callable[[str], bool]) -> None:
         with self._lock:
             self._waiting = {name: save_s for name, save_s in self._waiting.items() if these(name)}
+            self._worths = {name: self._worths[name] for name in self._waiting}
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -192,12 +229,22 @@ class TrialOutput:
         return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
 
     def _saved(self, name: str, save_s: float) -> None:
-        """Have this checkpoint stored. Only the newest `KEPT` wait, since the trial itself keeps no
-        others.
+        """Have this checkpoint stored. Only those wait that are `needed`, since the trial itself
+        keeps no others.
         """
+        worth = self._worth(name)
         with self._lock:
-            if ("checkpoint", name) not in self._told and name not in self._waiting:
-                self._waiting = dict([*self._waiting.items(), (name, save_s)][-KEPT:])
+            if ("checkpoint", name) in self._told or name in self._waiting:
+                return
+            self._waiting[name], self._worths[name] = save_s, worth
+            stay = needed(self._worths)
+        self._wait_only_for(stay.__contains__)
+
+    def _worth(self, name: str) -> Optional[float]:
+        try:
+            return self._goal.worth(Manifest.read(self._local / f"{name}.json").metrics)
+        except CheckpointError:
+            return None
 
     def _checkpoint(self, name: str, wrote_s: float) -> Maker:
         began = time.monotonic()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from seerd.planner.fixed_cluster import whole_instances
-from seerd.planner.forecast import Forecast, forecast_outline
+from seerd.planner.forecast import Forecast, closed_early, forecast_outline
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
 from seerd.planner.profile import Z95, Profile
 
@@ -80,11 +80,9 @@ def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Im
     outline = outline_of(candidate)
     if isinstance(outline, Impossible):
         return outline
-    return fits(
-        forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES),
-        candidate.limits,
-        terms,
-    )
+    forecast = forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES)
+    by_s = candidate.limits.deadline_s - terms.closing_s
+    return fits(closed_early(forecast, outline, by_s), candidate.limits, terms)
 
 
 def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from seerd.planner.model import Impossible, Problem
+from seerd.planner.model import Impossible, Limits, Problem
 
 SPARE = 0.05
 """If what the budget leaves is no more than this part of an instance, it is not worth another
@@ -61,19 +61,33 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     if most is not None and p_min > most:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
-    time_s = limits.deadline_s
-    gpus = (
-        _whole(problem) if problem.whole else max(p_min, int(limits.budget_gpu_s / time_s * HAIR))
+    gpus, lasts_s = 1, 0.0
+    for counted in counted_with(problem):
+        gpus = _whole(problem) if problem.whole else max(p_min, _paid(counted))
+        gpus = gpus if most is None else min(gpus, most)
+        lasts_s = min(limits.deadline_s, limits.budget_gpu_s / gpus)
+        if lasts_s * HAIR >= least_s:
+            return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
+    reason = (
+        f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, "
+        f"and the shortest round is {least_s:g}s (t_min)"
     )
-    gpus = gpus if most is None else min(gpus, most)
-    lasts_s = min(time_s, limits.budget_gpu_s / gpus)
-    if lasts_s * HAIR < least_s:
-        reason = (
-            f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, "
-            f"and the shortest round is {least_s:g}s (t_min)"
-        )
-        return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
-    return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
+    return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
+
+
+def counted_with(problem: Problem) -> tuple[Limits, ...]:
+    """Return the limits by which GPUs are counted, those to be tried first first.
+
+    What is set aside of a budget shall cost time rather than a GPU, so that is the person's own
+    budget. What is planned with counts if the time would be too short otherwise, and where whole
+    instances are paid, since then the time before they are ready is not planned with either.
+    """
+    return (problem.planned,) if problem.whole else (problem.limits, problem.planned)
+
+
+def _paid(limits: Limits) -> int:
+    """Count the GPUs that the budget pays for until the deadline."""
+    return int(limits.budget_gpu_s / limits.deadline_s * HAIR)
 
 
 def _whole(problem: Problem) -> int:

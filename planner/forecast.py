@@ -24,7 +24,14 @@ from seerd.planner.model import ClusterFacts, Outline
 from seerd.planner.profile import Profile
 from seerd.planner.stages import Rental, WorkStage, instances_for, instances_of, lanes, rentals
 
-__all__ = ["Forecast", "Spread", "WorkStage", "forecast_outline", "forecast_stages"]
+__all__ = [
+    "Forecast",
+    "Spread",
+    "WorkStage",
+    "closed_early",
+    "forecast_outline",
+    "forecast_stages",
+]
 
 HOUR_S = 3600.0
 NOTHING = Moments(0.0, 0.0)
@@ -195,6 +202,21 @@ def forecast_outline(
     else:
         gpu_s = _per_instance_gpu_s(rentals(held), clock, draws, cluster, profile)
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)
+
+
+def closed_early(forecast: Forecast, outline: Outline, by_s: float) -> Forecast:
+    """Adjust a forecast to a last stage that is ended so that all is over `by_s` seconds after the
+    run began, and not at its own end.
+
+    Where whole instances are billed, that stage ends early enough by itself.
+    """
+    early_s = max(0.0, outline.stages[-1].end_s - by_s)
+    gpu_s = _less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
+    return Forecast(_less(forecast.time_s, early_s), gpu_s, forecast.usd)
+
+
+def _less(spread: Spread, by: float) -> Spread:
+    return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
 
 
 def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:

@@ -203,6 +203,18 @@ def assert_told(seerd: Seerd, result: dict) -> None:
     assert "decided last" in seerd("replay", "last", "--at", "@10")
 
 
+def test_a_target_ends_a_run_with_a_model_that_reaches_it(seerd: Seerd) -> None:
+    seerd.write_spec(deadline="60s", budget="320gpu-s", t_min="15s")
+    told = seerd.json("run", str(seerd.spec), "--set", "metric.target=0.5")
+    assert told["status"] == "target"
+    assert told["elapsed_s"] < 20
+    assert_model(seerd, told)
+    assert seerd.json("show", "last")["metric"]["target"] == 0.5
+    planned = seerd.json("plan", str(seerd.spec), "--set", "metric.target=0.5")
+    assert "accuracy at least 0.5" in " ".join(planned["adjusted"])
+    assert seerd.json("replay", "last")["same"]
+
+
 SHORT = 'SEERD_TEST_EPOCHS = "30"'
 """Trials that end by themselves, and with them the run: long before its limits on an idle machine,
 and in time on a busy one.

@@ -76,6 +76,11 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     assert lines[-1] == "   51.5s  the best model is that of t0005, accuracy 0.600574: best"
 
 
+def test_the_target_is_said_when_it_is_reached(facts: MakeFacts) -> None:
+    lines = said(slow(facts(target=0.4)))
+    assert sum("the target was reached: trials save and exit" in line for line in lines) == 1
+
+
 def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
     assert sum("stage 1 of 2" in line for line in said(slow(facts()))) == 1
     rented = facts(billing="rented", gpus=4, deadline_s=300.0, budget_gpu_s=1600.0, t_min_s=75.0)

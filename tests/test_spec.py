@@ -154,6 +154,8 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         ('"480gpu-min"', '"480min"', "limits.budget", "480gpu-min, 8gpu-h"),
         ('"$40"', "40", "limits.cost", "$40 or 40usd"),
         ('name = "accuracy", ', "", "metric.name", "is missing"),
+        ('mode = "max"', 'mode = "max", target = nan', "metric.target", "a finite number"),
+        ('mode = "max"', 'mode = "max", target = true', "metric.target", "a finite number"),
         ('script = "train.py"', "", "train.script", "is missing"),
         ('"cifar10-resnet18"', '"a/b"', "name", "letters"),
         ("eta = 4", 'name = "sear"', "policy.name", "did you mean seer?"),
@@ -275,6 +277,11 @@ def test_constraints_alone_are_no_space(folder: Path) -> None:
     assert (
         "at least one parameter" in problems(folder, with_space('constraints = ["1 < 2"]'))["space"]
     )
+
+
+def test_the_target_of_the_metric_is_a_number_of_any_sign(folder: Path) -> None:
+    assert load(folder, GOOD).metric.target is None
+    assert load(folder, GOOD, ("metric.target", "-1")).metric.target == -1.0
 
 
 def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:

@@ -34,6 +34,14 @@ def test_reports_without_a_checkpoint_are_named() -> None:
     assert "none saved a checkpoint; trial.track(...)" in told(state)
 
 
+def test_the_target_stands_beside_the_metric() -> None:
+    behaviour = Behaviour(metric=lambda config, epoch: 0.5)
+    reached = told(World(small_facts(target=0.25), behaviour).run())
+    assert "small: the target was reached;" in reached
+    assert "accuracy 0.5 (target 0.25), lr=" in reached
+    assert "target" not in told(World(small_facts(), behaviour).run())
+
+
 def test_nobody_is_sent_back_to_a_run_whose_deadline_has_passed() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     state.end.status, deadline_s = "interrupted", state.facts.problem.limits.deadline_s

@@ -77,6 +77,7 @@ SLOWER = (
     "tests/planner/test_remembered.py",
     "tests/properties/test_placement_properties.py",
     "tests/sim/test_budget_audit.py",
+    "tests/sim/test_margin_costs_no_gpu.py",
 )
 """Of those the ones that try thousands of cases: they are run by `make test`."""
 

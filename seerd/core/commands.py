@@ -17,10 +17,11 @@ from msgspec import Struct
 
 from seerd.planner.space import Value
 
-Status = Literal["done", "deadline", "budget", "interrupted", "failed"]
+Status = Literal["done", "target", "deadline", "budget", "interrupted", "failed"]
 """How a run ends.
 
 done              the plan was carried out
+target            a model that is good enough is in the store
 deadline, budget  that limit ended the run
 interrupted       the person ended it
 failed            nothing could run

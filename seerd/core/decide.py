@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from seerd.core.aiming import aim_all, drop, fill
 from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
+from seerd.core.incumbent import good_enough, incumbent
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
 from seerd.core.provisioning import hopeless
@@ -111,12 +112,21 @@ def _drop_ended(state: State) -> None:
 def _ending(state: State, woken: bool) -> Ending | None:
     if state.end.status is not None:
         return state.end.status, "person"
+    if _target_reached(state):
+        return "target", "target"
     if woken and (found := _limit_reached(state)) is not None:
         return found
     if state.fleet.live:
         return None
     status = hopeless(state, in_last_stage=_in_last_stage(state))
     return None if status is None else (status, _hopeless_cause(status))
+
+
+def _target_reached(state: State) -> bool:
+    if state.facts.target is None:
+        return False
+    best = incumbent(state)
+    return best is not None and good_enough(state, best.metric)
 
 
 def _hopeless_cause(status: Status) -> CloseCause:
@@ -184,7 +194,6 @@ def _look_ahead(state: State, verdict: AnyVerdict) -> None:
 
 def _closing(state: State, status: Status, why: CloseCause) -> Closing:
     exhausted_s = exhausted_at(state)
-    refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return Closing(
         status=status,
         why=why,
@@ -192,8 +201,19 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
         close_at_s=round(close_at(state), 3),
         exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
         release_s=round(release_s(state), 3),
-        detail=refused[-1] if why == "no-instance" and refused else "",
+        detail=_detail(state, why),
     )
+
+
+def _detail(state: State, why: CloseCause) -> str:
+    best = incumbent(state) if why == "target" else None
+    if best is not None:
+        return (
+            f"{best.trial} has {state.facts.metric} {best.metric:.6g} after "
+            f"{best.checkpoint.reports} reports, and {state.facts.target:.6g} was wanted"
+        )
+    refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
+    return refused[-1] if why == "no-instance" and refused else ""
 
 
 def _too_late(state: State) -> bool:

@@ -195,7 +195,11 @@ def _failed(state: State, verdict: Failed) -> None:
 
 def _kept(state: State, verdict: Kept) -> None:
     trial = state.trials[verdict.trial]
-    trial.checkpoints = trial.checkpoints[: verdict.newest]
+    trial.checkpoints = tuple(
+        one
+        for place, one in enumerate(trial.checkpoints)
+        if place < verdict.newest or one.name == verdict.best
+    )
 
 
 def _slow(state: State, verdict: Slow) -> None:
@@ -272,6 +276,8 @@ def _closing(state: State, verdict: Closing) -> None:
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
+    if verdict.why == "target":
+        state.result.notes.append(f"the target was reached: {verdict.detail}")
     state.go(RunPhase.CLOSING)
     plan = state.plan
     state.under_way.pop(plan.question or "", None)

@@ -42,6 +42,8 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem  what the policy is asked to solve, with all limits
     cluster  what the provider says of its instances
     outline  the whole run as the policy would have it; None in format 1 until the run is resumed
+    target   the run ends when a confirmed checkpoint has a metric as good as this; None: it does
+             not
     """
 
     run: str
@@ -51,6 +53,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: Problem
     cluster: ClusterFacts
     outline: Outline | None = None
+    target: float | None = None
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):

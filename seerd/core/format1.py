@@ -56,6 +56,7 @@ from seerd.core.verdicts import (
 
 RULES_1 = Rules(
     kept_checkpoints=2,
+    keep_best=False,
     max_crashes=2,
     max_losses=10,
     grace_min_s=4.0,

@@ -6,8 +6,11 @@ if there is no other. Of equal ones, the one with more reports wins, then the tr
 
 from __future__ import annotations
 
+import math
+
+from seerd.core.events import Checkpoint
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import Incumbent, State
+from seerd.core.state import Incumbent, State, Trial
 
 
 def incumbent(state: State) -> Incumbent | None:
@@ -15,20 +18,24 @@ def incumbent(state: State) -> Incumbent | None:
     sign = sign_of(state)
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
-        for checkpoint in trial.checkpoints:
-            if (
-                checkpoint.metric is None
-                or f"{trial.id}/{checkpoint.name}" in state.result.unreadable
-            ):
-                continue
-            worth = (
-                trial.phase is not TrialPhase.FAILED,
-                sign * checkpoint.metric,
-                checkpoint.reports,
-            )
-            if best is None or worth > best[0]:
-                best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
+        found = best_checkpoint(state, trial)
+        if found is None or found.metric is None:
+            continue
+        worth = (trial.phase is not TrialPhase.FAILED, sign * found.metric, found.reports)
+        if best is None or worth > best[0]:
+            best = (worth, Incumbent(trial.id, found, found.metric))
     return best[1] if best else None
+
+
+def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
+    """Return the trial's best confirmed checkpoint that is not known to be unreadable, or None."""
+    sign, best, worth = sign_of(state), None, (-math.inf, 0)
+    for one in trial.checkpoints:
+        if one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable:
+            continue
+        if best is None or (sign * one.metric, one.reports) > worth:
+            best, worth = one, (sign * one.metric, one.reports)
+    return best
 
 
 def better_report(state: State, metric: float) -> tuple[str, float] | None:
@@ -43,6 +50,15 @@ def better_report(state: State, metric: float) -> tuple[str, float] | None:
             if report.metric is not None and sign * report.metric > best:
                 best, found = sign * report.metric, (trial.id, report.metric)
     return found
+
+
+def good_enough(state: State, metric: float | None) -> bool:
+    """Return whether a metric is as good as the run's target, if the run has one."""
+    target = state.facts.target
+    if metric is None or target is None:
+        return False
+    sign = sign_of(state)
+    return sign * metric >= sign * target
 
 
 def sign_of(state: State) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from seerd.core.events import Checkpoint, TrialCheckpointed, TrialReported, TrialTraining
+from seerd.core.incumbent import good_enough
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, Trial
 from seerd.planner.model import Report
@@ -75,7 +76,10 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     state.agenda.saved.append(trial.id)
     # A checkpoint that is told of after a model was handed back may be a better one.
     state.agenda.stirred = (
-        state.agenda.stirred or state.result.no_model or state.phase is RunPhase.RELEASING
+        state.agenda.stirred
+        or state.result.no_model
+        or state.phase is RunPhase.RELEASING
+        or good_enough(state, new.metric)
     )
     state.result.no_model = False
 

@@ -15,6 +15,7 @@ class Rules:
 
     kept_checkpoints  how many of a trial's newest checkpoints stay in the store; if the newest is
                       damaged, the one before it is used
+    keep_best         whether a trial's best checkpoint stays beside them, to be handed back
     max_crashes       how many attempts of a trial may end by its own fault; with one more the trial
                       has failed
     max_losses        how many may end by a machine's fault; many, but a trial that takes its
@@ -51,6 +52,7 @@ class Rules:
     """
 
     kept_checkpoints: int = 2
+    keep_best: bool = True
     max_crashes: int = 2
     max_losses: int = 10
     grace_min_s: float = 4.0

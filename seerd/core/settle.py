@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from seerd.core.commands import Launch
 from seerd.core.hangs import newly_slow
+from seerd.core.incumbent import best_checkpoint
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import gone_by
 from seerd.core.provisioning import after_coming, after_refusal
@@ -35,10 +36,13 @@ def settle(state: State) -> Iterator[AnyVerdict]:
 
 def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept]:
     saved, agenda.saved = agenda.saved, []
-    most = state.rules.kept_checkpoints
+    newest = state.rules.kept_checkpoints
     for name in saved:
-        if len(state.trials[name].checkpoints) > most:
-            yield Kept(trial=name, newest=most)
+        older = state.trials[name].checkpoints[newest:]
+        best = best_checkpoint(state, state.trials[name]) if state.rules.keep_best else None
+        kept = best.name if best is not None and best in older else None
+        if len(older) > (kept is not None):
+            yield Kept(trial=name, newest=newest, best=kept)
 
 
 def _failures(state: State, agenda: Agenda) -> Iterator[Failed]:

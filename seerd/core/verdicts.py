@@ -25,6 +25,7 @@ silent   its script has ended without a report
 CloseCause = Literal[
     "plan",
     "last-stage",
+    "target",
     "deadline",
     "budget",
     "person",
@@ -38,6 +39,7 @@ CloseCause = Literal[
 plan              the policy wants nothing more
 last-stage        the deadline came near in the last stage of the plan, or the budget after the plan
                   had been carried out
+target            a confirmed checkpoint is as good as the target
 deadline, budget  that limit came near before
 person            the person asked for it
 no-instance       no instance could be had
@@ -105,14 +107,16 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
-    """Of a trial's checkpoints only the newest are needed from now on.
+    """Of a trial's checkpoints only the newest and the best are needed from now on.
 
     trial   trial of the checkpoints
-    newest  how many of them are needed
+    newest  how many of the newest are needed
+    best    name of an older one that is better than those; None: there is none
     """
 
     trial: str
     newest: int
+    best: str | None = None
 
 
 class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):

@@ -41,7 +41,7 @@ from seerd.core.events import (
     StopAsked,
     TrialExited,
 )
-from seerd.core.incumbent import better_report
+from seerd.core.incumbent import best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
@@ -431,13 +431,8 @@ def _chosen(command: Publish, step: Step) -> Explanation:
 
 def _usable(state: State) -> dict[str, Checkpoint]:
     """Return each trial's best checkpoint that could be handed back."""
-    best: dict[str, Checkpoint] = {}
-    for trial in state.trials.values():
-        kept = (c for c in trial.checkpoints if c.metric is not None)
-        found = [c for c in kept if f"{trial.id}/{c.name}" not in state.result.unreadable]
-        if found:
-            best[trial.id] = min(found, key=lambda c: standing("", c.metric, state.facts.mode))
-    return best
+    found = {trial.id: best_checkpoint(state, trial) for trial in state.trials.values()}
+    return {name: best for name, best in found.items() if best is not None}
 
 
 def _over(command: Finish, step: Step) -> Explanation:

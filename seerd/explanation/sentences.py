@@ -124,6 +124,7 @@ REASONS: dict[str, dict[str, str]] = {
     "closing": {
         "plan": ": the plan is carried out, its policy wants nothing more",
         "last-stage": f" of the last stage: {LATE}",
+        "target": ": the target was reached[: {detail}]",
         "deadline": f": {LATE}",
         "budget": ": {spent_gpu_min:.2f} of {budget_gpu_min:.2f} GPU-min spent, "
         "{committed_gpu_min:.2f} when everything has been given back: "

@@ -21,7 +21,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes
-from seerd.planning.facts import most_gpus
+from seerd.planning.facts import most_gpus, target_notes
 from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -31,6 +31,7 @@ SPARE = 1.1
 """What is minimised may take this many times its 95th percentile before the run is ended."""
 ATTEMPTS = 8
 UNLIMITED_S = 1e9
+CUT_SHORT = "another allocation may be a little better: the search was cut short"
 NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 
 
@@ -218,9 +219,10 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         cluster.gpus_per_instance,
         within=replace(limits, deadline_s=deadline_s - start_s),
         start_s=start_s,
-        adjusted=()
-        if found.exact
-        else ("another allocation may be a little better: the search was cut short",),
+        adjusted=(
+            *target_notes(spec.metric),
+            *(() if found.exact else (CUT_SHORT,)),
+        ),
     )
     outline = outline_of(problem)
     assert not isinstance(outline, Impossible), outline.reason

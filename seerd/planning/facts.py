@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, Problem
 from seerd.planner.profile import Profile
-from seerd.spec.spec import Spec, SpecLimits
+from seerd.spec.spec import Metric, Spec, SpecLimits
 
 HOUR_S = 3600.0
 
@@ -83,7 +83,17 @@ def problem_of(
         spec.policy,
         profile.job.scaling,
         cluster.gpus_per_instance,
-        adjusted=notes,
+        adjusted=(*notes, *target_notes(spec.metric)),
+    )
+
+
+def target_notes(metric: Metric) -> tuple[str, ...]:
+    """Say when the run ends before its limits, if it has a target; nothing if it has none."""
+    if metric.target is None:
+        return ()
+    bound = "at least" if metric.mode == "max" else "at most"
+    return (
+        f"the run ends as soon as a model is saved with {metric.name} {bound} {metric.target:.6g}",
     )
 
 

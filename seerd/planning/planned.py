@@ -14,7 +14,7 @@ from seerd.core.closing import closing_s
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
 from seerd.planner.draws import draws
-from seerd.planner.forecast import Forecast, Spread, forecast_outline
+from seerd.planner.forecast import Forecast, Spread, closed_early, forecast_outline
 from seerd.planner.memory import Memory
 from seerd.planner.model import (
     ClusterFacts,
@@ -132,8 +132,11 @@ def _planned(
     if isinstance(outline, Impossible):
         return outline
     forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
-    early_s = 0.0 if ideal else _early_s(outline, problem.limits.deadline_s, cluster, profile)
-    return Planned(problem, outline, cluster, _closed(forecast, early_s, outline, problem.limits))
+    if not ideal:
+        deadline_s = problem.limits.deadline_s
+        by_s = deadline_s - closing_of(deadline_s, cluster, profile)
+        forecast = closed_early(forecast, outline, by_s)
+    return Planned(problem, outline, cluster, _capped(forecast, problem.limits))
 
 
 def _that_do(
@@ -202,30 +205,11 @@ def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> fl
     return closing_s(deadline_s, slowest_s, cluster)
 
 
-def _early_s(outline: Outline, deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """Compute how many seconds before its wall the core ends the last stage.
-
-    It does so in order that everything is saved and given back by the deadline.
-    """
-    return max(
-        0.0, outline.stages[-1].end_s - (deadline_s - closing_of(deadline_s, cluster, profile))
-    )
-
-
-def _closed(forecast: Forecast, early_s: float, outline: Outline, limits: Limits) -> Forecast:
-    """Adjust a forecast to a last stage that ends `early_s` seconds early; time is at most the
-    deadline.
-    """
-
-    def less(spread: Spread, by: float) -> Spread:
-        return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
-
-    time_s = less(forecast.time_s, early_s)
-    capped = Spread(
-        *(min(figure, limits.deadline_s) for figure in (time_s.p50, time_s.p95, time_s.mean))
-    )
-    gpu_s = less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
-    return Forecast(capped, gpu_s, forecast.usd)
+def _capped(forecast: Forecast, limits: Limits) -> Forecast:
+    """Forecast no time beyond the deadline, at which the core has ended the run."""
+    time_s = forecast.time_s
+    figures = (min(each, limits.deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
+    return replace(forecast, time_s=Spread(*figures))
 
 
 def warnings(planned: Planned, profile: Profile) -> Iterator[str]:

@@ -76,6 +76,7 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
         name=spec.name,
         metric=spec.metric.name,
         mode=spec.metric.mode,
+        target=spec.metric.target,
         problem=planned.problem,
         cluster=planned.cluster,
         outline=planned.outline,

@@ -27,12 +27,14 @@ from seerd.spec.reader import Override, Reader, text_of
 class Metric:
     """What trials report.
 
-    name  its name
-    mode  whether more (`max`) or less (`min`) of it is better
+    name    its name
+    mode    whether more (`max`) or less (`min`) of it is better
+    target  the run ends when a confirmed checkpoint is as good as this; None: it does not
     """
 
     name: str
     mode: Mode
+    target: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
         name=get(
             "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
         ),
-        metric=Metric(get("metric.name", ""), get("metric.mode", "max")),
+        metric=Metric(get("metric.name", ""), get("metric.mode", "max"), get("metric.target")),
         train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,

@@ -72,6 +72,13 @@ def more_than(bound: float) -> Read:
     return read
 
 
+def number(value: Any) -> float:
+    """Take a finite number."""
+    if not _is_number(value) or not math.isfinite(value):
+        raise ValueError("a finite number is needed")
+    return float(value)
+
+
 def one_of(*allowed: str) -> Read:
     """Take one of these words."""
 

@@ -21,37 +21,63 @@ class Attempt:
     trial         the name of the trial
     config        its hyperparameters
     metric        what `report()` must be given
+    mode          whether more ("max") or less ("min") of it is better
     seed          the trial's own
     gpus          GPUs, or CPU slots, of this attempt
     allocations   numbers of GPUs that an attempt of this trial may get
     checkpoints   the folder of checkpoints
     every_s       seconds from one checkpoint to the next
+    max_reports   reports of a whole training; None: not known
     """
 
     folder: Path
     trial: str
     config: Dict[str, Any]
     metric: str
+    mode: str
     seed: int
     gpus: int
     allocations: List[int]
     checkpoints: Path
     every_s: float
+    max_reports: Optional[int]
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
         """Read `trial.json` in this folder."""
         told = json.loads((folder / "trial.json").read_text())
-        same = ("trial", "config", "metric", "seed", "gpus", "allocations")
+        same = ("trial", "config", "metric", "mode", "seed", "gpus", "allocations")
         values = {name: told[name] for name in same}
         checkpoints = Path(told["checkpoints"])
-        return cls(folder, checkpoints=checkpoints, every_s=told["checkpoint_every_s"], **values)
+        return cls(
+            folder,
+            checkpoints=checkpoints,
+            every_s=told["checkpoint_every_s"],
+            max_reports=told.get("max_reports"),
+            **values,
+        )
+
+    def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
+        """Return how good these metrics are, the more the better; None if the metric that counts is
+        not finite.
+        """
+        value = metrics.get(self.metric)
+        return -value if value is not None and self.mode == "min" else value
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
         line = json.dumps({"kind": kind, "at": time.time(), **fields}) + "\n"
         with open(self.folder / "out.jsonl", "ab", buffering=0) as out:
             out.write(line.encode())
+
+    def ends_at(self) -> Optional[float]:
+        """Read when training ends, as the agent knows it (seconds since 1970); None: it does not
+        say.
+        """
+        try:
+            return float(json.loads((self.folder / "horizon.json").read_text())["ends_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def is_to_stop(self) -> bool:
         """Tell whether the agent wants the trial to save and leave, or has died."""

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 
-def defaults(spec: Optional[str]) -> Dict[str, Any]:
+def defaults(spec: Optional[str]) -> Tuple[Dict[str, Any], Optional[int]]:
     """Choose the first value, or the middle, of every parameter in the spec of this script that is
     active then. Constraints are not looked at.
+
+    Also returns how many reports a whole training has by that spec; None if it does not say.
 
     It is the first file that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
     spec.toml in the working directory. Raises `FileNotFoundError` if there is none, `RuntimeError`
@@ -27,8 +29,9 @@ def defaults(spec: Optional[str]) -> Dict[str, Any]:
         import tomllib
     except ImportError:
         raise RuntimeError("reading spec.toml by hand needs Python 3.11 or newer") from None
-    space = tomllib.loads(path.read_text())["space"]
-    return _configuration({name: value for name, value in space.items() if name != "constraints"})
+    told = tomllib.loads(path.read_text())
+    space = {name: value for name, value in told["space"].items() if name != "constraints"}
+    return _configuration(space), told.get("policy", {}).get("max_reports")
 
 
 def _configuration(space: Dict[str, Any]) -> Dict[str, Any]:

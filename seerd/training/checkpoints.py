@@ -3,19 +3,24 @@
 The one rule: a checkpoint exists when its manifest does, and its manifest is written last.
 """
 
+import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from seerd.agent import KEPT
 
+Worth = Callable[[Dict[str, Optional[float]]], Optional[float]]
+"""How good metrics are, the more the better; None if that cannot be said."""
 
-def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:
-    """Write a checkpoint, and remove all but the newest `KEPT`.
+
+def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: Worth) -> None:
+    """Write a checkpoint, and remove all but the newest `KEPT` and the best one.
 
     Raises `RuntimeError` if it is the first one and could not be loaded again.
     """
@@ -33,9 +38,24 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any]) -> None:
     }
     _write_whole(folder / f"{name}.pt", data)
     _write_whole(folder / f"{name}.json", json.dumps(manifest).encode())
-    for old in sorted(folder.glob("[0-9]*.json"))[:-KEPT]:
+    every = sorted(folder.glob("[0-9]*.json"))
+    for old in set(every[:-KEPT]) - {_best(every, worth)}:
         old.unlink()
         old.with_suffix(".pt").unlink(missing_ok=True)
+
+
+def _best(every: List[Path], worth: Worth) -> Optional[Path]:
+    """Return the manifest of the best of these checkpoints, given oldest first; of equal ones the
+    newest.
+    """
+    best: Optional[Path] = None
+    most = -math.inf
+    for path in every:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found = worth(json.loads(path.read_text())["metrics"])
+            if found is not None and found >= most:
+                best, most = path, found
+    return best
 
 
 def newest(torch: Any, folder: Path) -> Optional[bytes]:

@@ -8,6 +8,8 @@ SAVE_SHARE = 20
 """A checkpoint is written again, at the earliest, after so many times the seconds that the last one
 took: saving takes at most 5% of the time.
 """
+BEST_EVERY_S = 1.0
+"""Least seconds from one checkpoint to one of a better model: the store takes its time, too."""
 
 
 @dataclass
@@ -29,6 +31,10 @@ class Pace:
         """Note the end of a call of `running()`."""
         self.looked_at = time.monotonic()
 
+    def unit_s(self) -> float:
+        """Return the seconds since `running()` last returned; 0 before its first return."""
+        return 0.0 if self.looked_at is None else time.monotonic() - self.looked_at
+
     def longest_unit(self) -> float:
         """Return the seconds of the longest unit since the last report, and begin anew."""
         self._measure()
@@ -43,6 +49,10 @@ class Pace:
         if self.saved_at is None:
             return True
         return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
+
+    def best_due(self) -> bool:
+        """Tell whether it is time to save a model that is better than every one that was saved."""
+        return self.save_due(BEST_EVERY_S)
 
     def saved(self, began: float) -> float:
         """Note a save that began at `began` and ends now; return the seconds that it took."""

@@ -11,10 +11,14 @@ from seerd.training.attempt import Attempt
 from seerd.training.by_hand import defaults
 from seerd.training.data import Batch, Sampler, Share, split
 from seerd.training.end import End, leave_at_once
+from seerd.training.horizon import Horizon
 from seerd.training.marks import ENDED, SAVING, WORKING, Mark
 from seerd.training.pace import Pace
 from seerd.training.ranks import Ranks, import_torch
 from seerd.training.steps import Steps
+
+FINE = 10**9
+"""Ranks agree in whole numbers: so many make one."""
 
 
 def trial(spec: Optional[str] = None) -> "Trial":
@@ -29,8 +33,9 @@ def trial(spec: Optional[str] = None) -> "Trial":
     folder = os.environ.get("SEERD_DIR")
     if folder:
         attempt = Attempt.read(Path(folder))
-        return Trial(attempt.config, attempt.seed, attempt)
-    return Trial(defaults(spec), 0, None)
+        return Trial(attempt.config, attempt.seed, attempt, attempt.max_reports)
+    config, max_reports = defaults(spec)
+    return Trial(config, 0, None, max_reports)
 
 
 class Trial:
@@ -45,7 +50,13 @@ class Trial:
     seed    the trial's own seed, from which python, numpy and torch have been seeded
     """
 
-    def __init__(self, config: Dict[str, Any], seed: int, attempt: Optional[Attempt]) -> None:
+    def __init__(
+        self,
+        config: Dict[str, Any],
+        seed: int,
+        attempt: Optional[Attempt],
+        max_reports: Optional[int] = None,
+    ) -> None:
         self._torch = import_torch()
         self._ranks = ranks = Ranks(self._torch)
         self.config, self.seed, self.epoch = config, seed, 0
@@ -56,6 +67,7 @@ class Trial:
         self._steps = Steps(self._mark)
         self._share = Share(seed, ranks.rank, ranks.world)
         self._pace = Pace()
+        self._horizon = Horizon(attempt, max_reports)
         self._end = End()
         self._tracked: Dict[str, Any] = {}
         self._samplers: List[Sampler] = []
@@ -63,6 +75,7 @@ class Trial:
         self._torch_state: Any = None
         self._units = 0
         self._saved_state: Optional[Tuple[int, int]] = None
+        self._best: Optional[float] = None
         self._over = False
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
@@ -72,6 +85,23 @@ class Trial:
             self._end.call(self._at_end)
 
     # ------------------------------------------------------------ what scripts call
+
+    @property
+    def progress(self) -> float:
+        """How much of the training that this trial may still expect is over, from 0 to 1.
+
+        It is that of the last call of `running()`, the same on every rank. It never goes back, but
+        where the training itself does. If nothing is known of an end, it is 0.0.
+        """
+        return self._horizon.progress
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that this trial may still train at most, at the last call of `running()`.
+
+        It may be stopped before. Infinite if nothing is known of an end.
+        """
+        return self._horizon.remaining_s
 
     def track(self, **objects: Any) -> None:
         """Save these objects with every checkpoint, and restore them from the last one.
@@ -125,7 +155,10 @@ class Trial:
         else:
             self._units += 1
         save = self.rank == 0 and self._should_save()
-        told, due, self.epoch = self._ranks.largest(self._should_leave(), save, self.epoch)
+        told, due, self.epoch, *horizon = self._ranks.largest(
+            self._should_leave(), save, self.epoch, *self._far()
+        )
+        self._horizon.agree(horizon[0] / FINE, (horizon[1] or math.inf) / FINE)
         leave = bool(told)
         if leave or due:
             self._mark.turn(SAVING)
@@ -169,6 +202,16 @@ class Trial:
             "report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit()
         )
 
+    def _far(self) -> Tuple[int, int]:
+        """Return progress and remaining seconds as whole numbers, in parts of 1 / `FINE`, the
+        seconds plus one part, and 0 if they are unlimited. Only rank 0 knows.
+        """
+        if self.rank != 0:
+            return 0, 0
+        progress, remaining_s = self._horizon.look(self._pace.unit_s(), self.epoch)
+        seconds = 1 + int(remaining_s * FINE) if math.isfinite(remaining_s) else 0
+        return int(progress * FINE), seconds
+
     # ------------------------------------------------------------ when to leave, when to save
 
     def _should_leave(self) -> bool:
@@ -180,13 +223,16 @@ class Trial:
 
     def _should_save(self) -> bool:
         """Tell whether to save: after the first report of this attempt, then at intervals
-        (`Pace.save_due`).
+        (`Pace.save_due`), and sooner if the model is better than every one that was saved.
         """
-        return (
-            self._attempt is not None
-            and self._is_unsaved()
-            and self._pace.save_due(self._attempt.every_s)
-        )
+        if self._attempt is None or not self._is_unsaved():
+            return False
+        better = self._beats(self._attempt.worth(self._metrics))
+        return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
+
+    def _beats(self, worth: Optional[float]) -> bool:
+        """Tell whether a model is better than every one that was saved."""
+        return worth is not None and (self._best is None or worth > self._best)
 
     def _is_unsaved(self) -> bool:
         """Tell whether there is something to save that was not saved last."""
@@ -226,6 +272,8 @@ class Trial:
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
+        worth = self._attempt.worth(self._metrics)
+        self._best = worth if self._beats(worth) else self._best
         payload = {
             "version": 1,
             "trial": self._attempt.trial,
@@ -233,11 +281,15 @@ class Trial:
             "epoch": self.epoch,
             "units": self._units,
             "metrics": self._metrics,
+            "best": self._best,
+            "progress": self._horizon.progress,
+            "trained_s": self._horizon.trained_s,
             "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
             "rng": rng,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
         }
-        checkpoints.write(self._torch, self._attempt.checkpoints, name, payload)
+        folder = self._attempt.checkpoints
+        checkpoints.write(self._torch, folder, name, payload, self._attempt.worth)
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
 
     def _restore(self) -> Optional[Dict[str, Any]]:
@@ -254,7 +306,8 @@ class Trial:
             return None
         payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
-        self._metrics = payload["metrics"]
+        self._metrics, self._best = payload["metrics"], payload.get("best")
+        self._horizon.restore(payload.get("progress", 0.0), payload.get("trained_s", 0.0))
         self._saved_state = self._state_id()
         return payload
 

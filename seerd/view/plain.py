@@ -30,6 +30,7 @@ from seerd.core.events import (
     RunStarted,
     StopAsked,
     TimerFired,
+    TrialCheckpointed,
     TrialExited,
     TrialReported,
     TrialTraining,
@@ -44,6 +45,7 @@ from seerd.view.harmless import harmless
 
 ENDINGS = {
     "done": "the plan is carried out",
+    "target": "the target was reached",
     "deadline": "the deadline is near",
     "budget": "the budget is used up",
     "interrupted": "interrupted",
@@ -74,7 +76,7 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
 
 def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
     """Write what was decided without an event from outside; None: nothing worth telling."""
-    if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed):
+    if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed | TrialCheckpointed):
         return None
     for decision in decided:
         match decision:

@@ -97,7 +97,11 @@ def details(state: State, status: str) -> Json:
     """Make the object of `show --json`: the result, and every trial, instance and stage."""
     return {
         **result(state, status),
-        "metric": {"name": state.facts.metric, "mode": state.facts.mode},
+        "metric": {
+            "name": state.facts.metric,
+            "mode": state.facts.mode,
+            "target": state.facts.target,
+        },
         "policy": state.facts.problem.params.name,
         "stage": _known(state, state.plan.stage + 1),
         "all_trials": [trial_row(state, trial) for trial in state.trials.values()],

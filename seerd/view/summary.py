@@ -119,7 +119,9 @@ def _best(state: State) -> list[Text]:
     if chosen is None:
         return [Text(_no_model(state))]
     config = config_text(state.trials[chosen.trial].config)
-    lines = [Text(f"best: {chosen.trial}, {state.facts.metric} {chosen.metric:.6g}, {config}")]
+    metric, target = f"{state.facts.metric} {chosen.metric:.6g}", state.facts.target
+    wanted = "" if target is None else f" (target {target:.6g})"
+    lines = [Text(f"best: {chosen.trial}, {metric}{wanted}, {config}")]
     if state.result.published is not None:
         lines.append(Text(f"      {state.result.published.path}"))
         if (better := better_report(state, chosen.metric)) is not None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from seerd.agent import KEPT, transfer
-from seerd.agent.manifest import CheckpointError, is_safe
+from seerd.agent.manifest import CheckpointError, Goal, is_safe
 from seerd.agent.transfer import Directory, NotNowError, fetch, store
 from seerd.core.rules import Rules
+
+GOAL = Goal("accuracy", "max")
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:
@@ -34,7 +36,7 @@ def test_a_stored_checkpoint_is_whole_and_named_last(tmp_path, monkeypatch):
     steps: list[str] = []
     replace = os.replace
     monkeypatch.setattr(transfer.os, "replace", lambda a, b: (steps.append(b.name), replace(a, b)))
-    manifest = store(tmp_path / "local", tmp_path / "store" / "t1", "000004-00000040")
+    manifest = store(tmp_path / "local", tmp_path / "store" / "t1", "000004-00000040", GOAL)
     assert steps == ["000004-00000040.pt", "000004-00000040.json"]
     assert (manifest.epoch, manifest.size, manifest.metrics) == (4, 7, {"accuracy": 0.9})
     assert names(tmp_path / "store" / "t1") == ["000004-00000040.json", "000004-00000040.pt"]
@@ -46,7 +48,7 @@ def test_where_no_link_is_possible_it_is_copied(tmp_path, monkeypatch):
 
     monkeypatch.setattr(transfer.os, "link", no_link)
     save(tmp_path / "local", "a")
-    store(tmp_path / "local", tmp_path / "store", "a")
+    store(tmp_path / "local", tmp_path / "store", "a", GOAL)
     assert (tmp_path / "store" / "a.pt").read_bytes() == b"weights"
     assert (tmp_path / "store" / "a.pt").stat().st_nlink == 1
 
@@ -54,25 +56,42 @@ def test_where_no_link_is_possible_it_is_copied(tmp_path, monkeypatch):
 def test_the_store_keeps_the_newest_two_once_a_new_one_is_whole(tmp_path):
     for name in ("1", "2", "3"):
         save(tmp_path / "local", name)
-        store(tmp_path / "local", tmp_path / "store", name)
+        store(tmp_path / "local", tmp_path / "store", name, GOAL)
     assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
     save(tmp_path / "local", "4", size=1)
     with pytest.raises(CheckpointError):
-        store(tmp_path / "local", tmp_path / "store", "4")
+        store(tmp_path / "local", tmp_path / "store", "4", GOAL)
+    assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
+
+
+@pytest.mark.parametrize(("mode", "best"), [("max", "2"), ("min", "1")])
+def test_the_best_stays_beside_the_newest_two(tmp_path, mode, best):
+    metrics = {"1": 0.2, "2": 0.9, "3": None, "4": 0.5, "5": 0.6}
+    for name, metric in metrics.items():
+        save(tmp_path / "local", name, metrics={"accuracy": metric})
+        store(tmp_path / "local", tmp_path / "store", name, Goal("accuracy", mode))
+    stay = {path.stem for path in (tmp_path / "store").iterdir()}
+    assert stay == {best, "4", "5"}
+
+
+def test_of_equal_ones_the_newest_is_the_best(tmp_path):
+    for name in ("1", "2", "3"):
+        save(tmp_path / "local", name, metrics={"accuracy": 0.5})
+        store(tmp_path / "local", tmp_path / "store", name, GOAL)
     assert names(tmp_path / "store") == ["2.json", "2.pt", "3.json", "3.pt"]
 
 
 def test_what_was_stored_just_now_stays_even_if_others_have_later_names(tmp_path):
     for name in ("5", "6", "4"):
         save(tmp_path / "local", name)
-        store(tmp_path / "local", tmp_path / "store", name)
+        store(tmp_path / "local", tmp_path / "store", name, GOAL)
     assert "4.json" in names(tmp_path / "store")
 
 
 def test_a_directory_that_cannot_be_written_is_tried_again_after_a_while(tmp_path):
     save(tmp_path / "local", "1")
     (tmp_path / "store").write_text("no folder")
-    checkpoint_store = Directory(tmp_path / "store" / "t1")
+    checkpoint_store = Directory(tmp_path / "store" / "t1", GOAL)
     with pytest.raises(NotNowError, match="1 cannot be copied"):
         checkpoint_store.put(tmp_path / "local", "1")
     assert not checkpoint_store.ready()
@@ -106,7 +125,7 @@ def test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored(tmp_path,
     save(tmp_path / "local", "a")
     (tmp_path / "local" / "a.json").write_text(manifest)
     with pytest.raises(CheckpointError):
-        store(tmp_path / "local", tmp_path / "store", "a")
+        store(tmp_path / "local", tmp_path / "store", "a", GOAL)
     assert not (tmp_path / "store" / "a.json").exists()
 
 
@@ -116,7 +135,7 @@ def test_nothing_that_could_block_is_read(tmp_path):
     os.mkfifo(tmp_path / "local" / "b.json")
     for name in ("a", "b"):
         with pytest.raises(CheckpointError):
-            store(tmp_path / "local", tmp_path / "store", name)
+            store(tmp_path / "local", tmp_path / "store", name, GOAL)
 
 
 def test_the_newest_of_the_named_is_fetched(tmp_path):

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seerd.agent.manifest import Goal
 from seerd.agent.protocol import Reported, Training
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import MOST_AT_ONCE, MOST_COMPLAINTS, TrialOutput
+from tests.agent.test_agent_transfer import save
 
+GOAL = Goal("accuracy", "max")
 REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -36,7 +39,9 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "out.jsonl"
-        self.output = TrialOutput(self.path, "t1", 1, folder / "local", Directory(folder / "store"))
+        self.output = TrialOutput(
+            self.path, "t1", 1, folder / "local", Directory(folder / "store", GOAL), GOAL
+        )
 
     def write(self, *lines: Any) -> None:
         with self.path.open("ab") as out:
@@ -67,6 +72,41 @@ def test_lines_become_facts_once_they_are_whole(trial):
     trial.write(line[20:] + b"\n")
     assert [fact.epoch for fact in trial.facts()] == [1]
     assert not trial.output.has_grown()
+
+
+def saved(trial: Trial, *rows: tuple[str, float | None]) -> None:
+    """Checkpoints of these names and metrics, and the lines about them."""
+    for name, metric in rows:
+        save(trial.path.parent / "local", name, metrics={"accuracy": metric})
+    trial.write(*({"kind": "checkpoint", "name": name, "save_s": 0.1} for name, _ in rows))
+
+
+def stored(trial: Trial) -> list[str]:
+    return [fact.name for fact in trial.facts()]
+
+
+def test_a_better_checkpoint_is_stored_before_the_newest_and_what_was_overtaken_is_not(trial):
+    saved(trial, ("1", 0.5), ("2", 0.9), ("3", 0.7), ("4", 0.6), ("5", 0.8))
+    assert stored(trial) == ["2", "5"]
+    saved(trial, ("6", 0.85), ("7", None), ("8", 0.1))
+    assert stored(trial) == ["8"], "none is better than what is stored"
+    saved(trial, ("9", 0.95))
+    assert stored(trial) == ["9"]
+
+
+def test_a_better_checkpoint_that_is_damaged_gives_way_to_the_newest(trial):
+    saved(trial, ("1", 0.9), ("2", 0.5), ("3", 0.6))
+    (trial.path.parent / "local" / "1.pt").unlink()
+    assert stored(trial) == ["3"]
+
+
+def test_what_an_agent_before_has_stored_counts(trial, tmp_path):
+    saved(trial, ("1", 0.9))
+    told = trial.facts()
+    again = Trial(tmp_path)
+    again.output.forget_nothing(told)
+    saved(again, ("2", 0.8), ("3", 0.7))
+    assert stored(again) == ["3"]
 
 
 def test_a_moment_that_cannot_be_is_now(trial):

@@ -134,7 +134,7 @@ def long_run() -> Told:
         budget_gpu_s=20_000.0,
     )
     behaviour = Behaviour(
-        metric=lambda config, epoch: float(config["lr"]),
+        metric=lambda config, epoch: float(config["lr"]) / epoch,
         unit_s=lambda config, epoch, gpus: 30.0,
         most_reports=40,
         lifetime_s=150.0,
@@ -173,6 +173,8 @@ def told() -> list[Told]:
 def others(name: str) -> list[Rules]:
     """This version's rules but for one, which is smaller or larger."""
     value = getattr(RULES, name)
+    if isinstance(value, bool):
+        return [replace(RULES, **{name: not value})]
     whole = isinstance(value, int) and name.startswith(("max_", "kept_"))
     values = (max(1, value - 1), value + 2) if whole else (value / 4, value * 4)
     return [replace(RULES, **{name: other}) for other in values]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from seerd.core.events import Checkpoint, RunFacts
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import good_enough, incumbent
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial, new_state
 
@@ -75,3 +75,14 @@ def test_what_is_known_to_be_unreadable_leaves_the_next_best(facts: MakeFacts) -
     assert best(state) == ("a", "c8")
     state.result.unreadable |= {"a/c8"}
     assert best(state) == ("b", "c9"), "another trial's checkpoint of that name"
+
+
+def test_a_metric_is_good_enough_on_its_side_of_the_target(facts: MakeFacts) -> None:
+    metrics = (None, 0.4, 0.5, 0.6)
+    for mode, expected in (
+        ("max", [False, False, True, True]),
+        ("min", [False, True, True, False]),
+    ):
+        state = new_state(facts(mode=mode, target=0.5))
+        assert [good_enough(state, metric) for metric in metrics] == expected
+    assert not good_enough(new_state(facts()), 1.0), "there is no target"

@@ -23,6 +23,7 @@ from seerd.core.events import (
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.state import State, Trial
+from seerd.core.verdicts import Closing
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
@@ -92,6 +93,73 @@ def test_a_moved_trial_goes_on_from_where_it_saved(facts: MakeFacts) -> None:
         last = max(e.reports for e in events if isinstance(e, TrialReported) and e.attempt == 1)
         again = [e.reports for e in events if isinstance(e, TrialTraining) and e.attempt == 2]
         assert again == [last]
+
+
+@pytest.mark.parametrize(("mode", "target"), [("max", 0.6), ("min", 0.25)])
+def test_a_confirmed_checkpoint_that_reaches_the_target_ends_the_run_in_order(
+    facts: MakeFacts, mode: str, target: float
+) -> None:
+    """Reports reach it long before they are saved; they alone do not count."""
+    world = World(facts(mode=mode, target=target), PLAIN)
+    state = world.run()
+    sign = 1 if mode == "max" else -1
+    reached, said = (
+        next(
+            event.at
+            for event, _ in world.journal
+            if isinstance(event, kind)
+            and event.metric is not None
+            and sign * event.metric >= sign * target
+        )
+        for kind in (TrialCheckpointed, TrialReported)
+    )
+    closed = [e.at for e, decided in world.journal if any(isinstance(d, Closing) for d in decided)]
+    assert closed == [reached]
+    assert said < reached or mode == "min"
+    assert (state.end.status, state.end.why) == ("target", "target")
+    assert state.now < 40.0 < state.facts.problem.limits.deadline_s
+    assert any(note.startswith("the target was reached: t") for note in state.result.notes)
+    assert state.result.published is not None
+    assert sign * state.result.published.incumbent.metric >= sign * target
+    stops = [d for _, decided in world.journal for d in decided if isinstance(d, StopTrial)]
+    assert all(stop.checkpoint for stop in stops if stop.why == "closing")
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_best_checkpoint_is_kept_beside_the_newest_two_and_handed_back(
+    facts: MakeFacts, mode: str
+) -> None:
+    """Trials are best at their first report, and get worse from then on."""
+    sign = 1 if mode == "max" else -1
+    world = World(
+        facts(mode=mode), Behaviour(metric=lambda config, n: sign * float(config["lr"]) / n)
+    )
+    state = world.run()
+    best = max(sign * e.metric for e, _ in world.journal if isinstance(e, TrialReported))
+    assert state.result.published is not None
+    told = state.result.published.incumbent
+    assert (told.checkpoint.reports, told.metric) == (1, sign * best)
+    assert state.trials[told.trial].reports > 10
+    for trial in state.trials.values():
+        reports = [checkpoint.reports for checkpoint in trial.checkpoints]
+        assert len(reports) <= 3
+        assert reports[-1] == 1
+    again = [d for _, decided in world.journal for d in decided if isinstance(d, StartTrial)]
+    for start in (start for start in again if start.attempt > 1):
+        assert list(start.checkpoints) == sorted(start.checkpoints, reverse=True), "the newest"
+
+
+def test_a_run_that_was_interrupted_at_its_target_is_over_when_it_goes_on(
+    facts: MakeFacts,
+) -> None:
+    """What was saved while it was ending is good enough."""
+    world = World(facts(target=0.5), Behaviour(metric=curve, saves_every_s=1000.0))
+    world.at(11.0, world.interrupt)
+    assert world.run().end.status == "interrupted"
+    world.resume()
+    state = world.run_on()
+    assert state.end.status == "target"
+    assert not any(trial.attempt > 1 for trial in state.trials.values())
 
 
 def test_the_budget_ends_a_run_before_it_is_exceeded(facts: MakeFacts) -> None:

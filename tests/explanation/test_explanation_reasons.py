@@ -196,6 +196,18 @@ def test_the_budget_that_ends_a_run_is_told_in_numbers(facts: MakeFacts) -> None
     assert closing.spent_gpu_min < closing.budget_gpu_min
 
 
+def test_the_target_that_ends_a_run_is_told_with_the_model_that_reached_it(
+    facts: MakeFacts,
+) -> None:
+    _, timeline = timeline_of(World(facts(target=0.5), Behaviour(metric=curve)))
+    (closing,) = explanations_of(timeline, "closing")
+    assert (closing.status, closing.why) == ("target", "target")
+    assert sentence(closing, "accuracy") == (
+        "the end: the target was reached: t0002 has accuracy 0.518653 after 5 reports, "
+        "and 0.5 was wanted"
+    )
+
+
 def test_an_instance_that_the_budget_could_not_pay_is_held_back(facts: MakeFacts) -> None:
     """One of two is lost when the budget is as good as used up."""
     made = rented_world(facts, budget_gpu_s=4800.0).facts

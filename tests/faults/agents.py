@@ -7,6 +7,7 @@ from them, so what survives its death is what would survive the real one's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,7 +54,7 @@ TORN_S = 0.5
 @dataclass(slots=True)
 class Attempt:
     """What the agent knows of an attempt. `waiting`: the newest checkpoint that is not in the store
-    yet.
+    yet; `better`: one before it that is better; `best`: the worth of the best one in the store.
     """
 
     start: Start
@@ -62,8 +63,19 @@ class Attempt:
     kill_at: float | None = None
     gone_at: float | None = None
     waiting: Model | None = None
+    better: Model | None = None
+    best: float = -math.inf
     uploading: bool = False
     over: bool = False
+
+    def next_model(self) -> Model:
+        """What is put next; it waits no more."""
+        model = self.better or self.waiting
+        assert model is not None
+        if self.better is None:
+            self.waiting = None
+        self.better = None
+        return model
 
 
 @dataclass(slots=True)
@@ -381,8 +393,26 @@ class Agent:
 
     def _saved(self, order: Start, model: Model) -> None:
         attempt = self.attempts[f"{order.trial}/{order.attempt}"]
-        attempt.waiting = model
+        self._wait_for_place(attempt, model)
         self._upload(attempt)
+
+    def _wait_for_place(self, attempt: Attempt, model: Model) -> None:
+        """The newest waits, and before it one that is better than it and than what is stored."""
+        worth = self._shared.worth
+        before = [one for one in (attempt.better, attempt.waiting) if one is not None]
+        best = max(before, key=worth, default=None)
+        there = best is not None and worth(best) > max(attempt.best, worth(model))
+        attempt.better, attempt.waiting = best if there else None, model
+
+    def _wait_again(self, attempt: Attempt, model: Model) -> None:
+        """What could not be put waits once more, unless it was overtaken by as good a one."""
+        newest = attempt.waiting
+        if newest is None:
+            attempt.waiting = model
+            return
+        worth = self._shared.worth
+        if worth(model) > max(attempt.best, worth(attempt.better or newest)):
+            attempt.better = model
 
     def _exited(self, order: Start, cause: str, code: int) -> None:
         attempt = self.attempts[f"{order.trial}/{order.attempt}"]
@@ -438,7 +468,7 @@ class Agent:
             or slot is None
         ):
             return
-        model, attempt.waiting, attempt.uploading = attempt.waiting, None, True
+        model, attempt.uploading = attempt.next_model(), True
         key = order.trial, order.attempt
         wait_s = chance.lasts(
             "upload", self._shared.script.upload_s, 6 * self._shared.script.upload_s
@@ -462,12 +492,13 @@ class Agent:
             self._shared.objects.put_manifest(order.trial, slot.name)
             self._places[key].used.add(slot.name)
             attempt.uploading = False
+            attempt.best = max(attempt.best, self._shared.worth(model))
             self._confirm(order, slot.name, model)
             self._upload(attempt)
 
         def again() -> None:
             attempt.uploading = False
-            attempt.waiting = attempt.waiting or model
+            self._wait_again(attempt, model)
             self._timeline.after(AGAIN_S, lambda: self._upload(attempt))
 
         self._timeline.after(wait_s, bytes_there)

@@ -16,7 +16,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.core.verdicts import Adopted, Declined
+from seerd.core.verdicts import Adopted, Declined, Kept
 from seerd.errors import SeerdError
 from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
@@ -50,6 +50,7 @@ class Promises:
         self.wrong: list[str] = []
         self._play = play
         self._unknown_since: dict[str, float] = {}
+        self._confirmed: dict[tuple[str, str], float] = {}
 
     @property
     def budget_gpu_s(self) -> float:
@@ -93,6 +94,8 @@ class Promises:
         self._take_in_hand()
         if any(isinstance(entry.event, TrialCheckpointed) for entry in entries):
             self._confirmed_is_restorable(state)
+        for entry in entries:
+            self._confirm(entry, state)
         self._progress_counts_once(state)
         for entry in entries:
             self._nonsense_is_not_carried_out(entry)
@@ -145,6 +148,18 @@ class Promises:
                     f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and "
                     "is not in the store"
                 )
+
+    def _confirm(self, entry: Entry, state: State) -> None:
+        """Write down how good each checkpoint is that was confirmed to the daemon, also one that it
+        lets go of at once.
+        """
+        event = entry.event
+        if not isinstance(event, TrialCheckpointed) or event.metric is None:
+            return
+        kept = {checkpoint.name for checkpoint in state.trials[event.trial].checkpoints}
+        if event.name in kept or any(isinstance(one, Kept) for one in entry.decided):
+            sign = 1.0 if state.facts.mode == "max" else -1.0
+            self._confirmed[event.trial, event.name] = sign * event.metric
 
     def _progress_counts_once(self, state: State) -> None:
         """Each report of a trial is counted once, in order."""
@@ -208,16 +223,19 @@ class Promises:
                 f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}"
             )
         sign = 1.0 if state.facts.mode == "max" else -1.0
-        for trial in state.trials.values():
-            for checkpoint in trial.checkpoints:
-                better = (
-                    checkpoint.metric is not None and sign * checkpoint.metric > sign * told.metric
-                )
-                unread = f"{trial.id}/{checkpoint.name}" in state.result.unreadable
-                if better and not unread and trial.phase.name != "FAILED":
-                    self.broken(
-                        f"{checkpoint.name} of {trial.id} is better than the returned model"
-                    )
+        known = {
+            (trial.id, one.name): sign * one.metric
+            for trial in state.trials.values()
+            for one in trial.checkpoints
+            if one.metric is not None
+        }
+        for (trial, name), worth in {**self._confirmed, **known}.items():
+            usable = (
+                f"{trial}/{name}" not in state.result.unreadable
+                and state.trials[trial].phase.name != "FAILED"
+            )
+            if usable and worth > sign * told.metric:
+                self.broken(f"{name} of {trial} was confirmed and is better than what is returned")
 
     def _the_ledger_is_the_account(self, state: State) -> None:
         """Each instance that ran is charged, and for no less than it ran."""

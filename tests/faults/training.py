@@ -6,11 +6,13 @@ stop, kills it, and tells what it did.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from seerd.agent.protocol import Start
+from seerd.training.pace import SAVE_SHARE
 from tests.faults.objects import Model, Objects
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance
@@ -62,6 +64,11 @@ class Shared:
     wrong: list[str] = field(default_factory=list)
     best_told: dict[str, int] = field(default_factory=dict)
     most_gpus: int | None = None
+    sign: float = 1.0
+
+    def worth(self, model: Model) -> float:
+        """The more the better."""
+        return -math.inf if model.metric is None else self.sign * model.metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,7 @@ class Run:
         self._epoch = 0
         self._saved_epoch = 0
         self._saved_at = 0.0
+        self._best = -math.inf
         self._unit_s = 0.0
         node = start.node
         self.rank = node.rank if node is not None else 0
@@ -172,10 +180,19 @@ class Run:
             self._later(
                 self._save(metric), lambda: self._leave("asked" if self.asked else "finished")
             )
-        elif self._shared.timeline.now - self._saved_at >= self._shared.script.checkpoint_every_s:
+        elif self._due(metric):
             self._later(self._save(metric), self._next)
         else:
             self._next()
+
+    def _due(self, metric: float | None) -> bool:
+        """At intervals, and sooner for a model that is better than every one that was saved."""
+        script = self._shared.script
+        since_s = self._shared.timeline.now - self._saved_at
+        better = self._shared.worth(Model(self.start.trial, self._epoch, metric)) > self._best
+        return since_s >= script.checkpoint_every_s or (
+            better and since_s >= SAVE_SHARE * script.save_s
+        )
 
     def _save(self, metric: float | None) -> float:
         """Write a checkpoint to the instance's disk; how long that takes."""
@@ -186,6 +203,7 @@ class Run:
         save_s = self._luck("save", self._shared.script.save_s, 5 * self._shared.script.save_s)
         model = Model(self.start.trial, self._epoch, metric)
         self._saved_epoch, self._saved_at = self._epoch, self._shared.timeline.now
+        self._best = max(self._best, self._shared.worth(model))
         self._later(save_s, lambda: self._told.saved(model))
         return save_s
 

@@ -77,6 +77,7 @@ class Play:
         self.timeline = Timeline()
         self.chance = Chance(scenario.weather, scenario.seed)
         self.shared = Shared(self.timeline, self.chance, Objects(), scenario.script)
+        self.shared.sign = 1.0 if scenario.facts.mode == "max" else -1.0
         self.shared.most_gpus = scenario.facts.problem.limits.max_gpus
         self.ec2 = cloud.Ec2(self.timeline, self.chance)
         self.ec2.booting, self.ec2.ending, self.ec2.said = self._boots, self._ends, self.say

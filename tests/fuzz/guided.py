@@ -23,7 +23,7 @@ except ImportError:
 
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.agent.health import gpu_problem
-    from seerd.agent.manifest import CheckpointError, Manifest
+    from seerd.agent.manifest import CheckpointError, Goal, Manifest
     from seerd.agent.protocol import ProtocolError
     from seerd.agent.transfer import Directory
     from seerd.agent.trial_output import TrialOutput
@@ -40,6 +40,7 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
 import msgspec
 
 HERE = Path(tempfile.mkdtemp(prefix="fuzz-"))
+GOAL = Goal("accuracy", "max")
 
 
 def _file(data: bytes, name: str = "file") -> Path:
@@ -56,7 +57,7 @@ def protocol(data: bytes) -> None:
 
 def trial_output(data: bytes) -> None:
     """What a trial writes."""
-    told = TrialOutput(_file(data), "t", 1, HERE / "local", Directory(HERE / "store"))
+    told = TrialOutput(_file(data), "t", 1, HERE / "local", Directory(HERE / "store", GOAL), GOAL)
     for makers in told.drain_all():
         for make in makers:
             decode(encode(make(1)))

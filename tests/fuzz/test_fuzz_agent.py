@@ -22,7 +22,7 @@ from bench.testbed.agents import Rig
 from seerd.agent import plainfile, postmortem
 from seerd.agent import trial_output as output_module
 from seerd.agent.health import gpu_problem
-from seerd.agent.manifest import CheckpointError, Manifest
+from seerd.agent.manifest import CheckpointError, Goal, Manifest
 from seerd.agent.protocol import Exited, Prepare, Prepared, Started
 from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
@@ -35,6 +35,7 @@ from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
 __all__ = ["bundle", "rig"]
 
+GOAL = Goal("accuracy", "max")
 GOOD_MANIFEST = {
     "name": "a",
     "epoch": 1,
@@ -79,7 +80,9 @@ def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path, monkeypatch):
     os.truncate(path, 1 << 42)
     told = [
         make(1)
-        for makers in TrialOutput(path, "t1", 1, tmp_path, Directory(tmp_path / "s")).drain_all()
+        for makers in TrialOutput(
+            path, "t1", 1, tmp_path, Directory(tmp_path / "s", GOAL), GOAL
+        ).drain_all()
         for make in makers
     ]
     assert [fact.epoch for fact in told] == [1]
@@ -90,7 +93,9 @@ def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path, monkeypatch):
 def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, data):
     path = tmp_path / "out.jsonl"
     path.write_bytes(data + b"\n")
-    trial_output = TrialOutput(path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s"))
+    trial_output = TrialOutput(
+        path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s", GOAL), GOAL
+    )
     for makers in trial_output.drain_all():
         for make in makers:
             assert decode(encode(make(1))).trial == "t1"
@@ -124,7 +129,7 @@ def test_a_checkpoint_that_is_no_file_is_not_stored_and_not_fetched(tmp_path, wh
     (local / "a.json").write_text(json.dumps(GOOD_MANIFEST))
     OBSTACLES[what](str(local / "a.pt"))
     with pytest.raises(CheckpointError):
-        store(local, tmp_path / "store", "a")
+        store(local, tmp_path / "store", "a", GOAL)
     assert fetch(local, tmp_path / "there", ["a"]) is None
 
 

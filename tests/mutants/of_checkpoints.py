@@ -14,6 +14,44 @@ DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_t
 
 KEEPING = (
     Mutant(
+        "progress goes back when the end comes later than it seemed",
+        "how far a training is never goes back",
+        "Horizon.look",
+        "max(self.progress, min(1.0, max(by_time, by_reports)))",
+        "min(1.0, max(by_time, by_reports))",
+        (
+            "tests/test_trial.py::test_progress_does_not_go_back_when_the_end_comes_later_than_it_seemed",
+        ),
+    ),
+    Mutant(
+        "only the newest two checkpoints stay in a directory",
+        "the best model that was confirmed is handed back",
+        "manifest.needed",
+        "{*list(worths)[-KEPT:], *([] if best is None else [best])}",
+        "{*list(worths)[-KEPT:]}",
+        (f"{TRANSFER}::test_the_best_stays_beside_the_newest_two",),
+    ),
+    Mutant(
+        "the newest checkpoint is always stored next",
+        "the best model that was confirmed is handed back",
+        "TrialOutput._next",
+        "return best",
+        "return newest",
+        (
+            "tests/agent/test_agent_trial_output.py::test_a_better_checkpoint_is_stored_before_the_newest_and_what_was_overtaken_is_not",
+        ),
+    ),
+    Mutant(
+        "the core needs only the newest two checkpoints",
+        "the best model that was confirmed is handed back",
+        "settle._checkpoints",
+        "best.name if best is not None and best in older else None",
+        "None",
+        (
+            "tests/core/test_run.py::test_the_best_checkpoint_is_kept_beside_the_newest_two_and_handed_back",
+        ),
+    ),
+    Mutant(
         "the manifest is put into the directory first",
         "a checkpoint exists when all of it does",
         "_transfer",
@@ -43,8 +81,8 @@ KEEPING = (
         "the only good checkpoint is removed for a new one",
         "a confirmed checkpoint stays",
         "store",
-        "_names(to)[:-KEPT]",
-        "_names(to)",
+        "set(worths) - needed(worths) - {name}",
+        "set(worths)",
         (f"{TRANSFER}::test_the_store_keeps_the_newest_two_once_a_new_one_is_whole",),
     ),
     Mutant(

@@ -117,9 +117,9 @@ DECIDING = (
     Mutant(
         "a model whose metric is NaN can win",
         "the model that is handed back is the best",
-        "incumbent",
-        'checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
-        'f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
+        "best_checkpoint",
+        'one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable',
+        'f"{trial.id}/{one.name}" in state.result.unreadable',
         (INCUMBENT,),
     ),
     Mutant(
@@ -196,6 +196,22 @@ DECIDING = (
         ")",
         "instances[slots.node].phase is InstancePhase.READY",
         (f"{RUN}::test_gpus_are_given_on_once_the_attempt_that_had_them_has_left",),
+    ),
+    Mutant(
+        "a target is reached by more, whatever the mode",
+        "a run ends when a confirmed model is good enough",
+        "good_enough",
+        "sign * metric >= sign * target",
+        "metric >= target",
+        (f"{INCUMBENT}::test_a_metric_is_good_enough_on_its_side_of_the_target",),
+    ),
+    Mutant(
+        "the target is looked at when something else happens",
+        "a run ends when a confirmed model is good enough",
+        "confirm",
+        "good_enough(state, new.metric)",
+        "False",
+        (f"{RUN}::test_a_confirmed_checkpoint_that_reaches_the_target_ends_the_run_in_order",),
     ),
     Mutant(
         "the nodes that are left of a broken attempt go on",

@@ -11,8 +11,17 @@ NODES = "tests/core/test_several_nodes.py"
 PROVISIONING = "tests/core/test_provisioning.py"
 LIMITS = "tests/core/test_limits.py"
 SETTING = "tests/sim/test_setting.py"
+MARGIN = "tests/sim/test_margin_costs_no_gpu.py"
 
 COUNTING = (
+    Mutant(
+        "what is set aside for the end costs a GPU",
+        "what is set aside costs time, never a GPU",
+        "counted_with",
+        "(problem.planned,) if problem.whole else (problem.limits, problem.planned)",
+        "(problem.planned,)",
+        (MARGIN,),
+    ),
     Mutant(
         "the budget forgets that giving back takes time",
         "the budget is kept, with what is committed",

@@ -72,10 +72,10 @@ READING = (
     ),
     Mutant(
         "checkpoints that are not needed any more are listed for ever",
-        "only the newest two checkpoints of a trial are kept",
+        "only the newest two checkpoints of a trial and its best are kept",
         "enact._kept",
-        "trial.checkpoints = trial.checkpoints[: verdict.newest]",
-        "",
+        "place < verdict.newest or one.name == verdict.best",
+        "True",
         (f"{DAEMON}::test_the_newest_two_checkpoints_of_a_trial_are_kept",),
     ),
     Mutant(
