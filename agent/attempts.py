@@ -69,6 +69,7 @@ class LocalAttempt:
         self._why_held = why_held
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
+        self._ends_at: Optional[float] = None
         self._marker = ""
         self._by_torchrun = False
         self._is_crashing = False
@@ -129,6 +130,20 @@ class LocalAttempt:
             with contextlib.suppress(OSError):
                 (self._places.attempt / "stop").touch()
         self.look()
+
+    def expect_end(self, at: Optional[float]) -> None:
+        """Have the trial know when training ends (seconds since 1970; None: not known)."""
+        self._ends_at = at
+        if self._marker:
+            self._write_end()
+
+    def _write_end(self) -> None:
+        if self._ends_at is None:
+            return
+        with contextlib.suppress(OSError):  # a trial that has removed its own folder
+            part = self._places.attempt / ".horizon.json"
+            part.write_text(json.dumps({"version": 1, "ends_at": self._ends_at}))
+            os.replace(part, self._places.attempt / "horizon.json")
 
     def look(self) -> None:
         """Do what is due. This is called often, and costs next to nothing if nothing is due."""
@@ -215,6 +230,7 @@ class LocalAttempt:
         if not speaks(self.start):
             (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # only node 0 is heard
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
+        self._write_end()
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
 

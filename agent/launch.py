@@ -116,6 +116,7 @@ def launch_plan(
             "seed": start.seed,
             "checkpoints": str(places.checkpoints),
             "checkpoint_every_s": job.checkpoint_every_s,
+            "max_reports": job.max_reports,
         },
     )
 

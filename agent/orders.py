@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Coroutine, Dict, Iterator, List, Union
+from typing import Any, Callable, Coroutine, Dict, Iterator, List, Optional, Union
 
 from seerd.agent import host
 from seerd.agent.attempts import LocalAttempt, Tell
@@ -120,6 +120,7 @@ class Orders:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
 
     @property
@@ -147,6 +148,14 @@ class Orders:
             self._data.take(message)
         else:
             self._urls.take(message)
+
+    def expect_end(self, in_s: Optional[float]) -> None:
+        """Tell every attempt, also later ones, when training ends: in so many seconds. None: that
+        is not known.
+        """
+        self._ends_at = None if in_s is None else time.time() + in_s
+        for attempt in self._attempts.values():
+            attempt.expect_end(self._ends_at)
 
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
@@ -221,6 +230,7 @@ class Orders:
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
         attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
+        attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)

@@ -86,6 +86,7 @@ class Job:
     threads             CPU threads that each rank may use; 0: this machine's cores shared among its
                         GPUs
     checkpoint_every_s  seconds from one checkpoint to the next
+    max_reports         reports of a whole training, as in `[policy]`; None: not known
     """
 
     source: str
@@ -101,6 +102,7 @@ class Job:
     allocations: List[int]
     threads: int
     checkpoint_every_s: float
+    max_reports: Optional[int] = None
 
 
 @record
@@ -194,15 +196,17 @@ class Renew:
     When it ends, the agent lets every trial save and exit, stores what they have saved, and then
     ends itself.
 
-    for_s    the lease ends so many seconds after this line arrives
-    grace_s  seconds that trials then have to save and exit
-    last_s   further seconds that storing may take
+    for_s      the lease ends so many seconds after this line arrives
+    grace_s    seconds that trials then have to save and exit
+    last_s     further seconds that storing may take
+    ends_in_s  for so many seconds trials may expect to train on; None: not known
     """
 
     kind: ClassVar[str] = "renew"
     for_s: float
     grace_s: float
     last_s: float = 120.0
+    ends_in_s: Optional[float] = None
 
 
 @record

@@ -124,6 +124,7 @@ class Agent:
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
             self._lease.renew(time.monotonic(), message)
+            self._orders.expect_end(message.ends_in_s)
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)

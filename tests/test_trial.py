@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pickle
 import shutil
@@ -21,7 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.training import checkpoints
+from seerd.training.attempt import Attempt
 from seerd.training.data import Sampler, Share, split
+from seerd.training.horizon import Horizon
 from seerd.training.marks import Mark
 from seerd.training.ranks import Ranks
 from seerd.training.steps import Steps
@@ -62,6 +65,7 @@ class Bench:
         unit: int,
         every_s: float = 0.0,
         script: Path = REGRESSION,
+        max_reports: int | None = None,
         **env: str,
     ) -> tuple[subprocess.Popen[str], Path]:
         self.attempts += 1
@@ -82,6 +86,7 @@ class Bench:
             "mode": "max",
             "seed": 7,
             "checkpoint_every_s": every_s,
+            "max_reports": max_reports,
         }
         (attempt / "trial.json").write_text(
             json.dumps({**about, "checkpoints": str(self.checkpoints)})
@@ -305,6 +310,66 @@ def test_a_better_model_is_saved_without_waiting_for_the_next_interval(tmp_path:
     assert better[:-1] == sorted(better[:-1])
     assert len(saved) in (4, 5), "each of the first is better than the one before; one at the end"
     assert told[-1] == max(reports)
+
+
+def horizon(folder: Path, ends_in_s: float | None, max_reports: int | None = None) -> Horizon:
+    """Of an attempt whose agent has said when training ends, or has not."""
+    about = dict.fromkeys(("trial", "config", "metric", "mode", "seed", "gpus", "allocations"))
+    about |= {"checkpoints": "x", "checkpoint_every_s": 10.0}
+    (folder / "trial.json").write_text(json.dumps(about))
+    (folder / "horizon.json").unlink(missing_ok=True)
+    if ends_in_s is not None:
+        said = {"version": 1, "ends_at": time.time() + ends_in_s}
+        (folder / "horizon.json").write_text(json.dumps(said))
+    return Horizon(Attempt.read(folder), max_reports)
+
+
+def test_progress_is_the_share_of_the_time_that_a_trial_may_expect(tmp_path: Path) -> None:
+    known = horizon(tmp_path, 300.0)
+    assert known.look(0.0, 0)[0] == 0.0
+    progress, remaining_s = known.look(100.0, 1)
+    assert progress == pytest.approx(0.25, rel=1e-3)
+    assert 299.0 < remaining_s <= 300.0
+    assert known.look(200.0, 2)[0] == pytest.approx(0.5, rel=1e-3)
+    assert horizon(tmp_path, -5.0).look(10.0, 1) == (1.0, 0.0)
+
+
+def test_progress_goes_by_reports_if_they_end_sooner(tmp_path: Path) -> None:
+    assert horizon(tmp_path, 300.0, 4).look(100.0, 2)[0] == 0.5
+    assert horizon(tmp_path, 300.0, 400).look(100.0, 2)[0] == pytest.approx(0.25, rel=1e-3)
+    assert horizon(tmp_path, None, 4).look(100.0, 5) == (1.0, math.inf)
+    assert horizon(tmp_path, None).look(100.0, 5) == (0.0, math.inf), "nothing is known"
+
+
+def test_progress_does_not_go_back_when_the_end_comes_later_than_it_seemed(tmp_path: Path) -> None:
+    known = horizon(tmp_path, 900.0)
+    known.restore(0.5, 100.0)
+    assert known.look(1.0, 3)[0] == 0.5
+    assert known.look(1000.0, 4)[0] > 0.5
+
+
+TELLS_HOW_FAR_IT_IS = """
+import os, seerd
+trial = seerd.trial()
+began = trial.epoch
+with open(f"{os.environ['TEST_OUT']}.{trial.rank}", "a") as out:
+    while trial.running() and trial.epoch < began + 2:
+        print(trial.epoch, trial.progress, file=out)
+        trial.report(accuracy=0.5)
+"""
+
+
+def test_a_trial_knows_how_far_it_is_across_its_attempts_and_on_every_rank(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(TELLS_HOW_FAR_IT_IS)
+    for _ in range(2):
+        process, _ = bench.start(2, steps=0, unit=0, script=script, max_reports=8)
+        text = process.communicate()[0]
+        assert process.returncode == 0, text
+    for rank in (0, 1):
+        rows = (tmp_path / f"steps.jsonl.{rank}").read_text().splitlines()
+        assert rows == [f"{epoch} {epoch / 8}" for epoch in range(4)]
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:

@@ -179,6 +179,18 @@ def limit_at(state: State) -> float:
     return min(close_at(state), exhausted_at(state))
 
 
+def training_ends_at(state: State) -> float:
+    """Return when trials that go on until the end must expect to be asked to stop.
+
+    Before the last stage that is the plan's own end, since the GPUs of the present stage tell
+    nothing of when the budget will be used up.
+    """
+    stages = state.outline.stages
+    if stages and state.now < stages[-1].end_s and state.plan.stage < len(stages) - 1:
+        return min(close_at(state), stages[-1].end_s)
+    return limit_at(state)
+
+
 def promise(state: State) -> Promised:
     """Return what agents may rely on from now on."""
     limit_s = limit_at(state)

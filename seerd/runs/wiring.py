@@ -146,6 +146,7 @@ def setup_of(
         allocations=allocations,
         threads=quote.threads,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
+        max_reports=spec.policy.max_reports,
     )
     where = kind.kept(spec, folder, quote, until)
     return Setup(job, store, until, spec.cluster.provider, where, train.data)

@@ -173,8 +173,10 @@ class Conversation:
                 self.say(order)
 
     def renew(self) -> None:
-        """Tell the agent how long it may go on without hearing from the daemon."""
-        self.say(Renew(*self._core.lease()))
+        """Tell the agent how long it may go on without hearing from the daemon, and when training
+        ends.
+        """
+        self.say(Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
         """Acknowledge all facts up to number `seen`: they are in the journal."""

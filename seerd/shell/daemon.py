@@ -24,7 +24,8 @@ from seerd.core.events import (
     TrialCheckpointed,
     TrialExited,
 )
-from seerd.core.limits import grace_s, last_s, lease_s
+from seerd.core.lifecycle import RunPhase
+from seerd.core.limits import grace_s, last_s, lease_s, training_ends_at
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
@@ -211,6 +212,11 @@ class Daemon:
         """Return the three times of `Core.lease`, in seconds."""
         now = self.clock.now()
         return lease_s(self.state, now), grace_s(self.state), last_s(self.state, now)
+
+    def ends_in(self) -> float:
+        """Return for how many seconds trials may expect to train on."""
+        running = self.state.phase is RunPhase.RUNNING
+        return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
 
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine."""

@@ -128,6 +128,9 @@ class Core(Protocol):
         ended.
         """
 
+    def ends_in(self) -> float:
+        """Return for how many seconds trials may expect to train on."""
+
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine, with the
         model in its place by the deadline.

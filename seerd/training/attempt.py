@@ -27,6 +27,7 @@ class Attempt:
     allocations   numbers of GPUs that an attempt of this trial may get
     checkpoints   the folder of checkpoints
     every_s       seconds from one checkpoint to the next
+    max_reports   reports of a whole training; None: not known
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Attempt:
     allocations: List[int]
     checkpoints: Path
     every_s: float
+    max_reports: Optional[int]
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
@@ -47,7 +49,13 @@ class Attempt:
         same = ("trial", "config", "metric", "mode", "seed", "gpus", "allocations")
         values = {name: told[name] for name in same}
         checkpoints = Path(told["checkpoints"])
-        return cls(folder, checkpoints=checkpoints, every_s=told["checkpoint_every_s"], **values)
+        return cls(
+            folder,
+            checkpoints=checkpoints,
+            every_s=told["checkpoint_every_s"],
+            max_reports=told.get("max_reports"),
+            **values,
+        )
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
         """Return how good these metrics are, the more the better; None if the metric that counts is
@@ -61,6 +69,15 @@ class Attempt:
         line = json.dumps({"kind": kind, "at": time.time(), **fields}) + "\n"
         with open(self.folder / "out.jsonl", "ab", buffering=0) as out:
             out.write(line.encode())
+
+    def ends_at(self) -> Optional[float]:
+        """Read when training ends, as the agent knows it (seconds since 1970); None: it does not
+        say.
+        """
+        try:
+            return float(json.loads((self.folder / "horizon.json").read_text())["ends_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def is_to_stop(self) -> bool:
         """Tell whether the agent wants the trial to save and leave, or has died."""

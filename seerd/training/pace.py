@@ -31,6 +31,10 @@ class Pace:
         """Note the end of a call of `running()`."""
         self.looked_at = time.monotonic()
 
+    def unit_s(self) -> float:
+        """Return the seconds since `running()` last returned; 0 before its first return."""
+        return 0.0 if self.looked_at is None else time.monotonic() - self.looked_at
+
     def longest_unit(self) -> float:
         """Return the seconds of the longest unit since the last report, and begin anew."""
         self._measure()

@@ -8,13 +8,17 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from seerd.training import checkpoints, randomness
 from seerd.training.attempt import Attempt
-from seerd.training.by_hand import defaults
+from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, split
 from seerd.training.end import End, leave_at_once
+from seerd.training.horizon import Horizon
 from seerd.training.marks import ENDED, SAVING, WORKING, Mark
 from seerd.training.pace import Pace
 from seerd.training.ranks import Ranks, import_torch
 from seerd.training.steps import Steps
+
+FINE = 10**9
+"""Ranks agree in whole numbers: so many make one."""
 
 
 def trial(spec: Optional[str] = None) -> "Trial":
@@ -29,8 +33,8 @@ def trial(spec: Optional[str] = None) -> "Trial":
     folder = os.environ.get("SEERD_DIR")
     if folder:
         attempt = Attempt.read(Path(folder))
-        return Trial(attempt.config, attempt.seed, attempt)
-    return Trial(defaults(spec), 0, None)
+        return Trial(attempt.config, attempt.seed, attempt, attempt.max_reports)
+    return Trial(defaults(spec), 0, None, max_reports(spec))
 
 
 class Trial:
@@ -45,7 +49,13 @@ class Trial:
     seed    the trial's own seed, from which python, numpy and torch have been seeded
     """
 
-    def __init__(self, config: Dict[str, Any], seed: int, attempt: Optional[Attempt]) -> None:
+    def __init__(
+        self,
+        config: Dict[str, Any],
+        seed: int,
+        attempt: Optional[Attempt],
+        max_reports: Optional[int] = None,
+    ) -> None:
         self._torch = import_torch()
         self._ranks = ranks = Ranks(self._torch)
         self.config, self.seed, self.epoch = config, seed, 0
@@ -56,6 +66,7 @@ class Trial:
         self._steps = Steps(self._mark)
         self._share = Share(seed, ranks.rank, ranks.world)
         self._pace = Pace()
+        self._horizon = Horizon(attempt, max_reports)
         self._end = End()
         self._tracked: Dict[str, Any] = {}
         self._samplers: List[Sampler] = []
@@ -73,6 +84,23 @@ class Trial:
             self._end.call(self._at_end)
 
     # ------------------------------------------------------------ what scripts call
+
+    @property
+    def progress(self) -> float:
+        """How much of the training that this trial may still expect is over, from 0 to 1.
+
+        It is that of the last call of `running()`, the same on every rank. It never goes back, but
+        where the training itself does. If nothing is known of an end, it is 0.0.
+        """
+        return self._horizon.progress
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that this trial may still train at most, at the last call of `running()`.
+
+        It may be stopped before. Infinite if nothing is known of an end.
+        """
+        return self._horizon.remaining_s
 
     def track(self, **objects: Any) -> None:
         """Save these objects with every checkpoint, and restore them from the last one.
@@ -126,7 +154,10 @@ class Trial:
         else:
             self._units += 1
         save = self.rank == 0 and self._should_save()
-        told, due, self.epoch = self._ranks.largest(self._should_leave(), save, self.epoch)
+        told, due, self.epoch, *horizon = self._ranks.largest(
+            self._should_leave(), save, self.epoch, *self._far()
+        )
+        self._horizon.agree(horizon[0] / FINE, (horizon[1] or math.inf) / FINE)
         leave = bool(told)
         if leave or due:
             self._mark.turn(SAVING)
@@ -169,6 +200,16 @@ class Trial:
         self._attempt.tell(
             "report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit()
         )
+
+    def _far(self) -> Tuple[int, int]:
+        """Return progress and remaining seconds as whole numbers, in parts of 1 / `FINE`, the
+        seconds plus one part, and 0 if they are unlimited. Only rank 0 knows.
+        """
+        if self.rank != 0:
+            return 0, 0
+        progress, remaining_s = self._horizon.look(self._pace.unit_s(), self.epoch)
+        seconds = 1 + int(remaining_s * FINE) if math.isfinite(remaining_s) else 0
+        return int(progress * FINE), seconds
 
     # ------------------------------------------------------------ when to leave, when to save
 
@@ -240,6 +281,8 @@ class Trial:
             "units": self._units,
             "metrics": self._metrics,
             "best": self._best,
+            "progress": self._horizon.progress,
+            "trained_s": self._horizon.trained_s,
             "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
             "rng": rng,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
@@ -263,6 +306,7 @@ class Trial:
         payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
         self._metrics, self._best = payload["metrics"], payload.get("best")
+        self._horizon.restore(payload.get("progress", 0.0), payload.get("trained_s", 0.0))
         self._saved_state = self._state_id()
         return payload
 

@@ -19,8 +19,14 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "training-side.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = EXAMPLE.findall(PAGE)
-SPEC = "[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n"
-NAMES = ("alone", "reads", "learns")
+SPEC = """
+[space]
+lr = { low = 1e-4, high = 1.0, log = true }
+layers = [3, 5]
+[policy]
+max_reports = 4
+"""
+NAMES = ("alone", "cosine", "reads", "learns")
 TWO_GPUS = (0, 1)
 ENDS = """
 import os, sys, seerd

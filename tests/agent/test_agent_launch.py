@@ -127,6 +127,7 @@ def test_trial_json_is_as_documented():
         "seed": 17,
         "checkpoints": "/i/trials/t1/checkpoints",
         "checkpoint_every_s": 10.0,
+        "max_reports": None,
     }
 
 

@@ -69,6 +69,37 @@ def kinds(facts: list[Any]) -> list[str]:
     return [fact.kind for fact in facts]
 
 
+KNOWS_ITS_END = (
+    REPORTS
+    + """
+def ends_at():
+    try:
+        return json.load(open(os.path.join(folder, "horizon.json")))["ends_at"]
+    except FileNotFoundError:
+        return 0.0
+told = []
+while len(told) < 2:
+    if ends_at() not in (0.0, *told):
+        told.append(ends_at())
+        tell(kind="report", epoch=1 + len(told), metrics={"accuracy": told[-1]}, unit_s=0.1)
+    time.sleep(0.01)
+"""
+)
+
+
+def test_a_trial_is_told_when_training_ends_before_it_starts_and_whenever_that_changes(rig):
+    client = rig.ready(rig.job(KNOWS_ITS_END))
+    began = time.time()
+    client.say(Renew(60.0, 20.0, ends_in_s=100.0))
+    client.start()
+    first = client.until(Reported, lambda fact: fact.epoch == 2).metrics["accuracy"]
+    client.say(Renew(60.0, 20.0, ends_in_s=5000.0))
+    second = client.until(Reported, lambda fact: fact.epoch == 3).metrics["accuracy"]
+    assert began + 100.0 <= first <= time.time() + 100.0
+    assert began + 5000.0 <= second <= time.time() + 5000.0
+    assert client.exit_of("t1").cause == "finished"
+
+
 def test_the_last_checkpoint_waits_for_a_store_that_cannot_be_written_just_now(rig):
     rig.store.write_text("not mounted")
     client = rig.ready(rig.job(SAVES_WHEN_ASKED))

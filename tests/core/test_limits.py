@@ -33,7 +33,9 @@ from seerd.core.limits import (
     lease_s,
     release_s,
     terminate_s,
+    training_ends_at,
 )
+from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES
 from seerd.core.state import Instance, State
 from seerd.sim.behaviour import Behaviour
@@ -250,3 +252,16 @@ def test_limits_are_judged_only_once_what_agents_have_to_tell_was_heard(facts: M
     assert state.clock.timer is not None
     handle(state, TimerFired(at=late, command=state.clock.timer.id))
     assert state.phase is not RunPhase.RUNNING
+
+
+def test_training_ends_with_the_plan_and_in_its_last_stage_with_the_limits(
+    facts: MakeFacts,
+) -> None:
+    """Before that, the GPUs of the present stage would use up the budget long before."""
+    state = begun(facts())
+    ends = [stage.end_s for stage in state.outline.stages]
+    state.ledger.start(Charge("t1/1", "i", 16, 0.0))
+    assert exhausted_at(state) < 20.0
+    assert training_ends_at(state) == min(close_at(state), ends[-1])
+    state.plan.last = PlanChange(stage=len(ends) - 1)
+    assert training_ends_at(state) == exhausted_at(state)

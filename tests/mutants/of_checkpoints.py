@@ -14,6 +14,16 @@ DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_t
 
 KEEPING = (
     Mutant(
+        "progress goes back when the end comes later than it seemed",
+        "how far a training is never goes back",
+        "Horizon.look",
+        "max(self.progress, min(1.0, max(by_time, by_reports)))",
+        "min(1.0, max(by_time, by_reports))",
+        (
+            "tests/test_trial.py::test_progress_does_not_go_back_when_the_end_comes_later_than_it_seemed",
+        ),
+    ),
+    Mutant(
         "only the newest two checkpoints stay in a directory",
         "the best model that was confirmed is handed back",
         "manifest.needed",

@@ -162,6 +162,9 @@ class Core:
     def known(self, instance: str) -> tuple[int, str]:
         return self.seen, ""
 
+    def ends_in(self) -> float:
+        return 3600.0
+
     def lease(self) -> tuple[float, float, float]:
         return 60.0, 4.0, 120.0
 
