@@ -7,11 +7,24 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 
-def defaults(spec: Optional[str]) -> Tuple[Dict[str, Any], Optional[int]]:
+def defaults(spec: Optional[str]) -> Dict[str, Any]:
     """Choose the first value, or the middle, of every parameter in the spec of this script that is
-    active then. Constraints are not looked at.
+    active then. Constraints are not looked at. Raises as `_told` does.
+    """
+    space = _told(spec)["space"]
+    return _configuration({name: value for name, value in space.items() if name != "constraints"})
 
-    Also returns how many reports a whole training has by that spec; None if it does not say.
+
+def max_reports(spec: Optional[str]) -> Optional[int]:
+    """Read how many reports a whole training has by the spec of this script; None if it does not
+    say. Raises as `_told` does.
+    """
+    value: Optional[int] = _told(spec).get("policy", {}).get("max_reports")
+    return value
+
+
+def _told(spec: Optional[str]) -> Dict[str, Any]:
+    """Read the spec of this script.
 
     It is the first file that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
     spec.toml in the working directory. Raises `FileNotFoundError` if there is none, `RuntimeError`
@@ -29,9 +42,7 @@ def defaults(spec: Optional[str]) -> Tuple[Dict[str, Any], Optional[int]]:
         import tomllib
     except ImportError:
         raise RuntimeError("reading spec.toml by hand needs Python 3.11 or newer") from None
-    told = tomllib.loads(path.read_text())
-    space = {name: value for name, value in told["space"].items() if name != "constraints"}
-    return _configuration(space), told.get("policy", {}).get("max_reports")
+    return tomllib.loads(path.read_text())
 
 
 def _configuration(space: Dict[str, Any]) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from seerd.training import checkpoints, randomness
 from seerd.training.attempt import Attempt
-from seerd.training.by_hand import defaults
+from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, split
 from seerd.training.end import End, leave_at_once
 from seerd.training.horizon import Horizon
@@ -34,8 +34,7 @@ def trial(spec: Optional[str] = None) -> "Trial":
     if folder:
         attempt = Attempt.read(Path(folder))
         return Trial(attempt.config, attempt.seed, attempt, attempt.max_reports)
-    config, max_reports = defaults(spec)
-    return Trial(config, 0, None, max_reports)
+    return Trial(defaults(spec), 0, None, max_reports(spec))
 
 
 class Trial:
