@@ -54,6 +54,7 @@ PURE_STDLIB = frozenset(
         "ast",
         "bisect",
         "collections",
+        "contextlib",
         "copy",
         "dataclasses",
         "enum",
@@ -75,7 +76,7 @@ PURE_STDLIB = frozenset(
 closely.
 """
 
-PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy"})
+PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy", "threadpoolctl"})
 
 MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"}}
 """The planner's one model that is somebody else's: seeded, kept in memory, imported only when the

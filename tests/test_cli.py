@@ -29,6 +29,7 @@ env = {{ {env} }}
 [space]
 lr = {{ low = 0.0, high = 1.0 }}
 [policy]
+name = "seer"
 eta = 2
 p_max = 2
 t_min = "{t_min}"

@@ -92,7 +92,7 @@ def test_a_whole_spec(folder: Path) -> None:
         64,
     )
     assert (spec.policy.name, spec.policy.eta, spec.policy.nu, spec.policy.t_min_s) == (
-        "seer",
+        "seer+",
         4,
         2,
         60,

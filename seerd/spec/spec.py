@@ -19,7 +19,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
-from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
+from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, Ec2Cluster, LocalCluster
 from seerd.spec.reader import Override, Reader, text_of
 
 
@@ -146,8 +146,8 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
 def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: Reader) -> Spec:
     get = values.get
     folder = path.parent
-    policy = _policy(get, reader)
     kind = CLUSTERS[get("cluster.provider", "local")]
+    policy = _policy(get, reader, rented=kind is Ec2Cluster)
     own: Any = {
         key: values[name]
         for key in CLUSTER_KEYS[kind.provider]
@@ -171,10 +171,14 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
 
 
 Get = Callable[..., Any]
+POLICY, RENTED_POLICY = "seer+", "seer"
+"""The policy of a spec that names none: on machines that are there, and where instances are rented.
+Each is the best there in the bench (docs/comparison.md).
+"""
 
 
-def _policy(get: Get, reader: Reader) -> PolicyParams:
-    name = get("policy.name", "seer")
+def _policy(get: Get, reader: Reader, *, rented: bool) -> PolicyParams:
+    name = get("policy.name", RENTED_POLICY if rented else POLICY)
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
         reader.wrong("policy.name", name, f"this version has: {', '.join(POLICIES)}", *near)
