@@ -62,6 +62,10 @@ PAIRS = 6
 LEARNS = 12
 AT_RANDOM = 0.2
 """The share of configurations that are drawn at random even so."""
+TURNS = (
+    "{count} trials train at a time and take turns: how many there will be depends on how long "
+    "their reports take"
+)
 WORTH = 1.1
 """A finalist gets more GPUs if with them it gets at least this many times as far."""
 
@@ -395,7 +399,10 @@ def outline(problem: Problem) -> Outline | Impossible:
     if isinstance(cluster, Impossible):
         return cluster
     beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
-    return fixed_outline(problem, cluster, ((LOOK,),), beside, sizes(problem, cluster.gpus))
+    made = fixed_outline(problem, cluster, ((LOOK,),), beside, sizes(problem, cluster.gpus))
+    return replace(
+        made, adjusted=(*made.adjusted, TURNS.format(count=made.stages[0].groups[0].trials))
+    )
 
 
 def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:

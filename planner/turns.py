@@ -105,7 +105,7 @@ class Diary:
         for at_s, reports in made:
             if at_s > self.heard_s and before is None:
                 self.firsts_s.append((at_s - turn.since_s) * speed)
-            elif at_s > self.heard_s and before is not None and reports > before[1]:
+            elif before is not None and at_s > max(self.heard_s, before[0]) and reports > before[1]:
                 self.reports_s.append((at_s - before[0]) / (reports - before[1]) * speed)
             before = at_s, reports
 

@@ -160,3 +160,16 @@ def test_what_the_protocol_promises_holds(
     made = problem(max(gpus, p_min), deadline_s, scaling, p_min=p_min, seed=seed)
     run = World(Asked(SEER_PLUS, made), max(gpus, p_min), by_lr, start_s=0.3).run()
     assert run.plans[-1].done
+
+
+def test_reports_of_one_moment_tell_no_pace() -> None:
+    """As an agent tells them that was not heard for a while."""
+    made = problem(1, 100.0)
+    asked = Asked(SEER_PLUS, made)
+    trial = FakeTrial(asked.plan(View(0.0, "max", {})).new[0].id)
+    for epoch in (1, 2, 3):
+        trial.report(epoch, 0.5, at_s=7.0)
+    plan = asked.plan(View(8.0, "max", {trial.id: trial}))
+    assert plan.allocations
+    assert asked.memory.values["reports_s"] == []
+    assert asked.memory.values["firsts_s"] == [7.0]
