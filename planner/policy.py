@@ -5,6 +5,8 @@ The one rule: callers that have a problem ask its policy through this module.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from seerd.planner.asha import ASHA
 from seerd.planner.elastic_grid import E_GRID
 from seerd.planner.elastic_hyperband import E_HYPERBAND
@@ -19,7 +21,6 @@ from seerd.planner.protocol import Policy
 from seerd.planner.random_search import RANDOM
 from seerd.planner.remainder import open_ended
 from seerd.planner.seer_capped import SEER
-from seerd.planner.seer_plus import SEER_PLUS
 
 __all__ = ["INTERNAL", "POLICIES", "Policy", "outline_of", "plan_of", "policy_of"]
 
@@ -31,8 +32,22 @@ def _bohb() -> Policy:
     return BOHB
 
 
+def _seer_plus() -> Policy:
+    """Import SEER+ only when it is asked for: numpy takes longer than a command that only reads."""
+    from seerd.planner.seer_plus import SEER_PLUS
+
+    return SEER_PLUS
+
+
+def _later(policy: Callable[[], Policy]) -> Policy:
+    return Policy(
+        lambda problem: policy().outline(problem),
+        lambda problem, memory, view: policy().plan(problem, memory, view),
+    )
+
+
 POLICIES: dict[str, Policy] = {
-    "seer+": SEER_PLUS,
+    "seer+": _later(_seer_plus),
     "seer": open_ended(SEER),
     "random": open_ended(RANDOM),
     "grid": open_ended(GRID),
@@ -42,10 +57,7 @@ POLICIES: dict[str, Policy] = {
     "e-grid": open_ended(E_GRID),
     "asha": ASHA,
     "hypersched": HYPERSCHED,
-    "bohb": Policy(
-        lambda problem: _bohb().outline(problem),
-        lambda problem, memory, view: _bohb().plan(problem, memory, view),
-    ),
+    "bohb": _later(_bohb),
 }
 """Every policy by its name in the spec."""
 

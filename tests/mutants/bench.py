@@ -28,7 +28,8 @@ NOT_COPIED = shutil.ignore_patterns(
 TEST_S = 120
 """A test of a mutant that takes longer hangs, and has failed."""
 ALL_S = 1800
-FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
+"""A test that has noticed; one whose fixture has, too. A file that cannot be imported has no `::`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
         "0",
         "-p",
         "no:cacheprovider",
-        "-rf",
+        "-rfE",
         "--tb=short",
     ]
     command += [f"--timeout={TEST_S}", "--hypothesis-seed=0", *tests]
