@@ -157,7 +157,7 @@ class Trial:
         told, due, self.epoch, *horizon = self._ranks.largest(
             self._should_leave(), save, self.epoch, *self._far()
         )
-        self._horizon.agree(horizon[0] / FINE, (horizon[1] or math.inf) / FINE)
+        self._horizon.agree(horizon[0] / FINE, ((horizon[1] or math.inf) - 1) / FINE)
         leave = bool(told)
         if leave or due:
             self._mark.turn(SAVING)
