@@ -32,7 +32,7 @@ DROPPED = {
     ),
 }
 
-TRAINING_SIDE = ("seerd/__init__.py", "seerd/training/")
+TRAINING_SIDE = ("seerd/__init__.py", "seerd/agent/__init__.py", "seerd/training/")
 """What trials import: how the names of these files in the agent's zip begin."""
 
 JOIN_S = 120
