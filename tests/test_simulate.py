@@ -251,7 +251,7 @@ class TestTheEndOfALongStudy:
 WRONG: list[tuple[tuple[str, ...], str]] = [
     (
         ("--policies", "seeer"),
-        "there is no 'seeer' \\(did you mean seer\\?\\); there are seer, random",
+        "there is no 'seeer' \\(did you mean seer\\?\\); there are seer\\+, seer, random",
     ),
     (("--policies", "hyperbnad,seer"), "did you mean hyperband\\?"),
     (("--policies", ""), "--policies: there is no ''"),

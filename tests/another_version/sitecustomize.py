@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -24,6 +25,9 @@ def another_version() -> None:
     import seerd.agent.protocol
 
     seerd.agent.protocol.VERSION = int(SPEAKS or seerd.agent.protocol.VERSION)
+    if AGENT:
+        encode = seerd.agent.protocol.encode
+        seerd.agent.protocol.encode = lambda message: known_then(encode(message))
     import seerd.core.placement
     import seerd.core.rules
     import seerd.planner.caching
@@ -54,9 +58,18 @@ def another_version() -> None:
         bundle.build_agent = lambda to: shutil.copyfile(AGENT, to)
 
 
+def known_then(line: bytes) -> bytes:
+    """What the older version would have said: without the fields that version 2 did not have."""
+    message = json.loads(line)
+    message.pop("ends_in_s", None)
+    if message.get("kind") == "prepare":
+        message["job"].pop("max_reports", None)
+    return json.dumps(message).encode() + b"\n"
+
+
 def other(source: bytes) -> bytes:
     """The agent speaks another version of the protocol."""
-    return source.replace(b"\nVERSION = 2\n", f"\nVERSION = {SPEAKS or 2}\n".encode())
+    return source.replace(b"\nVERSION = 3\n", f"\nVERSION = {SPEAKS or 3}\n".encode())
 
 
 if (

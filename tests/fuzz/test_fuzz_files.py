@@ -270,7 +270,7 @@ class TestCheckpoints:
             "rng": [],
             "samplers": [],
         }
-        checkpoints.write(torch, tmp_path, "000001-00000001", payload)
+        checkpoints.write(torch, tmp_path, "000001-00000001", payload, lambda metrics: None)
         good = (tmp_path / "000001-00000001.pt").read_bytes()
         bad = {
             "bomb": pickle.dumps(Bomb()),

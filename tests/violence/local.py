@@ -34,6 +34,7 @@ env = {{ VIOLENCE_TRACE = "{trace}" }}
 [space]
 lr = {{ low = 0.0, high = 1.0 }}
 [policy]
+name = "seer"
 eta = 2
 p_max = 2
 t_min = "{t_min_s}s"
