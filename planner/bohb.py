@@ -210,6 +210,7 @@ class FromModel:
         self._space = problem.space
         self._seed = problem.params.seed
         self._draws = draws(problem)
+        self._guesses = len(problem.params.start)
         self._table = Table(problem.space.table)
         self._results: dict[int, dict[str, float | None]] = {}
         self._points: dict[str, Point] = {}
@@ -220,7 +221,7 @@ class FromModel:
         """Draw from the model with the most reports that has enough results, or at random."""
         config, reports = self._draws[number], self.modelled_at()
         rng = random.Random(f"{self._seed} {number}")
-        if rng.random() >= AT_RANDOM and reports is not None:
+        if number >= self._guesses and rng.random() >= AT_RANDOM and reports is not None:
             seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
             point = suggest(self._space, self.known(reports), mode, seed)
             config = config if point is None else _config(point, self._space)

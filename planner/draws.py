@@ -18,6 +18,8 @@ from seerd.planner.space import Config
 class Draws:
     """One seed's sequence of independent draws from the problem's space, as far as it has been
     used.
+
+    The person's own guesses come first; what a guess leaves open is drawn.
     """
 
     _problem: Problem
@@ -34,4 +36,9 @@ class Draws:
 @per_problem
 def draws(problem: Problem) -> Draws:
     """Return the sequence of draws of the problem's seed."""
-    return Draws(problem, random.Random(problem.params.seed))
+    space, params = problem.space, problem.params
+    guesses = [
+        space.fixed(guess).sample(random.Random(f"{params.seed} {number}"))
+        for number, guess in enumerate(() if space.table else params.start)
+    ]
+    return Draws(problem, random.Random(params.seed), guesses)

@@ -62,6 +62,7 @@ class PolicyParams:
                   limits allow
     min_reports   r of progress-based policies: reports until the first decision
     max_reports   R of progress-based policies: reports of a whole training
+    start         the person's own guesses, configurations or parts of some, that are tried first
     stage_gpus    GPUs of each stage, as `seerd.planner.rubberband` chose them; None: the same
                   number all the time
     stage_s       how many seconds each of those stages should take
@@ -77,6 +78,7 @@ class PolicyParams:
     trials: int | None = None
     min_reports: int | None = None
     max_reports: int | None = None
+    start: tuple[Config, ...] = ()
     stage_gpus: tuple[int, ...] | None = None
     stage_s: tuple[float, ...] | None = None
 

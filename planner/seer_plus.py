@@ -311,7 +311,7 @@ def _new(moment: _Moment) -> NewTrial | None:
     results = _results(moment)
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {diary.drawn}").random() < AT_RANDOM
-    if first >= LEARNS and not at_random:
+    if first >= LEARNS and not at_random and diary.drawn >= len(params.start):
         tried = [trial.config for trial in (*view.trials.values(), *moment.new)]
         chosen, diary.kernel = propose(moment.problem, tried, results, diary.drawn, diary.kernel)
         config = config if chosen is None else chosen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from seerd.planner.constraints import constraint
@@ -59,6 +59,16 @@ class Space:
             f"none of {MOST_TRIES:,} configurations that were drawn meets the constraints: "
             f"{'; '.join(self.constraints)}"
         )
+
+    def fixed(self, values: Config) -> Space:
+        """Return the space in which these parameters have these values."""
+        parameters = tuple(
+            replace(parameter, choices=(values[parameter.name],))
+            if parameter.name in values
+            else parameter
+            for parameter in self.parameters
+        )
+        return replace(self, parameters=parameters)
 
     def allows(self, config: Config) -> bool:
         """Tell whether a configuration meets all constraints."""

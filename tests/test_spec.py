@@ -279,6 +279,25 @@ def test_constraints_alone_are_no_space(folder: Path) -> None:
     )
 
 
+def test_guesses_are_read_and_one_mistake_of_them_is_told(folder: Path) -> None:
+    start = '[{ lr = 0.1, optimizer = "sgd" }, { layers = 4 }]'
+    assert load(folder, GOOD, ("policy.start", start)).policy.start == (
+        {"lr": 0.1, "optimizer": "sgd"},
+        {"layers": 4},
+    )
+    for wrong, says in (
+        ("[{ lr = 7.0 }]", "lr = 7.0 is not in [space]"),
+        ("[{ layers = 3 }]", "layers = 3 is not in [space]"),
+        ("[{}]", "a table of values is needed"),
+        ("[{ lr = [0.1] }]", "a table of values is needed"),
+    ):
+        found = problems(folder, GOOD, ("policy.start", wrong))
+        assert set(found) == {"policy.start"}
+        assert says in found["policy.start"]
+    grid = problems(folder, GOOD, ("policy.start", start), ("policy.name", "grid"))
+    assert "tries the whole grid" in grid["policy.start"]
+
+
 def test_the_target_of_the_metric_is_a_number_of_any_sign(folder: Path) -> None:
     assert load(folder, GOOD).metric.target is None
     assert load(folder, GOOD, ("metric.target", "-1")).metric.target == -1.0

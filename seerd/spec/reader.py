@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "trials": v.whole(1),
         "min_reports": v.whole(1),
         "max_reports": v.whole(1),
+        "start": v.list_of(v.config),
     },
     "limits": {
         "deadline": v.duration,

@@ -20,6 +20,7 @@ from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, Ec2Cluster, LocalCluster
+from seerd.spec.guesses import guesses
 from seerd.spec.reader import Override, Reader, text_of
 
 
@@ -147,7 +148,7 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
     get = values.get
     folder = path.parent
     kind = CLUSTERS[get("cluster.provider", "local")]
-    policy = _policy(get, reader, rented=kind is Ec2Cluster)
+    policy = _policy(get, space, reader, rented=kind is Ec2Cluster)
     own: Any = {
         key: values[name]
         for key in CLUSTER_KEYS[kind.provider]
@@ -177,7 +178,7 @@ Each is the best there in the bench (docs/comparison.md).
 """
 
 
-def _policy(get: Get, reader: Reader, *, rented: bool) -> PolicyParams:
+def _policy(get: Get, space: Space, reader: Reader, *, rented: bool) -> PolicyParams:
     name = get("policy.name", RENTED_POLICY if rented else POLICY)
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
@@ -185,6 +186,9 @@ def _policy(get: Get, reader: Reader, *, rented: bool) -> PolicyParams:
     p_min, p_max = get("policy.p_min", 1), get("policy.p_max")
     if p_max is not None and p_max < p_min:
         reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
+    start = get("policy.start", ())
+    if start and name == "grid":
+        reader.wrong("policy.start", None, "is for policies that draw; grid tries the whole grid")
     return PolicyParams(
         name=name,
         eta=get("policy.eta", 4.0),
@@ -196,6 +200,7 @@ def _policy(get: Get, reader: Reader, *, rented: bool) -> PolicyParams:
         trials=get("policy.trials"),
         min_reports=get("policy.min_reports"),
         max_reports=get("policy.max_reports"),
+        start=guesses(start, space, reader.wrong),
     )
 
 

@@ -243,6 +243,13 @@ def money(value: Any) -> float:
     return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
 
 
+def config(value: Any) -> dict[str, Value]:
+    """Take a configuration, or a part of one."""
+    if not isinstance(value, dict) or not value or not all(map(_is_value, value.values())):
+        raise ValueError("a table of values is needed, for example { lr = 0.1, width = 64 }")
+    return dict(value)
+
+
 def parameter(key: str, value: Any) -> Parameter:
     """Take one dimension of the search space: choices, a fixed value, a range or a normal.
 

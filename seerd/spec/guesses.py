@@ -1,0 +1,43 @@
+"""A person's own guesses: `[policy] start`, configurations or parts of some, that are tried first.
+
+The one rule: a guess is taken as it was written, or refused; no value of it is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from seerd.planner.parameter import Config, Parameter
+from seerd.planner.space import Space, never_met
+
+
+def why_not(space: Space, guess: Config) -> str:
+    """Say why a guess can never be tried in this space; empty if it can."""
+    known = {parameter.name: parameter for parameter in space.parameters}
+    for name, value in guess.items():
+        if name not in known:
+            return f"there is no parameter {name} in [space]"
+        if not known[name].may_be(value):
+            return f"{name} = {value!r:.80} is not in [space]"
+        if not known[name].active(guess):
+            return f"{name} is not active: it needs {_needed(known[name])} in the same guess"
+    return never_met(space.fixed(guess)) if space.constraints else ""
+
+
+def _needed(parameter: Parameter) -> str:
+    return " and ".join(
+        f"{condition.parameter} = {' or '.join(map(repr, condition.values))}"
+        for condition in parameter.when
+    )
+
+
+def guesses(
+    found: tuple[Config, ...], space: Space, wrong: Callable[[str, Any, str], None]
+) -> tuple[Config, ...]:
+    """Return the guesses that can be tried; tell `wrong` (key, value, why) of the others."""
+    reasons = [why_not(space, guess) for guess in found]
+    for guess, why in zip(found, reasons, strict=True):
+        if why:
+            wrong("policy.start", guess, why)
+    return tuple(guess for guess, why in zip(found, reasons, strict=True) if not why)
