@@ -49,6 +49,10 @@ MaxGpusOpt = Annotated[
     typer.Option(help="Most GPUs at one moment.", metavar="N", min=1),
 ]
 SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
+LikeOpt = Annotated[
+    list[str] | None,
+    typer.Option(help="Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"),
+]
 MinimizeOpt = Annotated[
     c.Minimize | None,
     typer.Option(
@@ -118,6 +122,7 @@ def run(
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
     seed: SeedOpt = None,
+    like: LikeOpt = None,
     set_: SetOpt = None,
     ideal: IdealOpt = False,
     home: HomeOpt = None,
@@ -142,6 +147,7 @@ def run(
             provider,
             max_gpus,
             seed,
+            like,
             set_,
             minimize,
             ideal,
@@ -179,6 +185,7 @@ def plan(
     provider: ProviderOpt = None,
     max_gpus: MaxGpusOpt = None,
     seed: SeedOpt = None,
+    like: LikeOpt = None,
     set_: SetOpt = None,
     ideal: IdealOpt = False,
     home: HomeOpt = None,
@@ -200,6 +207,7 @@ def plan(
                 provider,
                 max_gpus,
                 seed,
+                like,
                 set_,
                 minimize,
                 ideal,

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from seerd.planner.clouds import assumed
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves, load_curves
-from seerd.sim.setting import Setting, problem_of, run
+from seerd.sim.setting import Outcome, Setting, problem_of, run
 
 GPUS = (1, 2, 4, 8)
 DEADLINES_S = (1800.0, 7200.0)
@@ -114,7 +114,12 @@ def play(task: Task) -> Came:
         problem = problem_of(setting, params)
         reports = max(1, round(setting.curves.epochs * task.told))
         problem = replace(problem, params=replace(problem.params, max_reports=reports))
-    outcome = run(setting, plan_for(problem, cluster, setting.profile).problem, task.seed)
+    planned = plan_for(problem, cluster, setting.profile)
+    return came_of(task, setting, run(setting, planned.problem, task.seed))
+
+
+def came_of(task: Task, setting: Setting, outcome: Outcome | Impossible) -> Came:
+    """Turns a run's outcome into figures."""
     regret = getattr(outcome, "regret", None)
     kept = getattr(outcome, "within_deadline", True) and getattr(outcome, "within_budget", True)
     used = getattr(outcome, "gpu_s", 0.0) / (task.gpus * task.deadline_s)

@@ -37,8 +37,10 @@ class Draws:
 def draws(problem: Problem) -> Draws:
     """Return the sequence of draws of the problem's seed."""
     space, params = problem.space, problem.params
+    narrowed = [space.fixed(guess) for guess in params.start]
     guesses = [
-        space.fixed(guess).sample(random.Random(f"{params.seed} {number}"))
-        for number, guess in enumerate(() if space.table else params.start)
+        one.sample(random.Random(f"{params.seed} {number}"))
+        for number, one in enumerate(narrowed)
+        if one.table or not space.table
     ]
     return Draws(problem, random.Random(params.seed), guesses)

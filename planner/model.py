@@ -48,6 +48,31 @@ class Limits:
         return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)
 
 
+class Report(NamedTuple):
+    """One report of a trial, as the run's state keeps it and as policies see it.
+
+    at_s     when it was made, seconds since the run began
+    reports  how many reports the trial had made, this one included
+    metric   None if it was NaN or infinite
+    """
+
+    at_s: float
+    reports: int
+    metric: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTrial:
+    """A trial of an earlier run.
+
+    config   its configuration
+    history  some of its reports, oldest first, at least one; times are those of its own run
+    """
+
+    config: Config
+    history: tuple[Report, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyParams:
     """The `[policy]` table of the spec.
@@ -63,6 +88,7 @@ class PolicyParams:
     min_reports   r of progress-based policies: reports until the first decision
     max_reports   R of progress-based policies: reports of a whole training
     start         the person's own guesses, configurations or parts of some, that are tried first
+    earlier       what earlier runs of the same space tell
     stage_gpus    GPUs of each stage, as `seerd.planner.rubberband` chose them; None: the same
                   number all the time
     stage_s       how many seconds each of those stages should take
@@ -79,6 +105,7 @@ class PolicyParams:
     min_reports: int | None = None
     max_reports: int | None = None
     start: tuple[Config, ...] = ()
+    earlier: tuple[EarlierTrial, ...] = ()
     stage_gpus: tuple[int, ...] | None = None
     stage_s: tuple[float, ...] | None = None
 
@@ -151,29 +178,24 @@ class Problem:
         return self.limits if self.within is None else self.within
 
 
-class Report(NamedTuple):
-    """One report of a trial, as the run's state keeps it and as policies see it.
+class Tried(Protocol):
+    """What a trial of any run tells."""
 
-    at_s     when it was made, seconds since the run began
-    reports  how many reports the trial had made, this one included
-    metric   None if it was NaN or infinite
-    """
+    @property
+    def config(self) -> Config:
+        """Its configuration."""
 
-    at_s: float
-    reports: int
-    metric: float | None
+    @property
+    def history(self) -> Sequence[Report]:
+        """Its reports, oldest first; their numbers need not be without gaps."""
 
 
-class TrialView(Protocol):
+class TrialView(Tried, Protocol):
     """One trial as a policy sees it."""
 
     @property
     def id(self) -> str:
         """Its id; ids sort in the order in which trials were asked for."""
-
-    @property
-    def config(self) -> Config:
-        """Its configuration."""
 
     @property
     def status(self) -> TrialStatus:
@@ -188,10 +210,6 @@ class TrialView(Protocol):
         """The metric of its last report; None if that was NaN or infinite, or if there is no report
         yet.
         """
-
-    @property
-    def history(self) -> Sequence[Report]:
-        """Its reports, oldest first; their numbers need not be without gaps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from seerd.planner.model import Compared, Mode, TrialView
+from seerd.planner.model import Compared, Mode, TrialView, Tried
 
 
 def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
@@ -32,7 +32,7 @@ Standing = tuple[int, float, str]
 """A key to compare trials by, (class, value, trial's id): the smaller, the better."""
 
 
-def metric_at(trial: TrialView, reports: int) -> float | None:
+def metric_at(trial: Tried, reports: int) -> float | None:
     """Return the metric of report number `reports`; if that is missing, of the nearest one.
 
     Of two equally near the earlier counts. None: it was not finite, or there is no report.

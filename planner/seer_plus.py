@@ -44,6 +44,7 @@ from seerd.planner.model import (
     PolicyParams,
     Problem,
     TrialView,
+    Tried,
     View,
 )
 from seerd.planner.protocol import Policy
@@ -133,7 +134,8 @@ def first_look(params: PolicyParams, view: View) -> int:
         return params.min_reports
     sign = 1.0 if view.mode == "max" else -1.0
     pairs = []
-    for trial in view.trials.values():
+    seen: Sequence[Tried] = (*params.earlier, *view.trials.values())
+    for trial in seen:
         early = [(r.reports, r.metric) for r in trial.history[:2] if r.metric is not None]
         if [reports for reports, _ in early] == [1, 2]:
             pairs.append([sign * metric for _, metric in early])
@@ -312,7 +314,8 @@ def _new(moment: _Moment) -> NewTrial | None:
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {diary.drawn}").random() < AT_RANDOM
     if first >= LEARNS and not at_random and diary.drawn >= len(params.start):
-        tried = [trial.config for trial in (*view.trials.values(), *moment.new)]
+        seen: Sequence[Tried] = (*params.earlier, *view.trials.values(), *moment.new)
+        tried = [trial.config for trial in seen]
         chosen, diary.kernel = propose(moment.problem, tried, results, diary.drawn, diary.kernel)
         config = config if chosen is None else chosen
     diary.drawn += 1
@@ -325,12 +328,13 @@ def _results(moment: _Moment) -> list[RungResult]:
     """List what the model learns from; a trial that has diverged is last on every rung."""
     sign = 1.0 if moment.view.mode == "max" else -1.0
     found = []
-    for number, trial in enumerate(moment.view.trials.values()):
+    trials: Sequence[Tried] = (*moment.problem.params.earlier, *moment.view.trials.values())
+    for number, trial in enumerate(trials):
         for rung, reports in enumerate(moment.windows.rungs):
-            if trial.reports >= reports:
+            if trial.history and trial.history[-1].reports >= reports:
                 metric = metric_at(trial, reports)
                 found.append(RungResult(number, rung, None if metric is None else sign * metric))
-            elif _diverged(trial):
+            elif trial.history and trial.history[-1].metric is None:
                 found.append(RungResult(number, rung, None))
     return found
 

@@ -61,14 +61,19 @@ class Space:
         )
 
     def fixed(self, values: Config) -> Space:
-        """Return the space in which these parameters have these values."""
+        """Return the space in which these parameters have these values.
+
+        Of a table, the rows that have them stay; if there is none, all configurations could be
+        drawn.
+        """
         parameters = tuple(
             replace(parameter, choices=(values[parameter.name],))
             if parameter.name in values
             else parameter
             for parameter in self.parameters
         )
-        return replace(self, parameters=parameters)
+        rows = tuple(row for row in self.table if values.items() <= row.items())
+        return replace(self, parameters=parameters, table=rows)
 
     def allows(self, config: Config) -> bool:
         """Tell whether a configuration meets all constraints."""

@@ -64,7 +64,8 @@ CARRIED = 0.85
 class RungResult:
     """What came of one trial at one rung.
 
-    trial  the trial's place in the order in which trials were asked for, from 0
+    trial  the trial's place, from 0: after those of earlier runs in the order in which trials were
+           asked for
     rung   the rung, from 0
     value  its metric, larger is better; None: not finite
     """
@@ -158,12 +159,13 @@ def propose(
     It is that of the random draws whose score at the highest rung is the largest in one sample from
     the posterior (Thompson sampling). None: there is nothing to learn from.
 
-    configs  those that were tried or are about to be, in the order in which they were asked for
+    configs  those of earlier runs' trials, then those that were tried or are about to be, in the
+             order in which they were asked for
     results  what came of them
     kernel   the one that the last call has returned
     """
     known = axes(problem)
-    tried = {_key(config) for config in configs}
+    tried = {_key(config) for config in configs[len(problem.params.earlier) :]}
     first = BEFORE + APART * number
     drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
     fresh = [config for config in drawn if _key(config) not in tried]

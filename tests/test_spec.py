@@ -295,7 +295,7 @@ def test_guesses_are_read_and_one_mistake_of_them_is_told(folder: Path) -> None:
         assert set(found) == {"policy.start"}
         assert says in found["policy.start"]
     grid = problems(folder, GOOD, ("policy.start", start), ("policy.name", "grid"))
-    assert "tries the whole grid" in grid["policy.start"]
+    assert "tries all there is" in grid["policy.start"]
 
 
 def test_the_target_of_the_metric_is_a_number_of_any_sign(folder: Path) -> None:

@@ -62,6 +62,7 @@ class SpecOptions:
     provider  where to run
     max_gpus  most GPUs at one moment
     seed      the seed of the search
+    like      earlier runs to learn from
     set_      any keys of the spec, as KEY=VALUE
     minimize  what the plan minimises; the spec need not limit it
     ideal     plan as published, whatever is billed
@@ -75,6 +76,7 @@ class SpecOptions:
     provider: str | None = None
     max_gpus: int | None = None
     seed: int | None = None
+    like: list[str] | None = None
     set_: list[str] | None = None
     minimize: Minimize | None = None
     ideal: bool = False
@@ -90,6 +92,8 @@ class SpecOptions:
             for key, value, name in options
             if value is not None
         ]
+        if self.like:
+            given.append(Override("policy.like", dumps(self.like), "--like"))
         for text in self.set_ or []:
             key, equals, value = text.partition("=")
             if not equals or not key.strip():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from seerd.commands.common import SpecOptions, tell
 from seerd.planning import plans
 from seerd.planning.planned import first_configs
-from seerd.runs import clusters
+from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view
@@ -16,7 +16,7 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
 
     Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
     """
-    spec, ideal = asked.complete(), asked.ideal
+    spec, ideal = earlier.informed(asked.complete(), home), asked.ideal
     place = clusters.place_of(spec, home, unbounded=ideal)
     planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
     others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)

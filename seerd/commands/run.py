@@ -19,7 +19,7 @@ from seerd.commands.sweep import at_start
 from seerd.core.state import State
 from seerd.planning import plans
 from seerd.planning.plans import Place
-from seerd.runs import clusters, runs
+from seerd.runs import clusters, earlier, runs
 from seerd.shell.daemon import Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import Ec2Cluster
@@ -48,12 +48,23 @@ def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
 
     Raises `typer.Exit` with the exit code, and `SeerdError` if no run begins.
     """
-    spec = asked.complete()
+    spec = earlier.informed(asked.complete(), home)
+    for line in offered(spec, home):
+        print(line, file=sys.stderr)
     place = clusters.quoted(spec, home)
     if isinstance(spec.cluster, Ec2Cluster):
         for line in asyncio.run(at_start(home, spec.cluster.region, place.quote.owner)):
             print(line, file=sys.stderr)
     _begin(*_create(spec, home, place, asked), shown)
+
+
+def offered(spec: Spec, home: Home) -> list[str]:
+    """Say that there are runs to learn from; nothing if there are none, or some are named."""
+    found = [] if spec.like or spec.policy.name == "grid" else earlier.alike(spec, home)
+    if not found:
+        return []
+    runs = "1 earlier run" if len(found) == 1 else f"{len(found)} earlier runs"
+    return [f"{runs} of this script; to learn from the newest: --like {found[-1]}"]
 
 
 def resume(folder: RunFolder, shown: Shown) -> None:

@@ -21,7 +21,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes
-from seerd.planning.facts import most_gpus, target_notes
+from seerd.planning.facts import earlier_notes, most_gpus, target_notes
 from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -221,6 +221,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         start_s=start_s,
         adjusted=(
             *target_notes(spec.metric),
+            *earlier_notes(spec.policy),
             *(() if found.exact else (CUT_SHORT,)),
         ),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seerd.errors import UsageError
-from seerd.planner.model import ClusterFacts, Limits, Problem
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.profile import Profile
 from seerd.spec.spec import Metric, Spec, SpecLimits
 
@@ -83,7 +83,7 @@ def problem_of(
         spec.policy,
         profile.job.scaling,
         cluster.gpus_per_instance,
-        adjusted=(*notes, *target_notes(spec.metric)),
+        adjusted=(*notes, *target_notes(spec.metric), *earlier_notes(spec.policy)),
     )
 
 
@@ -95,6 +95,17 @@ def target_notes(metric: Metric) -> tuple[str, ...]:
     return (
         f"the run ends as soon as a model is saved with {metric.name} {bound} {metric.target:.6g}",
     )
+
+
+def earlier_notes(params: PolicyParams) -> tuple[str, ...]:
+    """Say what earlier runs are known; nothing if there are none."""
+    if not params.earlier:
+        return ()
+    known = f"{len(params.earlier)} trials of earlier runs are known"
+    learns = "its model learns from all"
+    if params.name != "seer+":
+        learns = f"{params.name} learns nothing more"
+    return (f"{known}: the best configurations are tried again first, and {learns}",)
 
 
 def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:

@@ -114,6 +114,17 @@ def run(
 
     `checked`: check the core's invariants after every step.
     """
+    world = world_of(setting, problem, seed, checked=checked)
+    if isinstance(world, Impossible):
+        return world
+    with _uncollected():
+        return outcome_of(setting, world, world.run())
+
+
+def world_of(
+    setting: Setting, problem: Problem, seed: int, *, checked: bool = False
+) -> World | Impossible:
+    """Make the world of one run, before it begins."""
     problem = replace(problem, params=replace(problem.params, seed=seed))
     outline = outline_of(problem)
     if isinstance(outline, Impossible):
@@ -126,9 +137,7 @@ def run(
         problem=problem,
         cluster=setting.cluster,
     )
-    world = World(facts, behaviour_of(setting), seed=seed, checked=checked)
-    with _uncollected():
-        return outcome_of(setting, world, world.run())
+    return World(facts, behaviour_of(setting), seed=seed, checked=checked)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "min_reports": v.whole(1),
         "max_reports": v.whole(1),
         "start": v.list_of(v.config),
+        "like": v.list_of(v.text),
     },
     "limits": {
         "deadline": v.duration,

@@ -87,6 +87,7 @@ class Spec:
     train    how a trial is started
     space    the search space
     policy   the `[policy]` table
+    like     earlier runs to learn from, as the person named them
     limits   the limits as far as they are given
     cluster  where trials run
     folder   the folder of its file
@@ -98,6 +99,7 @@ class Spec:
     train: Train
     space: Space
     policy: PolicyParams
+    like: tuple[str, ...]
     limits: SpecLimits
     cluster: Cluster
     folder: Path
@@ -162,6 +164,7 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
         train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,
+        like=get("policy.like", ()),
         limits=SpecLimits(
             get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
         ),
@@ -187,8 +190,11 @@ def _policy(get: Get, space: Space, reader: Reader, *, rented: bool) -> PolicyPa
     if p_max is not None and p_max < p_min:
         reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
     start = get("policy.start", ())
-    if start and name == "grid":
-        reader.wrong("policy.start", None, "is for policies that draw; grid tries the whole grid")
+    for key in ("start", "like"):
+        if name == "grid" and get(f"policy.{key}"):
+            reader.wrong(
+                f"policy.{key}", None, "is for policies that draw; grid tries all there is"
+            )
     return PolicyParams(
         name=name,
         eta=get("policy.eta", 4.0),

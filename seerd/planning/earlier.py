@@ -1,0 +1,77 @@
+"""What a run can learn from an earlier one of the same space: configurations, and their curves.
+
+The one rule: what is learned becomes part of the new run's facts, so that the earlier run may be
+gone afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from seerd.core.state import State
+from seerd.planner.model import EarlierTrial, Mode, PolicyParams, Report
+from seerd.planner.space import Config, Space
+
+BEST = 3
+"""How many configurations of each earlier run are tried again, before any other."""
+MOST = 300
+"""The most trials that are remembered of one earlier run: those that came furthest."""
+FINENESS = 1.2
+"""Reports of a curve are kept whose numbers are at least this many times as large as the last."""
+
+
+def learned(space: Space, state: State) -> tuple[EarlierTrial, ...]:
+    """List what the trials of an earlier run tell about this space, in their order; trials whose
+    configurations are not of this space are left out.
+    """
+    there = [t for t in state.trials.values() if t.history and of_space(space, t.config)]
+    furthest = {trial.id for trial in sorted(there, key=lambda t: -t.reports)[:MOST]}
+    return tuple(
+        EarlierTrial(trial.config, tuple(_thinned(trial.history)))
+        for trial in there
+        if trial.id in furthest
+    )
+
+
+def taken_up(
+    params: PolicyParams, runs: Sequence[tuple[EarlierTrial, ...]], mode: Mode
+) -> PolicyParams:
+    """Return the parameters of a policy that knows these earlier runs: it tries their best
+    configurations after the person's own guesses.
+    """
+    start = list(params.start)
+    for trials in runs:
+        start += [config for config in best_configs(trials, mode) if config not in start]
+    earlier = tuple(trial for trials in runs for trial in trials)
+    return replace(params, start=tuple(start), earlier=(*params.earlier, *earlier))
+
+
+def best_configs(trials: Sequence[EarlierTrial], mode: Mode) -> list[Config]:
+    """List the `BEST` configurations whose last reports were best, best first."""
+    sign = 1.0 if mode == "max" else -1.0
+    ended = [
+        (sign * last, n) for n, t in enumerate(trials) if (last := t.history[-1].metric) is not None
+    ]
+    return [trials[n].config for _, n in sorted(ended, key=lambda one: (-one[0], one[1]))[:BEST]]
+
+
+def of_space(space: Space, config: Config) -> bool:
+    """Tell whether a configuration could have been drawn from this space."""
+    if space.table:
+        return config in space.table
+    active = {p.name: p for p in space.parameters if p.active(config)}
+    return (
+        config.keys() == active.keys()
+        and all(parameter.may_be(config[name]) for name, parameter in active.items())
+        and space.allows(config)
+    )
+
+
+def _thinned(history: Sequence[Report]) -> Iterator[Report]:
+    """Yield some reports of a curve, ever farther apart, and the last one."""
+    kept = 0
+    for report in history:
+        if report.reports >= FINENESS * kept or report is history[-1]:
+            kept = report.reports
+            yield report
