@@ -85,11 +85,16 @@ class Sshd:
         until(self._listens)
 
     def drop_connections(self) -> None:
-        """End everybody's connection at once, as a fault in the network would."""
+        """End everybody's connection at once, as a fault in the network would.
+
+        For an ordinary user a connection is held by two processes, one the parent of the other;
+        as long as one lives, it closes channels in good order.
+        """
         assert self.process is not None
-        for child in psutil.Process(self.process.pid).children():
+        for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                child.send_signal(signal.SIGKILL)
+                if child.name().startswith("sshd"):
+                    child.send_signal(signal.SIGKILL)
 
     def connections(self) -> int:
         """How many connections it serves."""
