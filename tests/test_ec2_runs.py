@@ -16,9 +16,11 @@ import pytest
 from bench.testbed.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
 from bench.testbed.rig import Rig, RigInstance, search
 
-WITHIN_S = 1.0
-"""How far the ledger may be above the rig's account."""
-UNSEEN_S = 1.0 + 0.5
+WITHIN_S = 2.0
+"""How far the ledger may be above the rig's account: EC2 is asked every second or so, and a busy
+machine hears the answer late.
+"""
+UNSEEN_S = WITHIN_S + 0.5
 """The same for what ended while no daemon watched: EC2 tells of it in whole seconds."""
 STORM_S = 6.0
 """The same while EC2 does not answer most questions: one is given up after 5 s."""
@@ -137,7 +139,8 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
     )
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says("ended with exit status 1 (rank 1 on i-")
+    words = f"RuntimeError: rank 1 of {8 if LONG else 2} has had enough"
+    coordinator.says("ended with exit status 1 (rank 1 on i-", words)
     coordinator.says("t0001 trains", "goes on after report")
     coordinator.rig.lose(coordinator.live()[1].id)
     (other,) = coordinator.live()
@@ -146,7 +149,6 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
     )
     coordinator.says("goes on after report", times=2)
     coordinator.ends(run, 0, 90)
-    assert f"rank 1 of {8 if LONG else 2} has had enough" in coordinator.text("show", "last")
     assert_accounted(coordinator)
 
 
@@ -196,7 +198,9 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(
     rig.set_gpus(few, 3)
     rig.fill_disk(full, 1 << 20)
     coordinator.says("report 5:", within_s=60)
-    assert not {few, full} & {one.id for one in rig.instances()}
+    coordinator.until(
+        lambda: not {few, full} & {one.id for one in rig.instances()}, "given back", SOON_S
+    )
     lines = coordinator.lines()
     assert "no instance: nvidia-smi lists 3 GPUs where 4 are expected" in lines
     assert "no instance: 0.0 GiB are free" in lines or "No space left on device" in lines, (
