@@ -57,7 +57,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
         limits="max_gpus = 12",
         market="spot",
         # done long before the deadline, so that stages can be long enough for a busy machine
-        env='SEERD_TEST_EPOCHS = "145"',
+        env='SEERD_TEST_EPOCHS = "200"',
     )
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")

@@ -84,7 +84,8 @@ def test_ranks_that_hang_are_found_by_their_neighbours_and_one_that_computes_is_
     job = rig.job(
         TRAINS, launcher="torchrun", env=of(1, "step", "exec(os.environ[trial._attempt.trial])")
     )
-    works = "end = time.monotonic() + 14\nwhile time.monotonic() < end: sum(range(999))"
+    computes = "sum(range(99999)); time.sleep(0.005)"  # other tests need the cores too
+    works = f"end = time.monotonic() + 14\nwhile time.monotonic() < end: {computes}"
     job.env.update(sleeps=SLEEPS, stops="os.kill(os.getpid(), 19)", works=works)
     client = rig.ready(job, gpus=6)
     for number, trial in enumerate(("sleeps", "stops", "works")):

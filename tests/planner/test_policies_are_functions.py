@@ -80,8 +80,7 @@ def asked(made: Problem) -> Asked:
     return Asked(policy_of(made), made)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "whole"), [(0, False), (1, False), (1, True)])
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_gives_the_same_plans(name: str, seed: int, whole: bool) -> None:
     made = problem(name, seed, whole=whole)

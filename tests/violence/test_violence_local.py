@@ -8,7 +8,7 @@ from tests.violence.eyes import Eyes
 from tests.violence.local import SHORT
 from tests.violence.soak import LocalSoak
 
-KILLS = 4
+KILLS = 3
 SEED = 7
 
 
