@@ -181,6 +181,8 @@ def _bar(gauge: _Gauge, room: int) -> Text:
 
 def _stage_told(state: State, now_s: float) -> str:
     stages, present = state.outline.stages, state.plan.stage
+    if not stages:
+        return "not known"
     left = format_duration(max(0, round(stages[present].end_s - now_s)))
     return f"{present + 1} of {len(stages)}, {left} left"
 
@@ -208,6 +210,8 @@ def _groups(state: State) -> Text:
     def told(stage: Stage) -> str:
         return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
 
+    if not state.outline.stages:
+        return Text()
     now, *later = state.outline.stages[state.plan.stage :]
     text = Text(" " * LABEL)
     text.append(f"now {told(now)}", style="bold")

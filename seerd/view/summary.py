@@ -71,7 +71,7 @@ def _trials(state: State) -> Table:
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]
         metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
-        gpus = str(state.outline.brackets[trial.bracket].gpus_per_trial)
+        gpus = _gpus_of_its_bracket(state, trial)
         table.add_row(
             trial.id,
             metric,
@@ -83,6 +83,11 @@ def _trials(state: State) -> Table:
     if len(ordered) > MOST_ROWS:
         table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
     return table
+
+
+def _gpus_of_its_bracket(state: State, trial: Trial) -> str:
+    brackets = state.outline.brackets
+    return str(brackets[trial.bracket].gpus_per_trial) if trial.bracket < len(brackets) else "-"
 
 
 def _state(state: State, trial: Trial) -> str:
