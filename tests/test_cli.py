@@ -233,6 +233,10 @@ def test_ctrl_c_saves_and_resume_goes_on(seerd: Seerd) -> None:
     assert "seerd resume" in out
     assert not seerd.processes()
     before = {t["trial"]: t["reports"] for t in seerd.json("show", "last")["all_trials"]}
+    there = seerd.run_folder()
+    moved = there.rename(there.with_name("moved"))
+    assert f"looked for in {there}" in " ".join(seerd("resume", "moved", code=1).split())
+    moved.rename(there)
     told = seerd.json("resume", "last")
     assert told["status"] == "done"
     assert_model(seerd, told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
@@ -111,8 +112,20 @@ def _ended(daemon: Daemon) -> Ended:
     return Ended(daemon.state, daemon.leftovers if per_instance or daemon.leftovers else None)
 
 
+def _setup_of(folder: RunFolder) -> wiring.Setup:
+    """Read the setup of a run that is where it began. Raises `JournalError` for any other."""
+    setup, is_in = wiring.load(folder), folder.path.resolve()
+    made_in = Path(setup.job.source).parent
+    if made_in.is_absolute() and made_in != is_in:
+        raise JournalError(
+            f"{folder.run} cannot go on here: its scripts and checkpoints are looked for in "
+            f"{made_in}, where it began, and it is in {is_in} now; move it back to resume it"
+        )
+    return setup
+
+
 def _environment(folder: RunFolder, state: State) -> RunEnvironment:
-    setup = wiring.load(folder)
+    setup = _setup_of(folder)
     return wiring.environment_of(setup, clusters.site_of(setup, folder), folder, state.facts)
 
 
@@ -142,5 +155,6 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
             else f"; its model: seerd best {folder.run} --to DIR"
         )
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
+    setup = _setup_of(folder)
     journal.origin = wall() - state.now
-    wiring.save(wiring.prolonged(wiring.load(folder), wall() + left_s + wiring.MARGIN_S), folder)
+    wiring.save(wiring.prolonged(setup, wall() + left_s + wiring.MARGIN_S), folder)
