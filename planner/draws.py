@@ -19,7 +19,8 @@ class Draws:
     """One seed's sequence of independent draws from the problem's space, as far as it has been
     used.
 
-    The person's own guesses come first; what a guess leaves open is drawn.
+    The person's own guesses come first; what a guess leaves open is drawn. A run that knows earlier
+    ones does not draw what one of the same seed has drawn.
     """
 
     _problem: Problem
@@ -43,4 +44,6 @@ def draws(problem: Problem) -> Draws:
         for number, one in enumerate(narrowed)
         if one.table or not space.table
     ]
-    return Draws(problem, random.Random(params.seed), guesses)
+    known = len(params.earlier)
+    rng = random.Random(f"{params.seed} after {known}" if known else params.seed)
+    return Draws(problem, rng, guesses)

@@ -6,6 +6,7 @@ gone afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -25,10 +26,11 @@ def learned(space: Space, state: State) -> tuple[EarlierTrial, ...]:
     """List what the trials of an earlier run tell about this space, in their order; trials whose
     configurations are not of this space are left out.
     """
+    mode = state.facts.mode
     there = [t for t in state.trials.values() if t.history and of_space(space, t.config)]
     furthest = {trial.id for trial in sorted(there, key=lambda t: -t.reports)[:MOST]}
     return tuple(
-        EarlierTrial(trial.config, tuple(_thinned(trial.history)))
+        EarlierTrial(trial.config, tuple(_thinned(trial.history, mode)))
         for trial in there
         if trial.id in furthest
     )
@@ -48,12 +50,14 @@ def taken_up(
 
 
 def best_configs(trials: Sequence[EarlierTrial], mode: Mode) -> list[Config]:
-    """List the `BEST` configurations whose last reports were best, best first."""
+    """List the `BEST` configurations with the best reports, best first; none that has diverged."""
     sign = 1.0 if mode == "max" else -1.0
-    ended = [
-        (sign * last, n) for n, t in enumerate(trials) if (last := t.history[-1].metric) is not None
+    reported = [
+        (max(sign * r.metric for r in trial.history if r.metric is not None), n)
+        for n, trial in enumerate(trials)
+        if trial.history[-1].metric is not None
     ]
-    return [trials[n].config for _, n in sorted(ended, key=lambda one: (-one[0], one[1]))[:BEST]]
+    return [trials[n].config for _, n in sorted(reported, key=lambda one: (-one[0], one[1]))[:BEST]]
 
 
 def of_space(space: Space, config: Config) -> bool:
@@ -68,10 +72,12 @@ def of_space(space: Space, config: Config) -> bool:
     )
 
 
-def _thinned(history: Sequence[Report]) -> Iterator[Report]:
-    """Yield some reports of a curve, ever farther apart, and the last one."""
+def _thinned(history: Sequence[Report], mode: Mode) -> Iterator[Report]:
+    """Yield some reports of a curve, ever farther apart, the best one, and the last one."""
+    sign = 1.0 if mode == "max" else -1.0
+    best = max(history, key=lambda r: -math.inf if r.metric is None else sign * r.metric)
     kept = 0
     for report in history:
-        if report.reports >= FINENESS * kept or report is history[-1]:
+        if report.reports >= FINENESS * kept or report is best or report is history[-1]:
             kept = report.reports
             yield report
