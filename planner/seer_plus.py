@@ -18,7 +18,8 @@ r         `min_reports`; else 2, or 1 if the first reports rank trials as the se
 draws     random at first; once `LEARNS` trials have come to the first rung, by a model of what was
           seen (`seerd.planner.surrogate`), but for one in five
 
-A trial whose last report is not finite is out.
+A trial whose last report is not finite is out. One that has stopped improving waits until nobody
+else wants its GPUs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from seerd.planner.model import (
     Allocation,
     Compared,
     Impossible,
+    Mode,
     NewTrial,
     Outline,
     Plan,
@@ -61,6 +63,8 @@ STABLE = 0.6
 PAIRS = 6
 """Trials that must have made two reports before their ranks are believed."""
 LEARNS = 12
+PATIENCE = 5
+"""Reports after which a trial may be found to have stopped improving."""
 AT_RANDOM = 0.2
 """The share of configurations that are drawn at random even so."""
 TURNS = (
@@ -188,6 +192,15 @@ class _Moment:
         reports = self.windows.rungs[level - 1] if level else trial.reports
         return standing_at(trial, reports, self.view.mode)
 
+    def settled(self, trial: TrialView) -> bool:
+        """Tell whether a trial has stopped improving."""
+        return settled(trial, self.view.mode)
+
+    def best_first(self, trial: TrialView) -> tuple[int, Standing]:
+        """Order trials: those that have come to a higher rung first, then by how they stand."""
+        level = self.windows.level(trial)
+        return -level, self.standing(trial, level)
+
     def arrived(self, level: int) -> list[TrialView]:
         """List the trials that have come to the rung of a level, best first."""
         rung = self.windows.rungs[level - 1]
@@ -204,6 +217,24 @@ class _Moment:
 
 def _diverged(trial: TrialView) -> bool:
     return trial.reports > 0 and trial.metric is None
+
+
+def settled(trial: Tried, mode: Mode) -> bool:
+    """Tell whether a trial has stopped improving: after `PATIENCE` reports or more, none of the
+    later half is better than the best of the earlier half.
+    """
+    count = trial.history[-1].reports if trial.history else 0
+    if count < PATIENCE:
+        return False
+    sign = 1.0 if mode == "max" else -1.0
+    early = late = -math.inf
+    for report in trial.history:
+        value = -math.inf if report.metric is None else sign * report.metric
+        if 2 * report.reports <= count:
+            early = max(early, value)
+        else:
+            late = max(late, value)
+    return late <= early
 
 
 def _decide(moment: _Moment) -> None:
@@ -225,12 +256,13 @@ def _search(moment: _Moment) -> None:
             and trial.reports < turn.until
             and windows.level(trial) >= moment.number
             and moment.free >= size
+            and not moment.settled(trial)
         ):
             moment.allocate(trial, size, turn.until)
     queue = _Queue(moment, [t for name, t in runnable.items() if name not in moment.allocations])
     room = places(moment.cluster.gpus, size, moment.problem.gpus_per_instance)
     while len(moment.allocations) < room:
-        trial = queue.take() or _new(moment)
+        trial = queue.take() or _new(moment) or queue.take_rest()
         if trial is None:
             break
         following = (rung for rung in windows.rungs if rung > trial.reports)
@@ -242,11 +274,14 @@ def _search(moment: _Moment) -> None:
 class _Queue:
     """Who goes on next among those that wait, by how far they have come.
 
-    In the first window nobody goes on who is not among the best 1/eta of a rung below the last one.
+    In the first window nobody goes on who is not among the best 1/eta of a rung below the last one,
+    as long as there are new configurations.
     """
 
     def __init__(self, moment: _Moment, waiting: Sequence[TrialView]) -> None:
         windows, eta = moment.windows, moment.problem.params.eta
+        self._settled = sorted(filter(moment.settled, waiting), key=moment.best_first)
+        waiting = [trial for trial in waiting if not moment.settled(trial)]
         self._waiting: dict[int, list[TrialView]] = {}
         self._best: dict[int, set[str]] = {}
         for level in range(windows.last, -1, -1):
@@ -258,22 +293,28 @@ class _Queue:
         self._first = moment.number == 0
 
     def take(self) -> TrialView | None:
-        """Take the next one out; None if nobody should go on."""
+        """Take out the next one that should rather go on than that a new one begins; None if there
+        is none.
+        """
         for level, waiting in self._waiting.items():
             if waiting and waiting[0].id in self._best.get(level, ()):
                 return waiting.pop(0)
         unheard = self._waiting[0]
         if self._first:
             return unheard.pop(0) if unheard else None
+        return self._furthest()
+
+    def take_rest(self) -> TrialView | None:
+        """Take out the next of all that are left; those that have stopped improving come last."""
+        return self._furthest() or (self._settled.pop(0) if self._settled else None)
+
+    def _furthest(self) -> TrialView | None:
         return next((waiting.pop(0) for waiting in self._waiting.values() if waiting), None)
 
 
 def _finish(moment: _Moment) -> None:
     """Fill the GPUs in the last window: the best trial first."""
-    windows = moment.windows
-    waiting = sorted(
-        moment.runnable(), key=lambda t: (-(level := windows.level(t)), moment.standing(t, level))
-    )
+    waiting = sorted(moment.runnable(), key=lambda t: (moment.settled(t), moment.best_first(t)))
     for place, trial in enumerate(waiting):
         most = _most_gpus(moment, trial) if place == 0 else moment.problem.params.p_min
         if most > moment.free:

@@ -12,13 +12,22 @@ from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import PolicyParams, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
-from seerd.planner.seer_plus import FIRST, LAST, SEER_PLUS, Windows, first_look, windows_of
+from seerd.planner.seer_plus import (
+    FIRST,
+    LAST,
+    PATIENCE,
+    SEER_PLUS,
+    Windows,
+    first_look,
+    settled,
+    windows_of,
+)
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
-    return float(trial.config["lr"]) * (1 - 0.5**epoch)
+    return float(trial.config["lr"]) * epoch / (epoch + 1)
 
 
 def world(gpus: int = 4, deadline_s: float = 400.0, **params: object) -> World:
@@ -123,6 +132,51 @@ def test_who_has_diverged_is_out() -> None:
     assert bad.trials["t0001"].status == "eliminated" or bad.trials["t0001"].reports <= 2
     after = [p for p, s in zip(bad.plans, bad.asked_s, strict=True) if s > 60]
     assert not any(a.trial == "t0001" for plan in after for a in plan.allocations)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "is_so"),
+    [
+        ([], False),
+        ([0.5] * (PATIENCE - 1), False),
+        ([0.5] * PATIENCE, True),
+        ([0.1, 0.2, 0.3, 0.4, 0.5], False),
+        ([0.1, 0.2, 0.2, 0.2, 0.2], True),
+        ([0.1, 0.2, 0.1, 0.1, 0.3], False),
+        ([0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2], False),
+        ([0.1, 0.1, 0.2, 0.2, 0.2, 0.2], True),
+        ([0.5, None, None, None, 0.4, 0.4], True),
+        ([None, None, None, None, 0.1], False),
+    ],
+)
+def test_who_has_not_improved_for_half_of_its_training_has_settled(
+    metrics: list[float | None], is_so: bool
+) -> None:
+    (trial,) = view(metrics).trials.values()
+    assert settled(trial, "max") is is_so
+    upside_down = view([None if m is None else -m for m in metrics])
+    assert settled(upside_down.trials["t1"], "min") is is_so
+
+
+def test_who_has_settled_waits_though_nobody_is_better() -> None:
+    def metric(trial: FakeTrial, epoch: int) -> float:
+        return 0.99 if trial.id == "t0001" else 0.9 * (1 - 0.99**epoch)
+
+    run = World(Asked(SEER_PLUS, problem(2, 200.0)), 2, metric, start_s=0.5).run()
+    assert PATIENCE <= run.trials["t0001"].reports < 2 * PATIENCE
+    assert max(trial.reports for trial in run.trials.values()) > 4 * PATIENCE
+
+
+@pytest.mark.parametrize("rises", [True, False])
+def test_few_configurations_train_until_the_end_whether_they_have_settled_or_not(
+    rises: bool,
+) -> None:
+    made = problem(2, 100.0, trials=2)
+    run = World(
+        Asked(SEER_PLUS, made), 2, lambda trial, epoch: epoch if rises else 0.5, start_s=0.5
+    ).run()
+    assert {sum(a.gpus for a in plan.allocations) for plan in run.plans if not plan.done} == {2}
+    assert sum(trial.reports for trial in run.trials.values()) > 150
 
 
 def test_no_more_configurations_than_were_asked_for_and_no_longer_than_r() -> None:
