@@ -21,7 +21,8 @@ from bench.testbed.policy_world import World as PolicyWorld
 from seerd.commands.run import offered
 from seerd.core.events import RunFacts
 from seerd.core.state import State
-from seerd.planner.model import EarlierTrial, PolicyParams, Problem, Report
+from seerd.planner.draws import draws
+from seerd.planner.model import EarlierTrial, Limits, PolicyParams, Problem, Report
 from seerd.planner.seer_plus import LEARNS, SEER_PLUS
 from seerd.planner.space import Parameter, Space
 from seerd.planning.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
@@ -147,6 +148,20 @@ def test_what_was_learned_is_kept_when_the_earlier_run_is_gone(folder: Path) -> 
 
 
 LR = Parameter("lr", low=0.1, high=0.9)
+
+
+def test_nothing_is_drawn_again_that_an_earlier_run_of_the_same_seed_has_drawn() -> None:
+    def drawn(*earlier: EarlierTrial) -> list[float]:
+        params = PolicyParams(seed=3, earlier=earlier)
+        found = draws(Problem(Limits(60.0, 60.0), Space((LR,)), params))
+        return [float(found[number]["lr"]) for number in range(20)]
+
+    first = drawn()
+    assert first == drawn()
+    then = drawn(EarlierTrial({"lr": first[0]}, ()))
+    assert not set(first) & set(then)
+
+
 reports = st.lists(st.floats(-1, 1) | st.none(), min_size=1, max_size=60)
 
 

@@ -13,7 +13,7 @@ from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
 from tests.mutants.of_the_fault_world import ENDURING
 from tests.mutants.of_the_limits import COUNTING
-from tests.mutants.of_the_policy import ASKING
+from tests.mutants.of_the_policy import ASKING, SEARCHING
 from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
 from tests.mutants.of_the_space import DRAWING
@@ -23,6 +23,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is decided": DECIDING,
     "what is counted": COUNTING,
     "what the policy answers": ASKING,
+    "what is tried": SEARCHING,
     "what is drawn": DRAWING,
     "what is recorded and read": READING,
     "how events are kept and commands carried out": CARRYING,
@@ -43,6 +44,8 @@ QUICK_NAMES = (
     "the last moment that is affordable forgets the release",
     # What the policy answers.
     "the limits wait for the policy's answer",
+    # What is tried.
+    "who has stopped improving keeps its GPU",
     # What is drawn.
     "constraints that are never met are taken",
     # What is recorded and read.

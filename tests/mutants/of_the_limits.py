@@ -15,6 +15,16 @@ MARGIN = "tests/sim/test_margin_costs_no_gpu.py"
 
 COUNTING = (
     Mutant(
+        "an agent that is alone while the run closes takes the whole grace period once more",
+        "deadline and budget are kept though the daemon dies",
+        "alone_s",
+        "grace_s(state) if state.phase is RunPhase.RUNNING else 0.0",
+        "grace_s(state)",
+        (
+            "tests/core/test_limits.py::test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over",
+        ),
+    ),
+    Mutant(
         "what is set aside for the end costs a GPU",
         "what is set aside costs time, never a GPU",
         "counted_with",

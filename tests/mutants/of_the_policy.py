@@ -476,3 +476,36 @@ ASKING = (
         (f"{ANSWERS}::test_what_the_policy_forgets_is_not_given_back_to_it",),
     ),
 )
+
+
+SEER_PLUS = "tests/planner/test_seer_plus.py"
+SEARCHING = (
+    Mutant(
+        "who has stopped improving keeps its GPU",
+        "nobody who has clearly converged holds a GPU that another could use",
+        "seer_plus.settled",
+        "late <= early",
+        "False",
+        (f"{SEER_PLUS}::test_who_has_settled_waits_though_nobody_is_better",),
+    ),
+    Mutant(
+        "a search ends when there are no more configurations",
+        "what there is of time and GPUs is used",
+        "seer_plus._search",
+        "queue.take() or _new(moment) or queue.take_rest()",
+        "queue.take() or _new(moment)",
+        (
+            f"{SEER_PLUS}::test_few_configurations_train_until_the_end_whether_they_have_settled_or_not",
+        ),
+    ),
+    Mutant(
+        "a run draws what the run that it learns from has drawn",
+        "what is known is not tried again for nothing",
+        "planner.draws.draws",
+        'f"{params.seed} after {known}" if known else params.seed',
+        "params.seed",
+        (
+            "tests/test_earlier.py::test_nothing_is_drawn_again_that_an_earlier_run_of_the_same_seed_has_drawn",
+        ),
+    ),
+)
