@@ -280,8 +280,9 @@ class _Queue:
 
     def __init__(self, moment: _Moment, waiting: Sequence[TrialView]) -> None:
         windows, eta = moment.windows, moment.problem.params.eta
-        self._settled = sorted(filter(moment.settled, waiting), key=moment.best_first)
-        waiting = [trial for trial in waiting if not moment.settled(trial)]
+        still = {trial.id for trial in waiting if not moment.settled(trial)}
+        self._settled = sorted((t for t in waiting if t.id not in still), key=moment.best_first)
+        waiting = [trial for trial in waiting if trial.id in still]
         self._waiting: dict[int, list[TrialView]] = {}
         self._best: dict[int, set[str]] = {}
         for level in range(windows.last, -1, -1):

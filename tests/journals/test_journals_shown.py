@@ -5,6 +5,7 @@ recorded is shown as unknown, and nothing ends with a traceback.
 from __future__ import annotations
 
 import io
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,11 @@ SIZES = ((80, 24), (140, 50))
 def test_every_moment_can_be_shown(path: Path) -> None:
     rows = rows_of(path)
     state = new_state(rows[0][0].facts)  # type: ignore[union-attr]
-    console = Console(width=140, file=io.StringIO())
+    console, sizes = Console(width=140, file=io.StringIO()), cycle(SIZES)
     for event, decided in rows:
         follow(state, event, decided)
         console.print(line_of(event, state, decided))
-        for size in SIZES:
-            console.print(view(state, state.now, [], size))
+        console.print(view(state, state.now, [], next(sizes)))
     end = Console(width=140, file=io.StringIO())
     end.print(summary(state))
     shown = end.file.getvalue()  # type: ignore[attr-defined]
