@@ -169,10 +169,11 @@ def propose(
     first = BEFORE + APART * number
     drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
     fresh = [config for config in drawn if _key(config) not in tried]
-    if not known or not fresh or not results:
+    scores = scored(_most_telling(results))
+    if not known or not fresh or not scores:
         return None, kernel
     with _one_thread():
-        model = _model(known, configs, scored(_most_telling(results)))
+        model = _model(known, configs, scores)
         usual = Kernel(0, (USUAL,) * len(known))
         kernel = kernel if kernel is not None and len(kernel.scales) == len(known) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
@@ -191,7 +192,7 @@ def _most_telling(results: Sequence[RungResult]) -> list[RungResult]:
 def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
     """Turn metrics into scores: (trial, rung, score) for each result, lowest rungs first.
 
-    A rung with a single result says nothing, nor do those above it.
+    A rung with a single result says nothing.
     """
     by_rung: dict[int, list[RungResult]] = {}
     for result in results:
@@ -201,7 +202,7 @@ def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
     for rung in sorted(by_rung):
         here = by_rung[rung]
         if len(here) < 2:
-            break
+            continue
         scores = normal_scores([-math.inf if r.value is None else r.value for r in here])
         if below:
             came = np.array([below.get(r.trial, 0.0) for r in here])

@@ -200,6 +200,9 @@ def test_curves_are_thinned_and_the_furthest_trials_are_kept(facts: MakeFacts) -
         assert set(kept.history) <= set(trial.history)
         assert kept.history[0] == trial.history[0]
         assert kept.history[-1] == trial.history[-1]
+        assert max(r.metric or 0.0 for r in kept.history) == max(
+            r.metric or 0.0 for r in trial.history
+        )
         assert len(kept.history) < 40
     assert max(len(trial.history) for trial in there) > 40
     assert len(there) < MOST

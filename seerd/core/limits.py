@@ -142,7 +142,7 @@ def lease_s(state: State, now: float) -> float:
     )
 
 
-def alone_s(state: State) -> float:
+def lease_grace_s(state: State) -> float:
     """Return how long trials may take to save and exit when an agent's lease has ended, in seconds.
 
     None of it is left while the run closes: the lease then lasts until no attempt may be left.
@@ -153,7 +153,7 @@ def alone_s(state: State) -> float:
 def last_s(state: State, now: float) -> float:
     """Return how many seconds beyond the grace period the last checkpoints may take to be stored.
 
-    This is for agents that are alone, with a lease from `now`; when the lease ends, `alone_s`
+    This is for agents that are alone, with a lease from `now`; when the lease ends, `lease_grace_s`
     begins. Neither the deadline nor the budget may be passed: both count more than a
     checkpoint that is not stored by then.
     """
@@ -162,7 +162,7 @@ def last_s(state: State, now: float) -> float:
         0.0,
         min(
             state.rules.last_s,
-            off_by - terminate_s(state) - now - lease_s(state, now) - alone_s(state),
+            off_by - terminate_s(state) - now - lease_s(state, now) - lease_grace_s(state),
         ),
     )
 

@@ -25,7 +25,7 @@ from seerd.core.events import (
     TrialExited,
 )
 from seerd.core.lifecycle import RunPhase
-from seerd.core.limits import alone_s, last_s, lease_s, training_ends_at
+from seerd.core.limits import last_s, lease_grace_s, lease_s, training_ends_at
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
@@ -215,7 +215,7 @@ class Daemon:
     def lease(self) -> tuple[float, float, float]:
         """Return the three times of `Core.lease`, in seconds."""
         now = self.clock.now()
-        return lease_s(self.state, now), alone_s(self.state), last_s(self.state, now)
+        return lease_s(self.state, now), lease_grace_s(self.state), last_s(self.state, now)
 
     def ends_in(self) -> float:
         """Return for how many seconds trials may expect to train on."""

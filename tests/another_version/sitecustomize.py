@@ -25,7 +25,8 @@ def another_version() -> None:
     import seerd.agent.protocol
     import seerd.agent.wire
 
-    seerd.agent.protocol.VERSION = int(SPEAKS or seerd.agent.protocol.VERSION)
+    own = seerd.agent.protocol.VERSION
+    seerd.agent.protocol.VERSION = int(SPEAKS or own)
     if AGENT:
         encode = seerd.agent.wire.encode
         seerd.agent.wire.encode = lambda message: known_then(encode(message))
@@ -53,8 +54,8 @@ def another_version() -> None:
     seerd.core.placement._neighbours = lambda free, count: tuple(sorted(free)[-count:])
     bundle = seerd.shell.bundle
     added, compiled = bundle._add, bundle._compiled
-    bundle._add = lambda zipped, name, content: added(zipped, name, other(content))
-    bundle._compiled = lambda source, name: compiled(other(source), name)
+    bundle._add = lambda zipped, name, content: added(zipped, name, other(content, own))
+    bundle._compiled = lambda source, name: compiled(other(source, own), name)
     if AGENT:
         bundle.build_agent = lambda to: shutil.copyfile(AGENT, to)
 
@@ -68,9 +69,11 @@ def known_then(line: bytes) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def other(source: bytes) -> bytes:
-    """The agent speaks another version of the protocol."""
-    return source.replace(b"\nVERSION = 3\n", f"\nVERSION = {SPEAKS or 3}\n".encode())
+def other(source: bytes, own: int) -> bytes:
+    """The agent speaks another version of the protocol than this version's own."""
+    return source.replace(
+        f"\nVERSION = {own}\n".encode(), f"\nVERSION = {SPEAKS or own}\n".encode()
+    )
 
 
 def whole() -> bool:

@@ -27,11 +27,11 @@ from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import (
     affordable,
     affordable_launch,
-    alone_s,
     close_at,
     end_s,
     exhausted_at,
     grace_s,
+    lease_grace_s,
     lease_s,
     release_s,
     terminate_s,
@@ -130,7 +130,7 @@ def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(
     late = close_at(state) - 10.0
     assert lease_s(state, late) == pytest.approx(10.0 + end_s(state) / 2)
     assert lease_s(state, late + 3600.0) == 0.0
-    assert alone_s(state) == grace_s(state)
+    assert lease_grace_s(state) == grace_s(state)
     state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
     late = exhausted_at(state) - 5.0
     assert late < close_at(state) - RULES.lease_s
@@ -142,7 +142,7 @@ def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: 
     state.end.phase, state.end.close_by = RunPhase.CLOSING, 104.0
     assert lease_s(state, 100.0) == 4.0
     assert lease_s(state, 105.0) == 0.0
-    assert alone_s(state) == 0.0, "the lease is all the time that there is"
+    assert lease_grace_s(state) == 0.0, "the lease is all the time that there is"
 
 
 def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_that_was_heard_of(

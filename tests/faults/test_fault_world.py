@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scenario import EVERYTHING, Kill, Scenario, scenario
+from tests.faults.scenario import DEFAULT, EVERYTHING, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
 from tests.faults.weather import Weather
@@ -74,7 +74,9 @@ KEPT = (
 
 @pytest.mark.parametrize("seed", KEPT)
 def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
-    assert not play(scenario(seed)).wrong
+    kept = scenario(seed)
+    assert kept.facts.problem.params.name != DEFAULT, "it is another run than the one that failed"
+    assert not play(kept).wrong
 
 
 def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some() -> None:

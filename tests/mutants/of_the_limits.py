@@ -17,7 +17,7 @@ COUNTING = (
     Mutant(
         "an agent that is alone while the run closes takes the whole grace period once more",
         "deadline and budget are kept though the daemon dies",
-        "alone_s",
+        "lease_grace_s",
         "grace_s(state) if state.phase is RunPhase.RUNNING else 0.0",
         "grace_s(state)",
         (

@@ -14,6 +14,7 @@ from seerd.planner.model import Limits, PolicyParams, Problem
 from seerd.planner.space import Config, Parameter, Space
 from seerd.planner.surrogate import (
     CARRIED,
+    MOST,
     Kernel,
     RungResult,
     normal_scores,
@@ -87,6 +88,14 @@ def test_nothing_is_proposed_that_was_tried() -> None:
 def test_without_results_or_parameters_there_is_nothing_to_learn_from() -> None:
     assert propose(made(), [], [], 5, None) == (None, None)
     assert propose(made(Space(())), [{}], [RungResult(0, 0, 1.0)], 5, None) == (None, None)
+
+
+def test_of_many_results_one_may_be_left_of_a_rung() -> None:
+    configs, low = learned(made(), MOST + 10)
+    high = [RungResult(one.trial, 1, one.value) for one in low[: MOST - 1]]
+    chosen, kernel = propose(made(), configs, [*low, *high], MOST + 10, None)
+    assert chosen is not None
+    assert kernel is not None
 
 
 def test_scores_of_a_higher_rung_continue_those_below() -> None:
