@@ -1,8 +1,8 @@
 """Use of the remainder: what a plan leaves where whole instances are paid, whether used or not.
 
 The one rule: policies plan as published and do not know whether idle GPUs are paid. What follows
-from `Problem.whole` is decided here, in `seerd.planner.fixed_cluster` and in
-`seerd.planner.seer_capped`.
+from `Problem.whole` is decided here, and in `seerd.planner.fixed_cluster`,
+`seerd.planner.narrowing` and `seerd.planner.seer_capped`.
 
 Forecasts are careful, a cloud is late, trials and rounds are whole numbers: something is left at
 the end of the last stage, and is used until the deadline or the budget.

@@ -215,16 +215,12 @@ def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
 
 def normal_scores(values: Sequence[float]) -> Floats:
     """Return the normal score of each value by its rank (Blom); equal values share theirs."""
-    order = np.argsort(np.array(values), kind="stable")
-    scores, found = _blom(len(values)), np.empty(len(values))
-    first = 0
-    while first < len(values):
-        last = first
-        while last + 1 < len(values) and values[order[last + 1]] == values[order[first]]:
-            last += 1
-        found[order[first : last + 1]] = scores[first : last + 1].mean()
-        first = last + 1
-    return found
+    found = np.array(values)
+    order = np.argsort(found, kind="stable")
+    _, same = np.unique(found, return_inverse=True)
+    scores = np.empty(len(found))
+    scores[order] = _blom(len(found))
+    return np.asarray((np.bincount(same, weights=scores) / np.bincount(same))[same])
 
 
 @cache
@@ -244,8 +240,10 @@ def _points(known: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
 
 def _apart(some: Floats, others: Floats) -> Floats:
     """Compute the squared distances of points, shape (some, others)."""
-    difference = some[:, None, :] - others[None, :, :]
-    return np.asarray((difference * difference).sum(axis=-1))
+    found = np.zeros((len(some), len(others)))
+    for one, other in zip(some.T, others.T, strict=True):
+        found += np.square(one[:, None] - other)
+    return found
 
 
 def _matern(squared: Floats) -> Floats:

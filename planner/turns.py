@@ -47,6 +47,7 @@ class Diary:
     heard_s    reports until then have been looked at, seconds since the run began
     reports_s  seconds of the newest reports, on one GPU
     firsts_s   seconds of the newest starts, the first report included
+    asked_s    when the last question was asked, seconds since the run began
     kernel     the model's, as it was last fitted
     """
 
@@ -57,6 +58,7 @@ class Diary:
     reports_s: list[float] = field(default_factory=list)
     firsts_s: list[float] = field(default_factory=list)
     kernel: Kernel | None = None
+    asked_s: float = 0.0
 
     @classmethod
     def new(cls, view: View, most: int) -> Diary:
@@ -87,6 +89,7 @@ class Diary:
 
     def look(self, view: View, scaling: Scaling) -> None:
         """Note how long the reports took that were made since the last look."""
+        self.asked_s = self.heard_s
         for turn, name in ((turn, name) for name, turn in self.turns.items()):
             trial = view.trials.get(name)
             if trial is None:

@@ -32,8 +32,8 @@ more processes than a small machine likes.
 LEASE_S = 60.0
 SOON_S = 15.0
 """What "within seconds" may mean on a machine that does other things too."""
-ONE_TRIAL = 'eta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20s"'
-STAGES = 'eta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "6s"'
+ONE_TRIAL = 'name = "seer"\neta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20s"'
+STAGES = 'name = "seer"\neta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "6s"'
 
 
 @pytest.fixture
@@ -89,7 +89,12 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(
     """It is another version that takes the run up; agents of its protocol go on."""
     rig = coordinator.rig
     coordinator.write(
-        Job("110s", "60gpu-min", limits="max_gpus = 12", policy='eta = 2\np_max = 4\nt_min = "60s"')
+        Job(
+            "110s",
+            "60gpu-min",
+            limits="max_gpus = 12",
+            policy='name = "seer"\neta = 2\np_max = 4\nt_min = "60s"',
+        )
     )
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.trained(reports=30)

@@ -82,7 +82,7 @@ class Job:
     budget: str
     script: str = "trainer.py"
     launcher: str = "command"
-    policy: str = 'eta = 2\np_max = 4\nt_min = "5s"'
+    policy: str = 'name = "seer"\neta = 2\np_max = 4\nt_min = "5s"'
     limits: str = ""
     env: str = ""
     kind: str = FOUR_GPUS

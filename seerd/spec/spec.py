@@ -19,7 +19,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
-from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, Ec2Cluster, LocalCluster
+from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
 from seerd.spec.guesses import guesses
 from seerd.spec.reader import Override, Reader, text_of
 
@@ -150,7 +150,7 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
     get = values.get
     folder = path.parent
     kind = CLUSTERS[get("cluster.provider", "local")]
-    policy = _policy(get, space, reader, rented=kind is Ec2Cluster)
+    policy = _policy(get, space, reader)
     own: Any = {
         key: values[name]
         for key in CLUSTER_KEYS[kind.provider]
@@ -175,14 +175,14 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
 
 
 Get = Callable[..., Any]
-POLICY, RENTED_POLICY = "seer+", "seer"
-"""The policy of a spec that names none: on machines that are there, and where instances are rented.
-Each is the best there in the bench (docs/comparison.md).
+POLICY = "seer+"
+"""The policy of a spec that names none: the best in the bench, on machines that are there and where
+instances are rented (docs/comparison.md).
 """
 
 
-def _policy(get: Get, space: Space, reader: Reader, *, rented: bool) -> PolicyParams:
-    name = get("policy.name", RENTED_POLICY if rented else POLICY)
+def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
+    name = get("policy.name", POLICY)
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
         reader.wrong("policy.name", name, f"this version has: {', '.join(POLICIES)}", *near)

@@ -483,7 +483,7 @@ SEARCHING = (
     Mutant(
         "who has stopped improving keeps its GPU",
         "nobody who has clearly converged holds a GPU that another could use",
-        "seer_plus.settled",
+        "planner.draft.settled",
         "late <= early",
         "False",
         (f"{SEER_PLUS}::test_who_has_settled_waits_though_nobody_is_better",),
@@ -492,11 +492,27 @@ SEARCHING = (
         "a search ends when there are no more configurations",
         "what there is of time and GPUs is used",
         "seer_plus._search",
-        "queue.take() or _new(moment) or queue.take_rest()",
-        "queue.take() or _new(moment)",
+        "queue.take() or _new(draft) or queue.take_rest()",
+        "queue.take() or _new(draft)",
         (
             f"{SEER_PLUS}::test_few_configurations_train_until_the_end_whether_they_have_settled_or_not",
         ),
+    ),
+    Mutant(
+        "the first finalist takes all GPUs at once",
+        "finalists are hedged as long as they are close",
+        "planner.windows.Windows.finalists",
+        "max(1, FINALISTS >> self._part(now_s))",
+        "1",
+        (f"{SEER_PLUS}::test_in_the_last_window_finalists_are_halved_until_one_is_left",),
+    ),
+    Mutant(
+        "rounds of rented GPUs may take more than the budget",
+        "a plan is within its limits",
+        "planner.narrowing.rounds_of",
+        "sum(one.gpu_s for one in made) <= limits.budget_gpu_s",
+        "True",
+        ("tests/planner/test_narrowing.py::test_rounds_fill_the_time_and_keep_to_the_budget",),
     ),
     Mutant(
         "a run draws what the run that it learns from has drawn",

@@ -25,6 +25,7 @@ PER_TRIAL = ClusterFacts("held", 8, max_instances=1)
 AT_ONCE = Profile(JobProfile(Latency(30.0, 33.0)), CloudProfile(), "measured")
 ASSUMED = Profile(JOB, EC2)
 NAMES = [
+    "seer+",
     "seer",
     "random",
     "grid",

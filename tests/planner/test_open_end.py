@@ -21,6 +21,7 @@ from seerd.planner.space import Parameter, Space
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = [
+    "seer+",
     "seer",
     "random",
     "grid",

@@ -9,19 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
+from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import PolicyParams, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
-from seerd.planner.seer_plus import (
-    FIRST,
-    LAST,
-    PATIENCE,
-    SEER_PLUS,
-    Windows,
-    first_look,
-    settled,
-    windows_of,
-)
+from seerd.planner.seer_plus import SEER_PLUS
+from seerd.planner.windows import FINALISTS, FIRST, LAST, Windows, first_look, windows_of
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
@@ -88,6 +81,18 @@ def test_windows_follow_each_other_until_the_end(
     assert math.isclose(first_s * LAST, last_s * FIRST, rel_tol=1e-6, abs_tol=1e-6)
 
 
+def test_in_the_last_window_finalists_are_halved_until_one_is_left() -> None:
+    windows, now_s = Windows(3.0, 103.0, (2, 8)), 3.0
+    begins_s, counts = windows.ends_s(1), []
+    while now_s < windows.end_s:
+        if now_s >= begins_s:
+            counts.append(windows.finalists(now_s))
+        assert windows.changes_s(now_s) > now_s
+        now_s = windows.changes_s(now_s)
+    assert counts == [FINALISTS, FINALISTS // 2, 1]
+    assert windows.finalists(windows.end_s + 1.0) == 1
+
+
 def test_one_report_is_enough_where_the_second_says_the_same() -> None:
     rising = view(*([i, i + 0.5] for i in range(6)))
     assert first_look(PolicyParams(), rising) == 1
@@ -120,6 +125,16 @@ def test_the_finalist_has_the_gpus_that_are_worth_a_restart() -> None:
     slow = problem(4, 400.0, FLAT)
     flat = World(Asked(SEER_PLUS, slow), 4, by_lr, start_s=0.5).run()
     assert {a.gpus for plan in flat.plans for a in plan.allocations} == {1}
+
+
+def test_finalists_share_the_gpus_and_the_best_has_most() -> None:
+    run = world(8, 400.0).run()
+    shared = [plan for plan, at_s in zip(run.plans, run.asked_s, strict=True) if at_s > 340]
+    sizes = [[a.gpus for a in plan.allocations] for plan in shared if plan.allocations]
+    assert all(one == sorted(one, reverse=True) for one in sizes)
+    assert [len(one) for one in sizes] == sorted((len(one) for one in sizes), reverse=True)
+    assert len(sizes[0]) == FINALISTS
+    assert sizes[-1] == [8]
 
 
 def test_who_has_diverged_is_out() -> None:

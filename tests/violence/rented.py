@@ -29,7 +29,7 @@ from tests.violence.ground import PROGRAMS
 from tests.violence.hand import Act, draw, pick
 from tests.violence.local import BEGUN, NEVER_BEGAN, OVER, Trouble
 
-POLICY = 'eta = 2\nnu = 2\np_max = 4\nt_min = "{t_min_s}s"'
+POLICY = 'name = "seer"\neta = 2\nnu = 2\np_max = 4\nt_min = "{t_min_s}s"'
 CLOUD = {
     "EC2 throttles": 2.0,
     "EC2 fails": 2.0,

@@ -1,0 +1,152 @@
+"""One question to SEER+, and what has been decided of the answer so far.
+
+The one rule: it says how trials stand and which GPUs are free, and how finalists share them; who
+trains is decided in `seerd.planner.seer_plus`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seerd.planner.asha import sizes
+from seerd.planner.fixed_cluster import FixedCluster
+from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
+from seerd.planner.narrowing import ElasticRound
+from seerd.planner.ranking import Standing, standing_at
+from seerd.planner.turns import Diary
+from seerd.planner.windows import Windows
+
+PATIENCE = 5
+"""Reports after which a trial may be found to have stopped improving."""
+WORTH = 1.1
+"""A trial gets more GPUs if with them it gets at least this many times as far."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """One question, and what has been decided of the answer so far.
+
+    problem      what is planned for
+    cluster      the GPUs that there are now
+    view         what the policy was shown
+    diary        what it remembers
+    windows      how the time is divided
+    stage        the number of the round, from 0
+    round        the round of rented GPUs; None: the windows of one cluster count
+    allocations  who shall train, with how many GPUs and until how many reports
+    new          configurations that are asked for
+    """
+
+    problem: Problem
+    cluster: FixedCluster
+    view: View
+    diary: Diary
+    windows: Windows
+    stage: int = 0
+    round: ElasticRound | None = None
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    new: list[NewTrial] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """The window."""
+        return self.windows.at(self.view.now_s)
+
+    @property
+    def free(self) -> int:
+        """GPUs that nobody has."""
+        return self.cluster.gpus - sum(a.gpus for a in self.allocations.values())
+
+    def runnable(self) -> Iterator[TrialView]:
+        """Yield the trials that may train on."""
+        most = self.problem.params.max_reports or math.inf
+        for trial in self.view.trials.values():
+            if trial.status == "live" and not diverged(trial) and trial.reports < most:
+                yield trial
+
+    def standing(self, trial: TrialView, level: int) -> Standing:
+        """Compute how a trial stands at the rung of a level, from 1; level 0: by what it has."""
+        reports = self.windows.rungs[level - 1] if level else trial.reports
+        return standing_at(trial, reports, self.view.mode)
+
+    def settled(self, trial: TrialView) -> bool:
+        """Tell whether a trial has stopped improving."""
+        return settled(trial, self.view.mode)
+
+    def best_first(self, trial: TrialView) -> tuple[int, Standing]:
+        """Order trials: those that have come to a higher rung first, then by how they stand."""
+        level = self.windows.level(trial)
+        return -level, self.standing(trial, level)
+
+    def arrived(self, level: int) -> list[TrialView]:
+        """List the trials that have come to the rung of a level, best first."""
+        rung = self.windows.rungs[level - 1]
+        there = (t for t in self.view.trials.values() if t.reports >= rung)
+        return sorted(there, key=lambda trial: self.standing(trial, level))
+
+    def share(self, ordered: Sequence[TrialView], finalists: int) -> None:
+        """Let the best trials share the GPUs; what they leave goes to the next ones.
+
+        The best comes first, and gets as many as are worth a restart. One that is not alone gets no
+        more than an instance has.
+
+        ordered  trials that may train, best first
+        """
+        size = self.problem.params.p_min
+        chosen = ordered[: min(finalists, self.free // size)]
+        spare = self.free - size * len(chosen)
+        for trial in chosen:
+            most = size + spare
+            if len(chosen) > 1:
+                most = min(most, max(size, self.problem.gpus_per_instance))
+            gpus = self._worth(trial, most)
+            spare -= gpus - size
+            self.allocate(trial, gpus, None)
+        for trial in ordered[len(chosen) :]:
+            if size > self.free:
+                return
+            self.allocate(trial, size, None)
+
+    def _worth(self, trial: TrialView, most: int) -> int:
+        """Choose the GPUs with which a trial gets furthest, a restart included."""
+        speed, left_s = self.problem.scaling.speed, self.windows.end_s - self.view.now_s
+        turn, start_s = self.diary.turns.get(trial.id), self.diary.start_s
+        allowed = [gpus for gpus in sizes(self.problem, self.cluster.gpus) if gpus <= most]
+        best = turn.gpus if turn is not None and turn.gpus in allowed else allowed[0]
+        trained_s = left_s if turn is not None else left_s - start_s
+        for gpus in allowed:
+            if gpus > best and speed(gpus) * (left_s - start_s) > WORTH * speed(best) * trained_s:
+                best, trained_s = gpus, left_s - start_s
+        return best
+
+    def allocate(self, trial: TrialView, gpus: int, until: int | None) -> None:
+        """Let a trial train; nobody trains beyond `max_reports`."""
+        most = self.problem.params.max_reports
+        if most is not None:
+            until = most if until is None else min(most, until)
+        self.allocations[trial.id] = Allocation(trial.id, gpus, 0, until)
+
+
+def diverged(trial: TrialView) -> bool:
+    """Tell whether a trial's last report is not finite."""
+    return trial.reports > 0 and trial.metric is None
+
+
+def settled(trial: Tried, mode: Mode) -> bool:
+    """Tell whether a trial has stopped improving: after `PATIENCE` reports or more, none of the
+    later half is better than the best of the earlier half.
+    """
+    count = trial.history[-1].reports if trial.history else 0
+    if count < PATIENCE:
+        return False
+    sign = 1.0 if mode == "max" else -1.0
+    early = late = -math.inf
+    for report in trial.history:
+        value = -math.inf if report.metric is None else sign * report.metric
+        if 2 * report.reports <= count:
+            early = max(early, value)
+        else:
+            late = max(late, value)
+    return late <= early

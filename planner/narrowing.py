@@ -1,0 +1,146 @@
+"""Rounds of ever fewer GPUs: SEER+ where instances are rented and the time is short.
+
+The one rule: rounds are fixed by the limits and `t_min`, before any report; who goes on is seen.
+
+The number of rounds and their lengths, each eta times the one before, are those of SEER (Dunlap et
+al., SoCC '21, Algorithm 2) with one bracket, but for the first round: it lasts `FIRST_LOOK` times
+`t_min`, so that everybody is heard more than once. Each round may use an equal share of the GPU
+time that is left, in whole instances. As many trials begin as there are GPUs; of these 1 in eta
+goes on to the next round, but no fewer than `FINALISTS` as long as there is room. The last round
+comes in three parts: in the second half of them go on, in the third the best one.
+
+Nobody who waits is out: what finalists leave of an instance that is paid goes to the next best, and
+whoever has stopped improving makes room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from seerd.planner.asha import places, sizes
+from seerd.planner.caching import per_problem
+from seerd.planner.model import Bracket, Group, Impossible, Outline, Problem, Stage
+from seerd.planner.seer import bracket_parameters
+from seerd.planner.windows import FINALISTS
+
+SHORT = 40
+"""A time of fewer than so many `t_min` is short."""
+FIRST_LOOK = 3
+LAST_ROUND = (0.0, 0.2, 0.5, 1.0)
+"""Where the parts of the last round begin and end, as shares of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRound:
+    """A time with one number of GPUs and of trials.
+
+    start_s  when it begins, seconds since the run began
+    end_s    when it ends, seconds since the run began
+    gpus     how many
+    trials   how many share them
+    """
+
+    start_s: float
+    end_s: float
+    gpus: int
+    trials: int
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds of all its GPUs."""
+        return self.gpus * (self.end_s - self.start_s)
+
+
+@per_problem
+def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
+    """Divide time and GPUs into rounds; none if one cluster for the whole time is as good.
+
+    It is where idle GPUs cost nothing, where there is much time, and where the budget pays for all
+    GPUs that there may be, or for hardly any.
+    """
+    limits, params = problem.planned, problem.params
+    enough = limits.max_gpus is not None and (
+        limits.budget_gpu_s >= limits.max_gpus * limits.deadline_s
+    )
+    if not problem.whole or enough or limits.deadline_s >= SHORT * params.t_min_s:
+        return ()
+    lengths = _lengths(problem)
+    made = tuple(_rounds(problem, lengths)) if lengths else ()
+    return made if sum(one.gpu_s for one in made) <= limits.budget_gpu_s else ()
+
+
+def _lengths(problem: Problem) -> list[float]:
+    """Return the length of each round in seconds; none if the limits do not fit one."""
+    limits, params = problem.planned, problem.params
+    seer = bracket_parameters(limits, params)
+    if isinstance(seer, Impossible):
+        return []
+    total_s, eta = limits.deadline_s, float(params.eta)
+    first_s = max(float(seer.first_round), FIRST_LOOK * params.t_min_s)
+    later = [eta**number for number in range(1, max(2, seer.rounds))]
+    if first_s > total_s / len(LAST_ROUND):
+        first_s = max(float(seer.first_round) if seer.rounds > 1 else 0.0, total_s / 3)
+    left_s = total_s - first_s
+    return [first_s, *(left_s * part / sum(later) for part in later)]
+
+
+def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
+    params, size = problem.params, problem.gpus_per_instance
+    begins_s, left_gpu_s, first = problem.start_s, problem.planned.budget_gpu_s, 0
+    for number, length_s in enumerate(lengths):
+        last = number == len(lengths) - 1
+        gpus = _whole(problem, left_gpu_s / (len(lengths) - number) / length_s, down=last)
+        room = places(gpus, params.p_min, size)
+        if number == 0:
+            first = room if params.trials is None else min(room, params.trials)
+        trials = max(1, min(first, room, max(FINALISTS, int(first / params.eta**number))))
+        one = ElasticRound(begins_s, begins_s + length_s, gpus, first if number == 0 else trials)
+        yield from _parts(one) if last else (one,)
+        begins_s, left_gpu_s = one.end_s, left_gpu_s - one.gpu_s
+
+
+def _whole(problem: Problem, gpus: float, *, down: bool) -> int:
+    """ElasticRound to whole instances; at least as many as one trial needs."""
+    size, most = problem.gpus_per_instance, problem.planned.max_gpus
+    count = max(-(-problem.params.p_min // size), int(gpus / size + (0.0 if down else 0.5)))
+    return size * (count if most is None else min(count, most // size))
+
+
+def _parts(last: ElasticRound) -> Iterator[ElasticRound]:
+    """Divide the last round: all of its trials, half of them, the best one."""
+    length_s = last.end_s - last.start_s
+    counts = (last.trials, max(1, last.trials // 2), 1)
+    for trials, (begins, ends) in zip(counts, pairwise(LAST_ROUND), strict=True):
+        begins_s = last.start_s + begins * length_s
+        yield ElasticRound(begins_s, last.start_s + ends * length_s, last.gpus, trials)
+
+
+def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
+    """Outline the rounds as if no trial ended or stopped improving."""
+    stages = tuple(Stage(r.start_s, r.end_s, tuple(_groups(problem, r, rounds[0]))) for r in rounds)
+    return Outline(
+        brackets=(Bracket(problem.params.p_min, rounds[0].trials, sum(s.gpu_s for s in stages)),),
+        stages=stages,
+        first_round_s=rounds[0].end_s - rounds[0].start_s,
+        adjusted=problem.adjusted,
+        sizes=sizes(problem, rounds[0].gpus),
+    )
+
+
+def _groups(problem: Problem, one: ElasticRound, first: ElasticRound) -> Iterator[Group]:
+    """Yield how many trials have how many GPUs: finalists, and those that wait beside them."""
+    size, spare = problem.params.p_min, one.gpus - problem.params.p_min * one.trials
+    counts: dict[int, int] = {}
+    for _ in range(one.trials):
+        most = size + spare
+        if one.trials > 1:
+            most = min(most, max(size, problem.gpus_per_instance))
+        gpus = max(p for p in sizes(problem, one.gpus) if p <= most)
+        spare -= gpus - size
+        counts[gpus] = counts.get(gpus, 0) + 1
+    beside = min(spare // size, first.trials - one.trials)
+    if beside > 0:
+        counts[size] = counts.get(size, 0) + beside
+    yield from (Group(gpus, counts[gpus]) for gpus in sorted(counts))
