@@ -1,5 +1,5 @@
-"""BOHB: successive halving whose configurations come from a model of earlier ones (Falkner et al.,
-ICML '18), on a fixed cluster.
+"""`bohb`: ASHA whose configurations come from TPE, a model of earlier ones as in BOHB (Falkner et
+al., ICML '18), on a fixed cluster. BOHB itself stops trials by Hyperband's brackets (section 3.2).
 
 The one rule: ASHA's rungs and brackets decide which trials go on; only the source of configurations
 is different.

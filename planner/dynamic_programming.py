@@ -200,13 +200,17 @@ def search(
 
 
 def _best(labels: _Labels, terms: AllocationTerms, aim: Aim, exact: bool) -> Optimum | None:
+    """Choose the plan that costs least, and the faster of equal costs; the other way round if time
+    is minimised.
+    """
     cost = labels.cost + _returned(labels, labels.instances, terms)[1]
     limits = aim.limits
     good = (labels.time_s <= limits.time_s * (1 + SLACK)) & (cost <= limits.cost * (1 + SLACK))
     if not good.any():
         return None
-    keys = (cost, labels.time_s) if aim.minimise_time else (labels.time_s, cost)
-    first = next(int(row) for row in np.lexsort(keys) if good[row])
+    least, other = (labels.time_s, cost) if aim.minimise_time else (cost, labels.time_s)
+    equal = good & (least <= least[good].min() * (1 + SLACK))
+    first = int(np.where(equal, other, np.inf).argmin())
     return Optimum(tuple(int(option) for option in labels.path[first]), exact)
 
 

@@ -135,12 +135,16 @@ def forecast_stages(
 def lane_time(
     iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile
 ) -> Moments:
-    """Compute the time of one trial in one stage: start, iterations and checkpoint."""
+    """Compute the time of one trial in one stage: start, iterations and checkpoint.
+
+    How long an iteration takes is drawn once for each TRAIN node: a straggler is slow in all of
+    its iterations (sections 4.2 and 6.1.1).
+    """
     job = profile.job
     save = NOTHING if cluster.instant else moments(job.save)
     return (
         moments(job.start)
-        + moments(job.report).times(iterations, job.scaling.speed(gpus_per_trial))
+        + moments(job.report).all_alike(iterations, job.scaling.speed(gpus_per_trial))
         + save
     )
 

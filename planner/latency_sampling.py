@@ -42,6 +42,10 @@ class Moments:
         """
         return Moments(self.mean_s * count / faster, self.variance * count / faster**2)
 
+    def all_alike(self, count: int, faster: float = 1.0) -> Moments:
+        """Compute the moments of `count` times that are drawn once: if one is long, all are."""
+        return Moments(self.mean_s * count / faster, self.variance * (count / faster) ** 2)
+
 
 def moments(latency: Latency) -> Moments:
     """Compute mean and variance of the log-normal."""

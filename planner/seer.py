@@ -49,6 +49,8 @@ from seerd.planner.trial_ids import trial_name
 VERSION = 1
 """The version of what is remembered."""
 MOST_ROUNDS = 64
+TOLERANCE = Fraction(1, 10**9)
+"""A deadline is a float: it may be off the sum of rounds that it is meant to be by this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,16 @@ def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
 
     For each K the conditions bound R on (eta^(K-1), eta^K], where both are monotone; so the largest
     K with an R is the answer. At R = 1, where the paper's K would be 0, one round of one trial
-    fits: K = 1.
+    fits: K = 1. An R that is eta^(K-1) but for `TOLERANCE` belongs to one round less, as ceil
+    (log_eta R) says: a rounding error of a deadline that is exactly a sum of rounds must not add
+    one.
     """
     best = 1, Fraction(params.t_min_s)
     for rounds in range(1, MOST_ROUNDS + 1):
         eta, t_min = Fraction(params.eta), Fraction(params.t_min_s)
         low, high = eta ** (rounds - 1), eta**rounds
         r = min(high, longest_first_round(limits, params, rounds) / t_min * low)
-        if r < low or (r == low and rounds > 1):
+        if r < low or (r <= low * (1 + TOLERANCE) and rounds > 1):
             break
         best = rounds, t_min * r / low
     return best

@@ -170,6 +170,13 @@ class TestWarnings:
     ) -> str:
         return "\n".join(plan_for(made, cluster, profile, ideal=ideal).warnings)
 
+    def test_bohb_says_that_it_is_asha_with_tpe(self) -> None:
+        made = plan_for(problem(30, 60, name="bohb"), PER_TRIAL, assumed(rented=False))
+        told = plan_json(made, {})
+        console = Console(file=io.StringIO(), width=200)
+        console.print(plan_view(told))
+        assert "bohb is ASHA with configurations from TPE" in console.file.getvalue()
+
     def test_booting_that_takes_much_of_the_budget(self) -> None:
         few = self.warned(problem(12, 200, per_instance=4), rented(4), assumed(rented=True))
         assert "of the budget: a longer deadline or a faster image would help" in few

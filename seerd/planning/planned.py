@@ -216,6 +216,11 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     """Yield what may surprise a person who pays for this plan, one sentence each."""
     cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
     first = outline.stages[0]
+    if planned.problem.params.name == "bohb":
+        yield (
+            "bohb is ASHA with configurations from TPE: unlike the published BOHB, it stops trials "
+            "as asha does, and not by Hyperband's brackets"
+        )
     if cluster.per_instance:
         instances = instances_for(first.groups, cluster.gpus_per_instance)
         boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s

@@ -26,6 +26,11 @@ CURVE = "curve"
 out.
 """
 
+BOOKKEEPING = frozenset({"study", "trial", "iteration", "nan_train_loss", "global_step", "score"})
+"""Keys by which others note which run a curve is of, or how it went: policies must not see them,
+since nobody can choose them before a trial begins, and `score` would tell its end.
+"""
+
 FEW = 8
 """A key with at most this many different values is a choice, one with more a range."""
 
@@ -232,8 +237,10 @@ def _read_configs(path: Path, content: dict[str, NDArray[Any]], count: int) -> t
         and all(isinstance(c, dict) for c in configs)
     ):
         raise UsageError(f"{path}: configs is a list of {count} objects, one for each curve")
+    left_out = BOOKKEEPING | {CURVE}
     return tuple(
-        {key: v for key, v in config.items() if _is_value(v) and key != CURVE} for config in configs
+        {key: v for key, v in config.items() if _is_value(v) and key not in left_out}
+        for config in configs
     )
 
 

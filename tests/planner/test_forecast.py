@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import replace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from seerd.planner.forecast import Forecast, WorkStage, forecast_outline, forecast_stages
 from seerd.planner.latency_sampling import Crowd, moments, slowest, together
 from seerd.planner.model import ClusterFacts, Group, Outline, Stage
-from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
 
@@ -108,6 +109,37 @@ class TestStagesOfWork:
             waiting.gpu_s.mean
             > 1.4 * forecast_stages((WorkStage(64, 4, 64),), PER_TRIAL, uneven).gpu_s.mean
         )
+
+    def test_a_straggler_is_slow_in_all_of_its_iterations(self) -> None:
+        """Section 6.1.1: drawn once for a TRAIN node, 64 iterations spread as widely as one."""
+        facts = Profile(JobProfile(Latency(100.0, 200.0), BUNDLED["resnet50"]))
+        one, many = (
+            forecast_stages((WorkStage(64, count, 64),), PER_INSTANCE, facts) for count in (1, 64)
+        )
+        assert many.time_s.mean == pytest.approx(64 * one.time_s.mean)
+        assert many.time_s.p95 == pytest.approx(64 * one.time_s.p95)
+
+    def test_figure_9_grows_as_much_in_an_independent_simulation(self) -> None:
+        """SHA(64, 4, 508, 2) on a GPU per trial, an iteration of 4 s, deviation 10 s (section
+        6.1.1): paid by the instance and by the function.
+        """
+        square = math.log1p((10 / 4) ** 2)
+        median_s, sigma = 4 * math.exp(-square / 2), math.sqrt(square)
+        facts = Profile(JobProfile(Latency(median_s, median_s * math.exp(Z95 * sigma))))
+        counts = [(64 >> stage, 4 << stage) for stage in range(7)]
+        stages = [WorkStage(trials, iterations, trials) for trials, iterations in counts]
+        rng = np.random.default_rng(0)
+        held, used = np.zeros(4000), np.zeros(4000)
+        for trials, iterations in counts:
+            took = iterations * rng.lognormal(math.log(median_s), sigma, (trials, 4000))
+            held += -(-trials // 4) * 4 * took.max(axis=0)
+            used += took.sum(axis=0)
+        whole, each = (
+            forecast_stages(stages, cluster, facts, samples=4000).gpu_s.mean
+            for cluster in (PER_INSTANCE, PER_TRIAL)
+        )
+        assert whole / each == pytest.approx(held.mean() / used.mean(), rel=0.1)
+        assert 4 < whole / each < 8
 
     def test_five_stages_take_few_milliseconds_however_many_trials(self) -> None:
         stages = [WorkStage(500, 1, 500), *(WorkStage(n, 10, n) for n in (250, 100, 20, 4))]

@@ -201,6 +201,18 @@ def test_a_plan_keeps_its_limit_and_is_no_worse_than_a_static_one(task: Task) ->
             assert getattr(plan.forecast, of).mean <= getattr(still, of).mean * sampling
 
 
+@pytest.mark.parametrize("report_s", [0.1, 7.3, 60.0])
+def test_the_faster_of_equal_costs_is_chosen(report_s: float) -> None:
+    """Where GPUs are paid while trials hold them and throughput is linear, any number costs the
+    same.
+    """
+    held = ClusterFacts("held", 4, usd_per_gpu_h=3.06)
+    stages = sha_stages(9, 1, 13, 3)
+    plan = cheapest(stages, held, Profile(JobProfile(sure(report_s))), 1e6, max_gpus=36)
+    assert plan is not None
+    assert plan.gpus == (36, 36, 36)
+
+
 class TestMirror:
     STAGES = sha_stages(32, 1, 50, 3)
     FACTS = Profile(

@@ -87,6 +87,15 @@ def test_a_deadline_that_is_exactly_a_power_of_eta(rounds: int) -> None:
     assert float(found.r_star) == pytest.approx(r_star)
 
 
+@pytest.mark.parametrize("share", [1 - 1e-12, 1.0, 1 + 1e-12])
+@pytest.mark.parametrize("t_min", [0.1, 1.0, 0.7])
+def test_rounding_a_deadline_that_is_a_sum_of_rounds_adds_none(share: float, t_min: float) -> None:
+    """1 + 4 + 16 times t_min: R is 16 = 4^2, so K is 2 (Algorithm 2, line 3)."""
+    found = made((1 + 4 + 16) * t_min * share, 1e9, t_min=t_min)
+    assert found.rounds == 2
+    assert float(found.r_star) == pytest.approx(16)
+
+
 def test_the_smallest_limits_allow_one_trial_of_one_stage() -> None:
     found = made(1, 1)
     assert (found.rounds, found.trials, found.gpus) == (1, (1,), (1,))

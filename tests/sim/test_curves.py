@@ -188,6 +188,15 @@ class TestConfigurations:
             {CURVE: 1, "fine": False},
         )
 
+    @pytest.mark.parametrize(
+        "key", ["study", "trial", "iteration", "nan_train_loss", "global_step", "score"]
+    )
+    def test_what_is_only_bookkeeping_is_no_hyperparameter(self, tmp_path: Path, key: str) -> None:
+        configs = json.dumps([{"lr": 0.1, key: 1}, {"lr": 0.2, key: 2}])
+        curves = load_curves(write(tmp_path, configs=configs))
+        assert curves.configs == ({"lr": 0.1}, {"lr": 0.2})
+        assert [parameter.name for parameter in curves.space().parameters] == ["lr"]
+
     def test_no_hyperparameter_can_stand_in_for_the_row(self, tmp_path: Path) -> None:
         assert self.space(tmp_path, [{CURVE: 7}, {CURVE: "x"}]).table == ({CURVE: 0}, {CURVE: 1})
 
