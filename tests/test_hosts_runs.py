@@ -158,6 +158,20 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
     assert told["status"] in (("interrupted",) if stopped else ("done", "deadline"))
 
 
+def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> None:
+    path = spec(tmp_path, server)
+    with_torchrun = f'python = "{sys.executable}"'
+    path.write_text(path.read_text().replace('launcher = "command"', with_torchrun))
+    limits = ("--deadline", "90s", "--budget", "4gpu-min", "--set", "policy.t_min=20s")
+    told = ended(seerd(tmp_path, "run", path, *limits, "--json"))
+    assert told["status"] in ("done", "deadline", "budget")
+    assert told["best"]["metric"] > 0.4
+    assert told["elapsed_s"] <= 90
+    assert Path(told["best"]["checkpoint"]).is_file()
+    assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
+    assert agents(server.home) == []
+
+
 def test_machines_that_let_nobody_in_end_a_run_before_it_begins(
     tmp_path: Path, server: Sshd
 ) -> None:

@@ -184,13 +184,10 @@ NEEDS = (
         _no_sshd,
         places=(
             "tests/aws/test_aws_userdata.py::test_openssh_reads_the_keys",
-            "tests/shell/test_hosts_provider.py",
             "tests/shell/test_ssh_connecting.py",
             "tests/shell/test_ssh_programs.py",
             "tests/shell/test_ssh_remote.py",
-            "tests/test_hosts_runs.py",
         ),
-        fixtures=frozenset({"machines"}),
     ),
     Need(
         "namespaces",
