@@ -202,6 +202,14 @@ NEEDS = (
         places=("tests/violence/test_full_disk.py", "tests/violence/test_violence_local.py"),
     ),
     Need(
+        "ps",
+        "list processes as it is done on macOS",
+        lambda: "" if shutil.which("ps") else "ps not found",
+        places=(
+            "tests/agent/test_agent_host.py::test_elsewhere_descendants_and_groups_come_from_ps",
+        ),
+    ),
+    Need(
         "oldest",
         f"run the agent and trials with Python {OLDEST}",
         lambda: "" if oldest_python() else f"no Python {OLDEST} found",
