@@ -163,10 +163,10 @@ def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> 
     with_torchrun = f'python = "{sys.executable}"'
     path.write_text(path.read_text().replace('launcher = "command"', with_torchrun))
     limits = ("--deadline", "90s", "--budget", "4gpu-min", "--set", "policy.t_min=20s")
-    told = ended(seerd(tmp_path, "run", path, *limits, "--json"))
-    assert told["status"] in ("done", "deadline", "budget")
-    assert told["best"]["metric"] > 0.4
-    assert told["elapsed_s"] <= 90
+    enough = ("--set", "metric.target=0.4")
+    told = ended(seerd(tmp_path, "run", path, *limits, *enough, "--json"))
+    assert told["status"] == "target"
+    assert told["best"]["metric"] >= 0.4
     assert Path(told["best"]["checkpoint"]).is_file()
     assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
     assert agents(server.home) == []
