@@ -62,6 +62,16 @@ def spec(folder: Path, server: Sshd) -> Path:
     return path
 
 
+def spec_of_one(folder: Path, server: Sshd) -> Path:
+    """The same without the machine that is down."""
+    path = spec(folder, server)
+    lines = path.read_text().splitlines(True)
+    path.write_text(
+        "".join(line for line in lines if "slots" not in line or f"{server.port}" in line)
+    )
+    return path
+
+
 ANOTHER_VERSION = {
     "PYTHONPATH": f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}",
     "SEERD_SPEAKS": "99",
@@ -138,14 +148,7 @@ def saved(server: Sshd) -> int:
 def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline(
     tmp_path: Path, server: Sshd, stopped: bool
 ) -> None:
-    path = spec(tmp_path, server)
-    path.write_text(
-        "".join(
-            line
-            for line in path.read_text().splitlines(True)
-            if "slots" not in line or f"{server.port}" in line
-        )
-    )
+    path = spec_of_one(tmp_path, server)
     run = seerd(tmp_path, "run", path, "--deadline", "30s", "--budget", "4gpu-min", "--json")
     until(lambda: saved(server) > 4, 60)
     server.stop()
@@ -159,10 +162,10 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
 
 
 def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> None:
-    path = spec(tmp_path, server)
+    path = spec_of_one(tmp_path, server)
     with_torchrun = f'python = "{sys.executable}"'
     path.write_text(path.read_text().replace('launcher = "command"', with_torchrun))
-    limits = ("--deadline", "90s", "--budget", "4gpu-min", "--set", "policy.t_min=20s")
+    limits = ("--deadline", "3m", "--budget", "12gpu-min", "--set", "policy.t_min=60s")
     enough = ("--set", "metric.target=0.4")
     told = ended(seerd(tmp_path, "run", path, *limits, *enough, "--json"))
     assert told["status"] == "target"
