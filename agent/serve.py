@@ -104,6 +104,8 @@ class Agent:
         talk = Talk(reader, writer, self._here, self._journal)
         try:
             seen = await talk.hello()
+            if seen is None:
+                return
             if self._talk is not None:
                 self._talk.close()
             self._talk = talk

@@ -42,14 +42,17 @@ class Talk:
         self._news = asyncio.Event()
         self._sending: Optional[asyncio.Task[None]] = None
 
-    async def hello(self) -> int:
+    async def hello(self) -> Optional[int]:
         """Read the daemon's first line; return the number of the last fact that it has.
 
-        Raises `ProtocolError` if it is not our daemon, and tells it why.
+        Returns None if the connection ended without a word: somebody looked whether an agent is
+        here. Raises `ProtocolError` if it is not our daemon, and tells it why.
         """
+        line = await self._reader.readline()
+        if not line:
+            return None
         try:
-            message = decode(await self._reader.readline())
-            return self._checked(message)
+            return self._checked(decode(line))
         except ProtocolError as error:
             self._writer.write(encode(Refused(0, time.time(), "", str(error))))
             raise

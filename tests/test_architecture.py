@@ -87,7 +87,10 @@ policy is made.
 NOT_ON_MACOS = frozenset(
     {
         "os.O_DIRECT",
+        "os.O_NOATIME",
+        "os.O_PATH",
         "os.O_TMPFILE",
+        "os.P_PIDFD",
         "os.copy_file_range",
         "os.dup3",
         "os.eventfd",
@@ -109,19 +112,58 @@ NOT_ON_MACOS = frozenset(
         "os.setxattr",
         "os.splice",
         "os.unshare",
+        "os.waitid",
         "fcntl.F_ADD_SEALS",
+        "fcntl.F_SETPIPE_SZ",
+        "fcntl.ioctl",  # numbers of the kernel's
+        "mmap.MAP_POPULATE",
         "select.epoll",
+        "signal.SIGPOLL",
+        "signal.SIGPWR",
         "signal.pidfd_send_signal",
         "signal.sigtimedwait",
         "signal.sigwaitinfo",
+        "resource.RUSAGE_THREAD",
+        "resource.getrusage",  # ru_maxrss: KiB there, bytes here
         "resource.prlimit",
         "socket.AF_NETLINK",
+        "socket.AF_PACKET",
         "socket.AF_VSOCK",
+        "socket.MSG_NOSIGNAL",
+        "socket.SOCK_CLOEXEC",
+        "socket.SOCK_NONBLOCK",
+        "socket.SO_BINDTODEVICE",
+        "socket.SO_PASSCRED",
         "socket.SO_PEERCRED",
+        "socket.TCP_KEEPIDLE",
+        "socket.TCP_QUICKACK",
+        "socket.TCP_USER_TIMEOUT",
         "time.CLOCK_BOOTTIME",
+        "time.pthread_getcpuclockid",
     }
 )
-NOT_ON_MACOS_BEGINS = ("os.sched_", "fcntl.F_OFD_", "os.EFD_", "os.SPLICE_")
+NOT_ON_MACOS_BEGINS = ("os.sched_", "fcntl.F_OFD_", "os.EFD_", "os.SPLICE_", "signal.SIGRT")
+LINUX_PROGRAMS = frozenset(
+    {
+        "flock",
+        "free",
+        "getent",
+        "ip",
+        "nproc",
+        "nsenter",
+        "poweroff",
+        "prlimit",
+        "setsid",
+        "ss",
+        "stdbuf",
+        "systemctl",
+        "systemd-run",
+        "taskset",
+        "timeout",
+        "unshare",
+    }
+)
+"""Programs that macOS has not, as they begin a command."""
 LINUX_MODULES = frozenset({"ctypes", "spwd", "ossaudiodev"})
 KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
 GUARDED = {
@@ -133,6 +175,9 @@ GUARDED = {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
         "_prctl: ctypes",  # called where the system is Linux
     },
+    "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
+    "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
+    "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal
     "seerd/commands/study.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
 }
 """What knows where it is: a local run and everything a laptop does works without it."""
@@ -186,20 +231,35 @@ def impure(tree: ast.AST) -> list[str]:
     return found
 
 
+def is_missing_on_macos(used: str) -> bool:
+    """Whether `module.name` is a name that Python has on Linux alone, or that means another thing
+    there.
+    """
+    return used in NOT_ON_MACOS or used.startswith(NOT_ON_MACOS_BEGINS)
+
+
 def linux_only(tree: ast.Module) -> Iterator[str]:
-    """`function: use` of whatever macOS has not: system calls, modules, and files of the kernel."""
+    """`function: use` of whatever macOS has not: system calls, modules, programs, and files of the
+    kernel.
+    """
     for top in tree.body:
         place = getattr(top, "name", "") or "the module"
         for node in ast.walk(top):
             match node:
                 case ast.Attribute(value=ast.Name(id=module), attr=name):
                     used = f"{module}.{name}"
-                    found = used in NOT_ON_MACOS or used.startswith(NOT_ON_MACOS_BEGINS)
+                    found = is_missing_on_macos(used)
                 case ast.Import(names=names):
                     used = ", ".join(alias.name for alias in names)
                     found = any(alias.name in LINUX_MODULES for alias in names)
-                case ast.ImportFrom(module=str(used)):
-                    found = used in LINUX_MODULES
+                case ast.ImportFrom(module=str(used), names=names):
+                    calls = {f"{used}.{alias.name}" for alias in names}
+                    found = used in LINUX_MODULES or any(map(is_missing_on_macos, calls))
+                case (
+                    ast.List(elts=[ast.Constant(value=str(used)), *_])
+                    | ast.Tuple(elts=[ast.Constant(value=str(used)), *_])
+                ):
+                    found = used in LINUX_PROGRAMS
                 case ast.Constant(value=str(used)):
                     found = used.startswith(KERNEL_FILES)
                 case _:
@@ -356,6 +416,10 @@ def test_every_planted_use_of_linux_is_found() -> None:
         "fcntl.fcntl(1, fcntl.F_OFD_SETLK)",
         "import ctypes",
         "from ctypes import CDLL",
+        "from os import pidfd_open",
+        "subprocess.run(['setsid', 'true'])",
+        "resource.getrusage(resource.RUSAGE_SELF)",
+        "signal.SIGRTMIN + 7",
     )
     for use in uses:
         assert len(list(linux_only(ast.parse(f"def f():\n    {use}")))) == 1, use

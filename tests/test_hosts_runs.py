@@ -62,6 +62,16 @@ def spec(folder: Path, server: Sshd) -> Path:
     return path
 
 
+def spec_of_one(folder: Path, server: Sshd) -> Path:
+    """The same without the machine that is down."""
+    path = spec(folder, server)
+    lines = path.read_text().splitlines(True)
+    path.write_text(
+        "".join(line for line in lines if "slots" not in line or f"{server.port}" in line)
+    )
+    return path
+
+
 ANOTHER_VERSION = {
     "PYTHONPATH": f"{ROOT / 'tests' / 'another_version'}{os.pathsep}{ROOT}",
     "SEERD_SPEAKS": "99",
@@ -138,14 +148,7 @@ def saved(server: Sshd) -> int:
 def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline(
     tmp_path: Path, server: Sshd, stopped: bool
 ) -> None:
-    path = spec(tmp_path, server)
-    path.write_text(
-        "".join(
-            line
-            for line in path.read_text().splitlines(True)
-            if "slots" not in line or f"{server.port}" in line
-        )
-    )
+    path = spec_of_one(tmp_path, server)
     run = seerd(tmp_path, "run", path, "--deadline", "30s", "--budget", "4gpu-min", "--json")
     until(lambda: saved(server) > 4, 60)
     server.stop()
@@ -156,6 +159,20 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
     assert told["best"] is not None, out + err
     assert told["elapsed_s"] <= 30
     assert told["status"] in (("interrupted",) if stopped else ("done", "deadline"))
+
+
+def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> None:
+    path = spec_of_one(tmp_path, server)
+    with_torchrun = f'python = "{sys.executable}"'
+    path.write_text(path.read_text().replace('launcher = "command"', with_torchrun))
+    limits = ("--deadline", "3m", "--budget", "12gpu-min", "--set", "policy.t_min=60s")
+    enough = ("--set", "metric.target=0.4")
+    told = ended(seerd(tmp_path, "run", path, *limits, *enough, "--json"))
+    assert told["status"] == "target"
+    assert told["best"]["metric"] >= 0.4
+    assert Path(told["best"]["checkpoint"]).is_file()
+    assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
+    assert agents(server.home) == []
 
 
 def test_machines_that_let_nobody_in_end_a_run_before_it_begins(

@@ -184,13 +184,10 @@ NEEDS = (
         _no_sshd,
         places=(
             "tests/aws/test_aws_userdata.py::test_openssh_reads_the_keys",
-            "tests/shell/test_hosts_provider.py",
             "tests/shell/test_ssh_connecting.py",
             "tests/shell/test_ssh_programs.py",
             "tests/shell/test_ssh_remote.py",
-            "tests/test_hosts_runs.py",
         ),
-        fixtures=frozenset({"machines"}),
     ),
     Need(
         "namespaces",
@@ -203,6 +200,14 @@ NEEDS = (
         "have disks of their own, which they fill",
         _no_mounts,
         places=("tests/violence/test_full_disk.py", "tests/violence/test_violence_local.py"),
+    ),
+    Need(
+        "ps",
+        "list processes as it is done on macOS",
+        lambda: "" if shutil.which("ps") else "ps not found",
+        places=(
+            "tests/agent/test_agent_host.py::test_elsewhere_descendants_and_groups_come_from_ps",
+        ),
     ),
     Need(
         "oldest",

@@ -222,6 +222,13 @@ def test_junk_ends_the_connection_and_nothing_else(rig, junk):
     assert rig.client().hello().attempts == ["t1/1"]
 
 
+def test_a_look_whether_an_agent_is_there_is_no_news(rig):
+    rig.launch()
+    rig.client().close()
+    assert isinstance(rig.client().hello(), Welcome)
+    assert (rig.folder / "agent.log").read_text() == ""
+
+
 def test_an_order_said_twice_is_carried_out_once_also_by_the_next_agent(rig):
     client = rig.ready(rig.job(REPORTS))
     client.start()

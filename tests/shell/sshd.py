@@ -1,5 +1,5 @@
-"""A real OpenSSH server on loopback, with a home folder of its own for whoever logs in, so that
-several of them are several machines.
+"""A real SSH server on loopback, with a home folder of its own for whoever logs in, so that several
+of them are several machines. It is OpenSSH's, or asyncssh's where there is none.
 
 The one rule: it is known by its process id, and ended by it.
 """
@@ -13,15 +13,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncssh
 import psutil
 
 from seerd.shell.ssh.connecting import RemoteMachine
+from tests.tiers import lacking
 
 SSHD = (
     shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -60,6 +63,14 @@ class Sshd:
 
     def start(self) -> None:
         """Run it; returns when it accepts connections."""
+        command = self._command()
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        until(self._listens)
+
+    def _command(self) -> list[str]:
         lines = [
             *self.extra,
             f"Port {self.port}",
@@ -77,12 +88,7 @@ class Sshd:
             "PrintMotd no",
         ]
         (self.folder / "config").write_text("\n".join(lines) + "\n")
-        with (self.folder / "log").open("ab") as log:
-            command = [SSHD, "-D", "-e", "-f", str(self.folder / "config")]
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        until(self._listens)
+        return [SSHD, "-D", "-e", "-f", str(self.folder / "config")]
 
     def drop_connections(self) -> None:
         """End everybody's connection at once, as a fault in the network would.
@@ -116,9 +122,23 @@ class Sshd:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
+class AsyncsshServer(Sshd):
+    """The same without OpenSSH. It has neither its settings nor a process for each connection."""
+
+    def _command(self) -> list[str]:
+        place = [str(self.folder), str(self.port), f"{self.user_key}.pub"]
+        return [sys.executable, str(Path(__file__).with_name("asyncssh_server.py")), *place]
+
+    def connections(self) -> int:
+        assert self.process is not None
+        ways = psutil.Process(self.process.pid).net_connections("tcp")
+        return sum(way.status == psutil.CONN_ESTABLISHED for way in ways)
+
+
 @contextlib.contextmanager
 def sshds(count: int, *extra: str) -> Iterator[list[Sshd]]:
     """So many servers; agents that were left in their homes are ended too."""
+    kind = AsyncsshServer if "sshd" in lacking() else Sshd
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     top = Path(tempfile.mkdtemp(prefix="ssh-"))
@@ -129,7 +149,7 @@ def sshds(count: int, *extra: str) -> Iterator[list[Sshd]]:
             folder = top / str(number)
             (folder / "home").mkdir(parents=True)
             new_key(folder / "host")
-            made.append(Sshd(folder, free_port(), top / "user", extra=list(extra)))
+            made.append(kind(folder, free_port(), top / "user", extra=list(extra)))
             made[-1].start()
         yield made
     finally:
@@ -141,8 +161,10 @@ def sshds(count: int, *extra: str) -> Iterator[list[Sshd]]:
 
 def new_key(path: Path) -> None:
     """A pair of keys, the private one at `path`."""
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    key = asyncssh.generate_private_key("ssh-ed25519", comment="test")
+    key.write_private_key(path)
+    path.chmod(0o600)
+    key.write_public_key(f"{path}.pub")
 
 
 def free_port() -> int:
