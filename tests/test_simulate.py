@@ -316,6 +316,25 @@ class TestWhatASpecSays:
         (row,) = inside.json(*args, "--budget", "26gpu-min", "--set", "policy.trials=1")
         assert (row["budget_gpu_min"], row["trials"]) == (26.0, 1)
 
+    def test_its_target_ends_runs_as_soon_as_a_saved_model_is_as_good(
+        self, spec: Path, curves: Path, inside: Inside
+    ) -> None:
+        asked = (spec, "--curves", curves, *FEW[:-1], "seer")
+        (whole,) = inside.json(*asked)
+        (reached,) = inside.json(*asked, "--set", "metric.target=0.3")
+        assert min(whole["best"]) > min(reached["best"]) >= 0.3
+        assert reached["elapsed_s"] < whole["elapsed_s"] / 2
+        assert reached["gpu_min"] < whole["gpu_min"] / 2
+        (out_of_reach,) = inside.json(*asked, "--set", "metric.target=0.99")
+        assert out_of_reach == whole
+
+    def test_a_target_for_another_mode_than_that_of_the_curves_is_refused(
+        self, spec: Path, curves: Path, inside: Inside
+    ) -> None:
+        asked = (spec, "--curves", curves, *FEW)
+        wrong = ("--set", "metric.mode=min", "--set", "metric.target=0.3")
+        assert "metric.target = 0.3 is for mode = 'min'" in inside(*asked, *wrong, code=2)
+
     def test_a_machine_has_no_more_gpus_than_it_has(self, spec: Path, inside: Inside) -> None:
         """Its cores, where the spec does not say how many slots."""
         (row,) = inside.json(

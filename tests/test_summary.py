@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
+from msgspec import structs
 from rich.console import Console
 
+from seerd.core.commands import StartTrial
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
@@ -59,6 +62,25 @@ def test_a_trial_that_never_began_did_not_survive() -> None:
     assert "not started" in told(state)
     trial.attempt = 1
     assert "not started" not in told(state)
+
+
+def test_the_column_of_gpus_has_what_the_last_attempt_got() -> None:
+    facts = small_facts(budget_gpu_s=480.0)
+    params = replace(facts.problem.params, name="hyperband", p_max=8, max_reports=27)
+    facts = structs.replace(facts, problem=replace(facts.problem, params=params))
+    world = World(facts, Behaviour(metric=lambda config, epoch: config["lr"]))
+    state = world.run()
+    got = {
+        made.trial: len(made.gpus) + sum(len(gpus) for _, gpus in made.beside)
+        for _, decisions in world.journal
+        for made in decisions
+        if isinstance(made, StartTrial)
+    }
+    of_brackets = [bracket.gpus_per_trial for bracket in state.outline.brackets]
+    assert any(gpus != of_brackets[state.trials[name].bracket] for name, gpus in got.items())
+    rows = [line.split() for line in told(state).splitlines() if line.startswith("t0")]
+    assert len(rows) == 20
+    assert {row[0]: row[3] for row in rows} == {row[0]: str(got.get(row[0], "-")) for row in rows}
 
 
 def test_a_better_report_than_the_model_is_explained() -> None:

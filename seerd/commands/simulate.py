@@ -146,7 +146,8 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     profile = _scaled(profile, asked.scaling)
     curves, note = _curves(asked, spec, profile)
     limits = _limits(asked, spec, cluster)
-    setting = Setting(curves, limits[0], cluster, profile, asked.faults)
+    target = _target(spec, curves)
+    setting = Setting(curves, limits[0], cluster, profile, asked.faults, target)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
     metric = spec.metric.name if spec else "metric"
     return Made(
@@ -205,6 +206,19 @@ def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, 
         speed = profile.job.scaling.speed(curves.gpus)
         curves = curves.lasting(_read("--full-curve", parse_duration, asked.full_curve), speed)
     return curves, note
+
+
+def _target(spec: Spec | None, curves: Curves) -> float | None:
+    """Return the metric at which a run ends. Raises `UsageError` if it is for another mode than the
+    curves have.
+    """
+    target = spec.metric.target if spec else None
+    if spec is not None and target is not None and spec.metric.mode != curves.mode:
+        raise UsageError(
+            f"metric.target = {target:g} is for mode = {spec.metric.mode!r}, and the curves have "
+            f"{curves.mode!r}: leave it out, or give curves of the same metric"
+        )
+    return target
 
 
 def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:

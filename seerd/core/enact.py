@@ -160,6 +160,7 @@ def _start(state: State, command: StartTrial) -> None:
         Slots(command.instance, command.gpus),
         *(Slots(node, gpus) for node, gpus in command.beside),
     )
+    trial.had = sum(len(slots.gpus) for slots in trial.held)
     trial.start_command = command.id
     trial.stopped = None
     state.fleet.holding += 1

@@ -94,6 +94,7 @@ class Trial:
                    None
     target         GPUs on which it should run, None if it has none
     held           GPUs that its present attempt was started on, None if there is no such attempt
+    had            how many GPUs its newest attempt was started on, 0: there was none
     told           instances on which its present attempt has started (an ordered set)
     ends           instance -> how its present attempt has ended there already
     stalls         instance -> how far its ranks are there, while none of them makes progress
@@ -130,6 +131,7 @@ class Trial:
     reached: int | None = None
     target: Assignment | None = None
     held: Assignment | None = None
+    had: int = 0
     told: dict[str, None] = field(default_factory=dict)
     ends: dict[str, AttemptEnd] = field(default_factory=dict)
     stalls: dict[str, NodeStall] = field(default_factory=dict)

@@ -56,6 +56,7 @@ class Setting:
     cluster  what machines can be had, and how they are billed
     profile  how long things take; `profile.job.scaling` is lambda(p)
     faults   what goes wrong on purpose
+    target   the run ends when a saved model is as good as this; None: it does not
     """
 
     curves: Curves
@@ -63,6 +64,7 @@ class Setting:
     cluster: ClusterFacts
     profile: Profile
     faults: Faults = Faults()
+    target: float | None = None
 
     @property
     def scaling(self) -> Scaling:
@@ -136,6 +138,7 @@ def world_of(
         mode=setting.curves.mode,
         problem=problem,
         cluster=setting.cluster,
+        target=setting.target,
     )
     return World(facts, behaviour_of(setting), seed=seed, checked=checked)
 

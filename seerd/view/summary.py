@@ -71,23 +71,17 @@ def _trials(state: State) -> Table:
     for view in ordered[:MOST_ROWS]:
         trial = state.trials[view.id]
         metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
-        gpus = _gpus_of_its_bracket(state, trial)
         table.add_row(
             trial.id,
             metric,
             str(trial.reports),
-            gpus,
+            str(trial.had or "-"),
             _state(state, trial),
             config_text(trial.config),
         )
     if len(ordered) > MOST_ROWS:
         table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
     return table
-
-
-def _gpus_of_its_bracket(state: State, trial: Trial) -> str:
-    brackets = state.outline.brackets
-    return str(brackets[trial.bracket].gpus_per_trial) if trial.bracket < len(brackets) else "-"
 
 
 def _state(state: State, trial: Trial) -> str:
