@@ -89,10 +89,16 @@ def choose(
     pack     whether to use as few instances as possible
     """
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
-    if not pack:
+    if not pack or before.cost(known, pack=True) <= _least(chosen, nodes):
         return known
     packed = _squeezed(chosen, before, nodes) or known
     return min(known, packed, key=lambda homes: before.cost(homes, pack=True))
+
+
+def _least(demands: Sequence[Demand], nodes: Sequence[PackingNode]) -> Cost:
+    """Return a cost that no homes can be below: full instances, and nobody moves."""
+    largest = max((node.gpus for node in nodes), default=1)
+    return -(-sum(demand.gpus for demand in demands) // largest), 0, 0
 
 
 # ---------------------------------------------------------------- who is placed
@@ -340,14 +346,15 @@ def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | N
     free: Counter[int] = Counter()
     largest = max(closed, default=0)
     for gpus in sorted((d.gpus for d in demands), reverse=True):
-        left = [size for size in sorted(closed, reverse=True) if closed[size]]
         if gpus > largest:
+            left = sorted((size for size in closed if closed[size]), reverse=True)
             size = next((s for s in left if gpus % s == 0 and gpus // s <= closed[s]), 0)
             count, room = (gpus // size, 0) if size else (0, -1)
         else:
             room = min((r for r in free if free[r] and r >= gpus), default=0)
             free[room] -= room > 0
-            size, count = (0, 0) if room else (left[0] if left else 0, 1)
+            biggest = max((size for size in closed if closed[size]), default=0)
+            size, count = (0, 0) if room else (biggest, 1)
             room = (room or size) - gpus
         if room < 0:
             return None
