@@ -298,10 +298,6 @@ class Search:
         self._ladders.settle(view)
         return self._tell()
 
-    def judge_again(self, view: View) -> None:
-        """Stop trials that others have meanwhile beaten at the rung from which they went on."""
-        self._ladders.judge_again(view)
-
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let those of `arrivals` go on that are among the best 1/eta of their rung; no others."""
         while arrivals:

@@ -3,13 +3,17 @@ al., SEER, section 6.3; brackets as in Li et al., "Hyperband", JMLR 2018, Algori
 
 The one rule: a unit of resource is `t_min` on `p_min` GPUs; R is the largest for which all brackets
 fit into the deadline and the budget.
+
+Without `p_max` the cluster shrinks and no trial gets more GPUs. Section 6.4 sets `p_max` for
+E-Hyperband too and does not say what it does; here those that are left share the GPUs of the
+trials that their bracket has dropped, up to `p_max` each, and R is what the limits then pay for.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from seerd.planner.fixed_cluster import at_least
+from seerd.planner.fixed_cluster import at_least, whole_instances
 from seerd.planner.hyperband import most_brackets, rungs_of
 from seerd.planner.model import Impossible, Problem
 from seerd.planner.remainder import longest
@@ -28,18 +32,23 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
 
 
 def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Track:
-    params = problem.params
-    unit_s = Fraction(params.t_min_s)
-    rounds, begin = [], Fraction(0)
-    for trials, until in rungs_of(most, bracket, resource, Fraction(params.eta)):
-        end = until * unit_s
-        rounds.append(
-            Round(
-                problem.start_s + float(begin), problem.start_s + float(end), trials, params.p_min
-            )
-        )
-        begin = end
+    unit_s, start_s = Fraction(problem.params.t_min_s), problem.start_s
+    rungs = rungs_of(most, bracket, resource, Fraction(problem.params.eta))
+    rounds, begin_s = [], start_s
+    for rung, (trials, until) in enumerate(rungs):
+        end_s = start_s + float(until * unit_s)
+        rounds.append(Round(begin_s, end_s, trials, _gpus(problem, rung)))
+        begin_s = end_s
     return Track(tuple(rounds))
+
+
+def _gpus(problem: Problem, rung: int) -> int:
+    """Count the GPUs of each trial on a rung, from 0: eta times as many on each, up to `p_max`."""
+    params = problem.params
+    if params.p_max is None:
+        return params.p_min
+    shared = min(params.p_max, int(params.p_min * Fraction(params.eta) ** rung))
+    return max(params.p_min, whole_instances(shared, problem.gpus_per_instance))
 
 
 def _largest(problem: Problem) -> tuple[int, Fraction] | None:
@@ -62,21 +71,21 @@ def _largest(problem: Problem) -> tuple[int, Fraction] | None:
         if limits.max_gpus is not None and peak > limits.max_gpus:
             crowded = True
             continue
-        units = sum(_units(rungs) for rungs in tracks)
-        affordable = min(by_time, Fraction(limits.budget_gpu_s) / (unit_s * params.p_min * units))
+        units = sum(_units(problem, rungs) for rungs in tracks)
+        affordable = min(by_time, Fraction(limits.budget_gpu_s) / (unit_s * units))
         resource = affordable if crowded else longest(problem, eta ** (most + 1), affordable)
         if resource >= eta**most:
             return most, resource
     return None
 
 
-def _units(rungs: list[tuple[int, Fraction]]) -> Fraction:
-    """Add up the units of resource that a bracket takes."""
-    untils = [Fraction(0), *(until for _, until in rungs)]
-    return sum(
-        (n * (until - before) for (n, until), before in zip(rungs, untils, strict=False)),
-        Fraction(0),
-    )
+def _units(problem: Problem, rungs: list[tuple[int, Fraction]]) -> Fraction:
+    """Add up the GPUs times units of time that a bracket takes."""
+    total, before = Fraction(0), Fraction(0)
+    for rung, (trials, until) in enumerate(rungs):
+        total += trials * _gpus(problem, rung) * (until - before)
+        before = until
+    return total
 
 
 E_HYPERBAND = by_wall_clock(_tracks)

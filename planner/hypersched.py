@@ -4,14 +4,7 @@ nears (Liaw et al., SoCC '19), on a fixed cluster.
 The one rule: once the time left is too short for a trial that starts now, no trial starts or
 resumes, and freed GPUs go to those that run.
 
-Rungs and pausing are ASHA's, in one bracket. As in the paper (section 4) and its code
-(github.com/ucbrise/hypersched, `check_to_kill`), a running trial is judged again, by what it was at
-the last rung that it has passed, whenever others may have beaten it there: when a trial has come to
-a rung. It waits if it is no longer among the best 1/eta; its present report is finished first. The
-code also judges it by the rungs below, and lets the first trial of a rung go on at once; here
-ASHA's rule counts, which waits for eta of them.
-
-The paper knows its training loop and measures it;
+Rungs and pausing are ASHA's, in one bracket. The paper knows its training loop and measures it;
 here the same figures are estimated from the times of the reports of the latest runs:
 
 seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had;
@@ -473,8 +466,6 @@ def _next(
     """Choose which trials run on, resume or start; return the new ones."""
     search, most = schedule.search, setting.brackets[0][-1]
     arrivals = search.settle(view)
-    if arrivals:
-        search.judge_again(view)
     longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
     if worth_starting(left_s, longest_s, schedule.pace, most, eta):
         return search.fill(view)

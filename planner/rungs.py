@@ -100,13 +100,6 @@ class Rung:
             self._gone.remove(heapq.heappop(self._waiting)[2])
         return self._waiting[0][2] if self._waiting else None
 
-    def wait_again(self, place: Standing) -> None:
-        """Put a trial back to those that wait: it went on from here, and is stopped."""
-        if place[2] in self._gone:
-            self._gone.remove(place[2])
-        else:
-            heapq.heappush(self._waiting, place)
-
     def leave(self, trial: str) -> None:
         """Take a trial off those that wait, because it goes on or cannot."""
         self._gone.add(trial)
@@ -277,20 +270,6 @@ class Ladders:
             ):
                 rung.leave(job.trial)
                 self._send(job.trial, job.bracket, job.rung + 1, view)
-
-    def judge_again(self, view: View) -> None:
-        """Stop running trials that are no longer among the best 1/eta of the rung from which they
-        went on; they wait there.
-        """
-        for name, job in [item for item in self.running.items() if item[1].rung > 0]:
-            rung = self._brackets[job.bracket][job.rung - 1]
-            metric = metric_at(view.trials[name], rung.reports)
-            place = standing(name, metric, view.mode)
-            if not rung.among_the_best(place, self._eta):
-                del self.running[name]
-                rung.wait_again(place)
-                self.places[name] = RungPlace(job.bracket, job.rung, PAUSED)
-                self._judged[name, job.bracket, job.rung - 1] = metric
 
     def take_news(self) -> tuple[list[Arrival], list[str]]:
         """Return the arrivals since this was last called, in order, and the ids of trials that have

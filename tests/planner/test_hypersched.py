@@ -200,34 +200,6 @@ def test_as_the_deadline_nears_nobody_starts_and_the_best_gets_all_gpus() -> Non
     assert best.reports > 100
 
 
-def test_a_running_trial_waits_when_later_ones_beat_it_at_the_rung_it_left() -> None:
-    """Two GPUs, eta 2: of two trials the better goes on. It waits when a third is better at its
-    rung, and goes on when a fourth is not: it is second of four then.
-    """
-    made = problem(2, 1e5, eta=2, min_reports=1, max_reports=16, name="hypersched")
-    asked, trials = Asked(HYPERSCHED, made), dict[str, FakeTrial]()
-
-    def ask(now_s: float) -> dict[str, int | None]:
-        plan = asked.plan(View(now_s, "max", trials))  # type: ignore[arg-type]
-        trials.update({new.id: FakeTrial(new.id, new.config) for new in plan.new})
-        return {allocation.trial: allocation.until for allocation in plan.allocations}
-
-    first, second = ask(0.0)
-    trials[first].report(1, 0.5, 10.0)
-    trials[second].report(1, 0.4, 10.0)
-    running = ask(10.0)
-    assert running[first] == 2
-    (third,) = running.keys() - {first}
-    trials[third].report(1, 0.8, 20.0)
-    running = ask(20.0)
-    assert running[third] == 2
-    assert first not in running
-    (fourth,) = running.keys() - {third}
-    assert ask(21.0) == running
-    trials[fourth].report(1, 0.1, 30.0)
-    assert ask(30.0) == {third: 2, first: 2}
-
-
 def test_gpus_that_bring_nothing_are_not_taken() -> None:
     made = problem(8, 300.0, scaling=FLAT, max_reports=1000, min_reports=4)
     world = World(

@@ -42,10 +42,11 @@ def problem(
     whole: bool = True,
     max_gpus: int | None = None,
     size: int = 4,
+    p_max: int | None = 4,
 ) -> Problem:
     limits = Limits(minutes * 60, gpu_minutes * 60, max_gpus)
     return Problem(
-        limits, LR, PolicyParams(name=name, p_max=4), gpus_per_instance=size, whole=whole
+        limits, LR, PolicyParams(name=name, p_max=p_max), gpus_per_instance=size, whole=whole
     )
 
 
@@ -130,7 +131,8 @@ def test_a_bracket_that_is_too_dear_leaves_its_time_to_the_others() -> None:
     26.7.
     """
     outlines = [
-        E_HYPERBAND.outline(problem("e-hyperband", 60, 100, whole=whole)) for whole in (False, True)
+        E_HYPERBAND.outline(problem("e-hyperband", 60, 100, whole=whole, p_max=None))
+        for whole in (False, True)
     ]
     published, used = outlines
     assert isinstance(published, Outline)

@@ -188,6 +188,19 @@ class TestElasticHyperband:
     def test_gpus_of_a_trial_count(self) -> None:
         assert shape(planned("e-hyperband", 9, 138, eta=3, p_min=2))[0] == (1, [(17, 2)])
 
+    def test_up_to_p_max_those_that_are_left_share_the_gpus_of_the_others(self) -> None:
+        """R = 9, eta 3, at most 4 GPUs each: on 1, 3 and 4 GPUs the brackets take 9 + 18 + 24, 15 +
+        18 and 27 GPU-min: 111 in all.
+        """
+        outline = planned("e-hyperband", 9, 111, eta=3, p_max=4)
+        assert [round(b.budget_gpu_s / 60, 6) for b in outline.brackets] == [51, 33, 27]
+        assert shape(outline) == [
+            (1, [(17, 1)]),
+            (2, [(8, 1), (3, 3)]),
+            (6, [(3, 1), (1, 3), (1, 4)]),
+        ]
+        assert shape(planned("e-hyperband", 9, 111, eta=3, p_max=1))[-1] == (6, [(5, 1)])
+
     @given(most=st.integers(0, 5), eta=st.sampled_from([2, 3, 4]), fraction=st.fractions(1, 2))
     def test_rungs_are_those_of_algorithm_1(self, most: int, eta: int, fraction: Fraction) -> None:
         """n = ceil((s_max + 1) / (s + 1) eta^s), n_i = floor(n eta^-i), r_i = R eta^(i - s)."""
