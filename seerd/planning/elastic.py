@@ -29,7 +29,7 @@ from seerd.units import format_duration
 Minimize = Literal["cost", "time"]
 SPARE = 1.1
 """What is minimised may take this many times its 95th percentile before the run is ended."""
-ATTEMPTS = 8
+HALVINGS = 10
 UNLIMITED_S = 1e9
 CUT_SHORT = "another allocation may be a little better: the search was cut short"
 NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
@@ -184,18 +184,23 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """Find the plan whose 95th percentile keeps the limit; None if there is none.
+    """Find the plan whose 95th percentile keeps the limit; None if none was found.
 
-    `plan` keeps a limit only in the mean, so it is called with a lower one until the percentile
-    fits.
+    `plan` keeps a limit only in the mean, and returns None where no plan does. So the highest limit
+    is searched for with which the percentile fits too.
     """
-    planned_with = limit
-    for _ in range(ATTEMPTS):
-        made = plan(planned_with)
-        if made is None or taken(made) <= limit:
-            return made
-        planned_with -= 1.1 * (taken(made) - limit)
-    return None
+    made, found = plan(limit), None
+    if made is None or taken(made) <= limit:
+        return made
+    low, high = 0.0, limit
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        made = plan(middle)
+        if made is not None and taken(made) > limit:
+            high = middle
+        else:
+            low, found = middle, made or found
+    return found
 
 
 def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> Planned:
