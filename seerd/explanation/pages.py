@@ -293,26 +293,24 @@ def _cost(cost: Cost, state: State) -> Parts:
 # ------------------------------------------------------------ a trial
 
 
-def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
+def trial_page(told: Json) -> RenderableType:
     """Show what `replay --trial --json` prints."""
-    name = state.facts.metric
+    name, trial = told["metric"]["name"], told["trial"]
     result = "; its model is the result" if told["handed_back"] else ""
-    parts: list[RenderableType] = [
-        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in told["attempts"]]
+    beats = [
+        (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
+        for one in told["beats"]
+        if one["kind"] != "started"
+    ]
+    held = f"attempts: {len(attempts)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    return Group(
+        wrapped(f"{trial} of {told['run']}: {told['fate']}{result}", "bold"),
         grid([("why", told["why"]), ("config", config_text(told["config"]))]),
         Text(),
-    ]
-    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
-    explanations = [
-        explanation
-        for explanation in timeline.of_trial(told["trial"])
-        if explanation.kind != "started"
-    ]
-    lines = [(at(explanation.at_s), predicate(explanation, name)) for explanation in explanations]
-    held = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
-    parts += _titled(held, rows)
-    parts += _titled("what happened to it, and why", lines)
-    return Group(*parts)
+        *_titled(held, attempts),
+        *_titled("what happened to it, and why", beats),
+    )
 
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:
