@@ -20,7 +20,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
-from seerd.explanation.sentences import predicate, sentence, subject
+from seerd.explanation.sentences import moved, predicate, sentence, subject
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
 from seerd.planner.ranking import standing
@@ -175,23 +175,18 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
         place = fill("[{place:th} of {of}]", one.facts)
         if place and one.best:
             place += f", {one.best} go{'es' * (one.best == 1)} on"
-        before = f"{one.gpus_before} -> " if _moved(one) else ""
+        before = f"{one.gpus_before} -> " if moved(one) else ""
         gpus = f"{before}{one.gpus}" if one.gpus else ""
         row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
         table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
     return table
 
 
-def _moved(judged: Explanation) -> bool:
-    """Return whether a trial that has GPUs had another number of them before."""
-    return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
-
-
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
     """Return whether numbers of GPUs have changed because the best trials get the most."""
     on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
     gpus = [one.gpus for one in on]
-    return any(map(_moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+    return any(map(moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:

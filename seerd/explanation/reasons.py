@@ -18,7 +18,7 @@ from seerd.core import commands, events, verdicts
 from seerd.core.aiming import instances_needed
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
-from seerd.core.events import AnyEvent, Checkpoint
+from seerd.core.events import AnyEvent
 from seerd.core.incumbent import best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
@@ -334,7 +334,7 @@ def _stopped(command: commands.StopTrial, step: Step) -> Explanation:
         "trial attempt why others",
         saves=command.checkpoint,
         grace_s=round(command.grace_s, 3),
-        gpus_before=sum(len(slots.gpus) for slots in trial.held or ()),
+        gpus_before=trial.had,
         gpus=trial.gpus,
         until=trial.reached if command.why == "reached" else None,
     )
@@ -377,10 +377,10 @@ def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
 
 def _chosen(command: commands.Publish, step: Step) -> Explanation:
     """Tell of the model that is handed back, beside what else there was."""
-    state = step.state
-    usable = _usable(state)
-    others = (one for one in usable.items() if one[0] != command.trial)
-    mode = state.facts.mode
+    state, mode = step.state, step.state.facts.mode
+    best = ((trial.id, best_checkpoint(state, trial)) for trial in state.trials.values())
+    usable = [(name, one) for name, one in best if one is not None]
+    others = (one for one in usable if one[0] != command.trial)
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
     unsaved = better_report(state, command.metric)
     kept = state.trials[command.trial].checkpoints
@@ -395,12 +395,6 @@ def _chosen(command: commands.Publish, step: Step) -> Explanation:
         better_unsaved=unsaved and unsaved[0],
         better_unsaved_metric=unsaved and unsaved[1],
     )
-
-
-def _usable(state: State) -> dict[str, Checkpoint]:
-    """Return each trial's best checkpoint that could be handed back."""
-    found = {trial.id: best_checkpoint(state, trial) for trial in state.trials.values()}
-    return {name: best for name, best in found.items() if best is not None}
 
 
 def _over(command: commands.Finish, step: Step) -> Explanation:
