@@ -48,13 +48,13 @@ def explanations_json(explanations: Iterable[Explanation], state: State) -> list
     """Return what happened, each with its sentence."""
     return [
         {
-            "kind": explanation.kind,
-            "event": explanation.event,
-            "at_s": explanation.at_s,
-            **msgspec.to_builtins(explanation.facts),
-            "text": sentence(explanation, state.facts.metric),
+            "kind": one.kind,
+            "event": one.event,
+            "at_s": one.at_s,
+            **msgspec.to_builtins(one.facts),
+            "text": sentence(one, state.facts.metric),
         }
-        for explanation in explanations
+        for one in explanations
     ]
 
 
@@ -91,13 +91,12 @@ def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
         "planned_end_s": chapter.planned_end_s,
         "groups": msgspec.to_builtins(chapter.groups),
         **_cost(cost, state),
-        "instances": [_instance(one, state) for one in cost.instances],
+        "instances": [
+            {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
+            for one in cost.instances
+        ],
         "beats": explanations_json(chapter.explanations, state),
     }
-
-
-def _instance(one: Cost, state: State) -> Json:
-    return {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
 
 
 def _cost(cost: Cost, state: State) -> Json:
@@ -167,7 +166,7 @@ def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str
     The words are in docs/json.md. What ended the trial is the last of its explanations that could
     have.
     """
-    newest = {explanation.kind: explanation for explanation in timeline.of_trial(trial.id)}
+    newest = {one.kind: one for one in timeline.of_trial(trial.id)}
     judged, stopped = newest.get("judged"), newest.get("stopped")
     attempt = next(reversed(timeline.attempts.of(trial.id)), None)
     name, reports = state.facts.metric, count(trial.reports, "report")
@@ -221,7 +220,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     """
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
-    decided = [explanation for explanation in timeline.explanations if explanation.decided]
+    decided = [one for one in timeline.explanations if one.decided]
     return {
         "run": state.facts.run,
         "metric": _metric(state),
@@ -252,7 +251,9 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "next": _next(state),
         "under_way": [_under_way(command) for command in state.under_way.values()],
         "best": best(state),
-        "decided": explanations_json((b for b in decided if b.event == decided[-1].event), state),
+        "decided": explanations_json(
+            (one for one in decided if one.event == decided[-1].event), state
+        ),
     }
 
 
