@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -27,9 +26,8 @@ from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import count, fill
 from seerd.planner.model import Report
 from seerd.planner.ranking import standing
+from seerd.view.plan_json import Json
 from seerd.view.run_json import best, result
-
-Json = dict[str, Any]
 
 UNDER_WAY = {
     "set-timer": "look again at {due:at}",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -27,6 +26,7 @@ from seerd.planner.ranking import standing
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.plain import ENDINGS, gpus_text
+from seerd.view.plan_json import Json
 
 MOST_LINES = 30
 MOST_JUDGED = 16
@@ -68,7 +68,6 @@ SPENT = (
 )
 BEST = "best so far: {trial}, {name} {metric:value} after {epoch:report}"
 
-Json = dict[str, Any]
 Parts = Iterator[RenderableType]
 Rows = Sequence[tuple[str, str]]
 
