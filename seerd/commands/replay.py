@@ -105,9 +105,8 @@ def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive:
     replayed = _tell(timeline, state, trial, moment_s, status_of(state, alive))
     rest += entries if rest else ()
     follow(state, rest, go)
-    events = timeline.events + len(rest)
     commands = timeline.commands + sum(len(entry.commands) for entry in rest)
-    compared = _compared(again, journal.version, events, commands)
+    compared = _compared(again, journal.version, state.clock.seq, commands)
     return Replayed({**replayed.told, **compared.told}, Group(replayed.page, compared.page))
 
 
@@ -149,7 +148,7 @@ def _tell(
 ) -> Replayed:
     if trial is not None:
         told = trial_json(_trial(state, trial), timeline, state)
-        return Replayed(told, trial_page(told, timeline, state))
+        return Replayed(told, trial_page(told))
     if moment_s is not None:
         told = moment_json(moment_s, timeline, state)
         return Replayed(told, moment_page(told, state))

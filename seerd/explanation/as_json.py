@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -21,15 +20,14 @@ from seerd.core.state import GONE, State, Trial
 from seerd.explanation.attempts import AttemptHistory
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
-from seerd.explanation.reasons import needed, wanted
+from seerd.explanation.reasons import minutes, needed, wanted
 from seerd.explanation.sentences import predicate, reason, sentence
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import count, fill
 from seerd.planner.model import Report
 from seerd.planner.ranking import standing
+from seerd.view.plan_json import Json
 from seerd.view.run_json import best, result
-
-Json = dict[str, Any]
 
 UNDER_WAY = {
     "set-timer": "look again at {due:at}",
@@ -48,13 +46,13 @@ def explanations_json(explanations: Iterable[Explanation], state: State) -> list
     """Return what happened, each with its sentence."""
     return [
         {
-            "kind": explanation.kind,
-            "event": explanation.event,
-            "at_s": explanation.at_s,
-            **msgspec.to_builtins(explanation.facts),
-            "text": sentence(explanation, state.facts.metric),
+            "kind": one.kind,
+            "event": one.event,
+            "at_s": one.at_s,
+            **msgspec.to_builtins(one.facts),
+            "text": sentence(one, state.facts.metric),
         }
-        for explanation in explanations
+        for one in explanations
     ]
 
 
@@ -91,22 +89,21 @@ def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
         "planned_end_s": chapter.planned_end_s,
         "groups": msgspec.to_builtins(chapter.groups),
         **_cost(cost, state),
-        "instances": [_instance(one, state) for one in cost.instances],
+        "instances": [
+            {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
+            for one in cost.instances
+        ],
         "beats": explanations_json(chapter.explanations, state),
     }
-
-
-def _instance(one: Cost, state: State) -> Json:
-    return {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
 
 
 def _cost(cost: Cost, state: State) -> Json:
     gpu_s = float(cost.billed)
     return {
-        "gpu_min": round(gpu_s / 60, 4),
+        "gpu_min": minutes(gpu_s),
         "usd": round(state.ledger.usd(gpu_s), 4),
-        "idle_gpu_min": round(cost.idle / 60, 4),
-        "starting_gpu_min": round(cost.starting / 60, 4),
+        "idle_gpu_min": minutes(cost.idle),
+        "starting_gpu_min": minutes(cost.starting),
     }
 
 
@@ -117,7 +114,6 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints, without what the replay itself has found."""
     outcome, why = outcome_of(trial, timeline, state)
     attempts, published = timeline.attempts.of(trial.id), state.result.published
-    gpu_s = sum(attempt.gpu_s(state.now) for attempt in attempts)
     return {
         "run": state.facts.run,
         "metric": _metric(state),
@@ -129,7 +125,7 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
         "handed_back": published is not None and published.incumbent.trial == trial.id,
         "reports": trial.reports,
         "last_metric": trial.metric,
-        "held_gpu_min": round(gpu_s / 60, 4),
+        "held_gpu_min": minutes(sum(one.gpu_s(state.now) for one in attempts)),
         "attempts": [_attempt(attempt, state) for attempt in attempts],
         "beats": explanations_json(timeline.of_trial(trial.id), state),
     }
@@ -154,7 +150,7 @@ def _attempt(attempt: AttemptHistory, state: State) -> Json:
         "best": None if top is None else _report(top),
         "how": None if ended is None else ended.how,
         "kept": None if ended is None else ended.kept,
-        "held_gpu_min": round(attempt.gpu_s(state.now) / 60, 4),
+        "held_gpu_min": minutes(attempt.gpu_s(state.now)),
     }
 
 
@@ -168,7 +164,7 @@ def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str
     The words are in docs/json.md. What ended the trial is the last of its explanations that could
     have.
     """
-    newest = {explanation.kind: explanation for explanation in timeline.of_trial(trial.id)}
+    newest = {one.kind: one for one in timeline.of_trial(trial.id)}
     judged, stopped = newest.get("judged"), newest.get("stopped")
     attempt = next(reversed(timeline.attempts.of(trial.id)), None)
     name, reports = state.facts.metric, count(trial.reports, "report")
@@ -204,16 +200,11 @@ def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
 def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
     """Return whether an attempt was asked to end because the run ended.
 
-    If the reason was not recorded, it counts if it was asked after the end had begun.
+    If the reason was not recorded, it counts if it was asked in the run's end.
     """
     if stopped.why != "unknown":
         return stopped.why in ("closing", "hard")
-    ends = (
-        explanation
-        for explanation in timeline.chapters[-1].explanations
-        if explanation.kind == "closing"
-    )
-    return any(end.event <= stopped.event for end in ends)
+    return stopped in timeline.chapters[-1].explanations
 
 
 # ------------------------------------------------------------ a moment
@@ -227,7 +218,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     """
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
-    decided = [explanation for explanation in timeline.explanations if explanation.decided]
+    decided = [one for one in timeline.explanations if one.decided]
     return {
         "run": state.facts.run,
         "metric": _metric(state),
@@ -258,7 +249,9 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "next": _next(state),
         "under_way": [_under_way(command) for command in state.under_way.values()],
         "best": best(state),
-        "decided": explanations_json((b for b in decided if b.event == decided[-1].event), state),
+        "decided": explanations_json(
+            (one for one in decided if one.event == decided[-1].event), state
+        ),
     }
 
 
@@ -282,13 +275,12 @@ def _money(at_s: float, state: State) -> Json:
     What is committed is what would be spent if everything were given back at `at_s`.
     """
     book, budget = state.ledger, budget_gpu_s(state)
-    spent = book.spent_gpu_s(at_s)
-    committed = book.committed_gpu_s(at_s, release_s(state)) if book.open else spent
+    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
     return {
-        "spent_gpu_min": round(spent / 60, 4),
-        "committed_gpu_min": round(committed / 60, 4),
-        "left_gpu_min": round((budget - committed) / 60, 4),
-        "budget_gpu_min": round(budget / 60, 4),
+        "spent_gpu_min": minutes(spent),
+        "committed_gpu_min": minutes(committed),
+        "left_gpu_min": minutes(budget - committed),
+        "budget_gpu_min": minutes(budget),
         "spent_usd": round(book.usd(spent), 4),
         "committed_usd": round(book.usd(committed), 4),
         "gpus_billed": sum(charge.gpus for charge in book.open.values()),

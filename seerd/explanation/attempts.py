@@ -6,40 +6,13 @@ processes there are gone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seerd.core.events import AnyEvent, TrialExited, TrialReported, TrialTraining
+from seerd.core.ledger import Charge
 from seerd.core.state import State
 from seerd.explanation.explanations import Explanation
 from seerd.planner.model import Report
-
-
-@dataclass(slots=True)
-class Held:
-    """GPUs of one instance that an attempt holds. Times are in seconds since the run began.
-
-    instance  id of the instance
-    gpus      how many GPUs
-    since_s   when the attempt was ordered
-    until_s   when the GPUs were free again; None: it still holds them
-    """
-
-    instance: str
-    gpus: int
-    since_s: float
-    until_s: float | None = None
-
-    def leave(self, at_s: float) -> None:
-        """Free the GPUs at `at_s` (seconds since the run began), if they were not free before."""
-        if self.until_s is None:
-            self.until_s = max(self.since_s, at_s)
-
-    def until(self, now_s: float) -> float:
-        """Return when the GPUs were free, or `now_s` if they still are held.
-
-        Both are in seconds since the run began.
-        """
-        return max(self.since_s, now_s if self.until_s is None else self.until_s)
 
 
 @dataclass(slots=True)
@@ -47,7 +20,7 @@ class AttemptHistory:
     """What is known of one attempt.
 
     started        the order to start it
-    held           the GPUs that it holds or held, by instance
+    held           since when and until when it held GPUs, by instance
     stopped        the last order to end it, None if there was none
     training_s     when it reached its training loop, in seconds since the run began; None if it did
                    not
@@ -57,7 +30,7 @@ class AttemptHistory:
     """
 
     started: Explanation
-    held: list[Held]
+    held: list[Charge]
     stopped: Explanation | None = None
     training_s: float | None = None
     after_reports: int = 0
@@ -74,7 +47,7 @@ class AttemptHistory:
 
     def gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
-        return sum(held.gpus * (held.until(now_s) - held.since_s) for held in self.held)
+        return sum(held.gpu_s(now_s) for held in self.held)
 
 
 @dataclass(slots=True)
@@ -94,9 +67,10 @@ class Attempts:
 
     def start(self, started: Explanation) -> None:
         """Add the attempt that was just ordered."""
-        held = [Held(on.instance, len(on.gpus), started.at_s) for on in started.on]
-        self.open[started.trial] = AttemptHistory(started, held)
-        self.all.append(self.open[started.trial])
+        at_s, trial = started.at_s, started.trial
+        held = [Charge(trial, on.instance, len(on.gpus), at_s) for on in started.on]
+        self.open[trial] = AttemptHistory(started, held)
+        self.all.append(self.open[trial])
 
     def hear(self, event: AnyEvent, state: State) -> None:
         """Note what an attempt tells of itself. What came too late or twice does not count."""
@@ -129,9 +103,10 @@ class Attempts:
             trial = state.trials[attempt.started.trial]
             ended = trial.held is None or trial.attempt != attempt.started.attempt
             left = () if ended else [slots.node for slots in trial.left]
-            for held in attempt.held:
-                if held.instance not in left:
-                    held.leave(getattr(event, "happened", gone_s(held.instance, state)))
+            for place, held in enumerate(attempt.held):
+                if held.until_s is None and held.instance not in left:
+                    left_s = getattr(event, "happened", gone_s(held.instance, state))
+                    attempt.held[place] = replace(held, until_s=max(held.since_s, left_s))
             gone += [attempt] if ended else []
         return gone
 

@@ -66,7 +66,7 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     unbilled = Cost("", 0)
     for attempt in timeline.attempts.all:
         for held in attempt.held:
-            until_s = held.until(now_s)
+            until_s = _until_s(held, now_s)
             trains_s = until_s if attempt.training_s is None else attempt.training_s
             trains_s = min(max(trains_s, held.since_s), until_s)
             for chapter, seconds in _cut(held.since_s, until_s, starts):
@@ -86,15 +86,19 @@ Parts = Iterator[tuple[int, Fraction]]
 """Index of a chapter, and seconds in it."""
 
 
+def _until_s(charge: Charge, now_s: float) -> float:
+    return now_s if charge.until_s is None else charge.until_s
+
+
 def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:
-    until_s = now_s if charge.until_s is None else charge.until_s
-    lasted = Fraction(until_s) - Fraction(charge.since_s)
+    until_s = _until_s(charge, now_s)
+    lasted, least = Fraction(until_s) - Fraction(charge.since_s), Fraction(charge.minimum_s)
     yield from _cut(charge.since_s, until_s, starts)
-    # `more` is what the minimum adds. The ledger counts a charge that begins after `now_s` as less
-    # than nothing, and the chapters must add up to its total.
-    more = max(Fraction(0), Fraction(charge.minimum_s) - lasted) if charge.minimum_s else 0
-    if more or lasted < 0:
-        yield _chapter_of(until_s, starts), more + min(Fraction(0), lasted)
+    # What the minimum adds. The ledger counts a charge that begins after `now_s` as less than
+    # nothing, and the chapters must add up to its total.
+    more = (max(least, lasted) if least else lasted) - max(Fraction(0), lasted)
+    if more:
+        yield _chapter_of(until_s, starts), more
 
 
 def _cut(since_s: float, until_s: float, starts: Sequence[float]) -> Parts:

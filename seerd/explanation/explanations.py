@@ -9,23 +9,22 @@ where it is recorded, in `seerd.core.commands` and `seerd.core.verdicts`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-Kind = Literal[
-    "planned", "declined", "judged", "started", "stopped", "ended", "asked", "held-back",
-    "came", "refused", "noticed", "lost", "given-back", "closing", "stop-wanted", "resumed",
-    "chosen", "not-usable", "over", "slow", "remark",
+Decision = Literal[
+    "planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back",
+    "closing", "chosen",
 ]  # fmt: skip
 """What was decided about the plan (planned, declined, judged), an attempt (started, stopped),
-instances (asked, held-back, given-back) and the run (closing, chosen). All other kinds are things
-that happened.
+instances (asked, held-back, given-back) and the run (closing, chosen).
 """
-DECISIONS: tuple[Kind, ...] = (
-    *("planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back"),
-    *("closing", "chosen"),
-)
+Kind = Literal[
+    Decision, "ended", "came", "refused", "noticed", "lost", "stop-wanted", "resumed",
+    "not-usable", "over", "slow", "remark",
+]  # fmt: skip
+"""What was decided, and what happened."""
 
 Judgement = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
 """What became of a trial that was compared.
@@ -100,11 +99,4 @@ class Explanation:
     @property
     def decided(self) -> bool:
         """Whether it was decided, and did not only happen."""
-        return self.kind in DECISIONS
-
-    def named(self, trial: str) -> bool:
-        """Return whether it happened to this trial.
-
-        A plan does not count, since it is about all trials.
-        """
-        return self.kind != "planned" and self.facts.get("trial") == trial
+        return self.kind in get_args(Decision)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,13 +19,14 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
-from seerd.explanation.sentences import predicate, sentence, subject
+from seerd.explanation.sentences import moved, predicate, sentence, subject
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
 from seerd.planner.ranking import standing
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.plain import ENDINGS, gpus_text
+from seerd.view.plan_json import Json
 
 MOST_LINES = 30
 MOST_JUDGED = 16
@@ -68,7 +68,6 @@ SPENT = (
 )
 BEST = "best so far: {trial}, {name} {metric:value} after {epoch:report}"
 
-Json = dict[str, Any]
 Parts = Iterator[RenderableType]
 Rows = Sequence[tuple[str, str]]
 
@@ -175,23 +174,18 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
         place = fill("[{place:th} of {of}]", one.facts)
         if place and one.best:
             place += f", {one.best} go{'es' * (one.best == 1)} on"
-        before = f"{one.gpus_before} -> " if _moved(one) else ""
+        before = f"{one.gpus_before} -> " if moved(one) else ""
         gpus = f"{before}{one.gpus}" if one.gpus else ""
         row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
         table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
     return table
 
 
-def _moved(judged: Explanation) -> bool:
-    """Return whether a trial that has GPUs had another number of them before."""
-    return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
-
-
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
     """Return whether numbers of GPUs have changed because the best trials get the most."""
     on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
     gpus = [one.gpus for one in on]
-    return any(map(_moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+    return any(map(moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
@@ -293,26 +287,24 @@ def _cost(cost: Cost, state: State) -> Parts:
 # ------------------------------------------------------------ a trial
 
 
-def trial_page(told: Json, timeline: Timeline, state: State) -> RenderableType:
+def trial_page(told: Json) -> RenderableType:
     """Show what `replay --trial --json` prints."""
-    name = state.facts.metric
+    name, trial = told["metric"]["name"], told["trial"]
     result = "; its model is the result" if told["handed_back"] else ""
-    parts: list[RenderableType] = [
-        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in told["attempts"]]
+    beats = [
+        (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
+        for one in told["beats"]
+        if one["kind"] != "started"
+    ]
+    held = f"attempts: {len(attempts)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    return Group(
+        wrapped(f"{trial} of {told['run']}: {told['fate']}{result}", "bold"),
         grid([("why", told["why"]), ("config", config_text(told["config"]))]),
         Text(),
-    ]
-    rows = [(at(attempt["start_s"]), _attempt(attempt, name)) for attempt in told["attempts"]]
-    explanations = [
-        explanation
-        for explanation in timeline.of_trial(told["trial"])
-        if explanation.kind != "started"
-    ]
-    lines = [(at(explanation.at_s), predicate(explanation, name)) for explanation in explanations]
-    held = f"attempts: {len(rows)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
-    parts += _titled(held, rows)
-    parts += _titled("what happened to it, and why", lines)
-    return Group(*parts)
+        *_titled(held, attempts),
+        *_titled("what happened to it, and why", beats),
+    )
 
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:

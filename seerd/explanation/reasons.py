@@ -14,39 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seerd.core import commands, events, verdicts
 from seerd.core.aiming import instances_needed
-from seerd.core.commands import (
-    AskPolicy,
-    Finish,
-    Launch,
-    Publish,
-    StartTrial,
-    StopTrial,
-    Terminate,
-)
+from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
-from seerd.core.events import (
-    AnyEvent,
-    Checkpoint,
-    InstanceLost,
-    InstanceNoticed,
-    InstanceReady,
-    InstanceTerminated,
-    LaunchRefused,
-    OrderRefused,
-    PolicyAnswered,
-    PublishFailed,
-    Remarked,
-    RunResumed,
-    StopAsked,
-    TrialExited,
-)
+from seerd.core.events import AnyEvent
 from seerd.core.incumbent import best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import GONE, THERE, State, Trial
-from seerd.core.verdicts import Adopted, Closing, Declined, Gone, HeldBack, Slow
 from seerd.explanation.attempts import AttemptHistory, Attempts, gone_s
 from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind, On, Sized, Then
 from seerd.planner.model import Compared
@@ -54,8 +31,6 @@ from seerd.planner.ranking import standing
 
 Explanations = Iterator[Explanation]
 
-ENDS = (TrialExited, OrderRefused, InstanceLost, InstanceTerminated, RunResumed)
-"""Events with which attempts may end."""
 THENS: dict[TrialPhase, Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",
@@ -67,34 +42,14 @@ THENS: dict[TrialPhase, Then] = {
 class KnownBefore:
     """What was told before, and is needed to tell what follows.
 
-    attempts   all attempts so far
-    asked_s    id of a launch -> when it was asked for, in seconds since the run began
-    question   what the policy was asked last, None if nothing
-    planned    True: the policy has given a plan that stands
-    published  the last order to hand back a model, None if there was none
-    closed     True: the run is being ended, or has ended
+    attempts  all attempts so far
+    asked_s   id of a launch -> when it was asked for, in seconds since the run began
+    planned   True: the policy has given a plan that stands
     """
 
     attempts: Attempts = field(default_factory=Attempts)
     asked_s: dict[str, float] = field(default_factory=dict)
-    question: AskPolicy | None = None
     planned: bool = False
-    published: Publish | None = None
-    closed: bool = False
-
-    def note(self, decision: AnyDecision, now_s: float) -> None:
-        """Keep what was decided at `now_s` (seconds since the run began)."""
-        match decision:
-            case AskPolicy():
-                self.question = decision
-            case Launch():
-                self.asked_s[decision.id] = now_s
-            case Adopted():
-                self.planned = True
-            case Closing():
-                self.closed, self.planned = True, False
-            case Publish():
-                self.published = decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +60,8 @@ class Step:
     decided  the decisions that followed
     known    what was told before
     state    the state, which moves on from before the entry to after it
+    asked    the command or question whose outcome the event is, None if there is none
+    phase    where the run was in its life before
     there    True: the instance that the event names was there before
     live     how many instances were asked for or ready before
     gpus     trial -> GPUs that were wanted for it before, for trials that an answer of the policy
@@ -115,37 +72,31 @@ class Step:
     decided: Sequence[AnyDecision]
     known: KnownBefore
     state: State
+    asked: AnyCommand | None
+    phase: RunPhase
     there: bool
     live: int
     gpus: Mapping[str, int]
 
     @classmethod
     def before(
-        cls,
-        event: AnyEvent,
-        decided: Sequence[AnyDecision],
-        known: KnownBefore,
-        state: State,
+        cls, event: AnyEvent, decided: Sequence[AnyDecision], known: KnownBefore, state: State
     ) -> Step:
         """Note what the event is about, before the event is read."""
         instance = state.fleet.instances.get(getattr(event, "instance", ""))
         there = instance is not None and instance.phase in THERE
         gpus, wanted = {}, state.plan.wanted
-        if isinstance(event, PolicyAnswered):
+        if isinstance(event, events.PolicyAnswered):
             judged = [*(one.trial for one in event.plan.compared), *event.plan.eliminated]
             gpus = {name: wanted[name].gpus for name in judged if name in wanted}
-        return cls(event, decided, known, state, there, state.fleet.live, gpus)
+        answers = getattr(event, "question", getattr(event, "command", ""))
+        asked = state.under_way.get(answers)
+        return cls(event, decided, known, state, asked, state.phase, there, state.fleet.live, gpus)
 
     def tell(
         self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any
     ) -> Explanation:
-        """Make an explanation.
-
-        kind    its kind
-        source  object from which facts are copied
-        keys    names of these facts, separated by spaces
-        beside  further facts
-        """
+        """Make an explanation: of the `keys` of `source`, separated by spaces, and of `beside`."""
         recorded = {key: getattr(source, key) for key in keys.split()}
         return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
 
@@ -156,22 +107,20 @@ def explanations_of(step: Step) -> Explanations:
     `step.state` must be the state after the entry. `step.known` is kept up to date.
     """
     yield from _happened(step)
-    if isinstance(step.event, ENDS):
-        yield from _ends(step)
     for one in step.decided:
         yield from _decided(one, step)
-        step.known.note(one, step.state.now)
     yield from _instances(step)
-    for one in step.decided:
-        if isinstance(one, HeldBack) and one.why is not None:
-            trials = (one.trial,) if one.trial else ()
-            yield step.tell("held-back", one, "why needed had", trials=trials)
 
 
 def wanted(state: State) -> tuple[Sized, ...]:
     """Count how many trials are wanted with each number of GPUs, largest number first."""
     counted = sorted(_sizes(state).items(), reverse=True)
     return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in counted)
+
+
+def minutes(seconds: float) -> float:
+    """Return minutes, or GPU-minutes, as they are told."""
+    return round(seconds / 60, 4)
 
 
 def needed(state: State) -> int | None:
@@ -187,38 +136,45 @@ def _sizes(state: State) -> Counter[int]:
 
 
 def _happened(step: Step) -> Explanations:
-    event, state, known = step.event, step.state, step.known
+    event, state = step.event, step.state
     match event:
-        case RunResumed():
+        case events.RunResumed():
             yield _resumed(event, step)
-        case StopAsked():
+            yield from _ends(step)
+        case (
+            events.TrialExited()
+            | events.OrderRefused()
+            | events.InstanceLost()
+            | events.InstanceTerminated()
+        ):
+            yield from _ends(step)
+        case events.StopAsked():
             yield step.tell("stop-wanted", event, "hard")
-        case InstanceReady() if event.instance in state.fleet.instances:
-            after_s = round(state.now - known.asked_s.get(event.command, state.now), 3)
+        case events.InstanceReady() if event.instance in state.fleet.instances:
+            after_s = round(state.now - step.known.asked_s.get(event.command, state.now), 3)
             yield step.tell("came", event, "instance gpus", asked=event.command, after_s=after_s)
-        case LaunchRefused() if event.command in state.fleet.instances:
+        case events.LaunchRefused() if event.command in state.fleet.instances:
             again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
             again = round(again_s, 3) if running and state.now < again_s < math.inf else None
             yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
-        case InstanceNoticed():
+        case events.InstanceNoticed():
             yield from _noticed(event, step)
-        case PublishFailed() if (model := known.published) and model.id == event.command:
-            about = {"trial": model.trial, "detail": event.why}
+        case events.PublishFailed() if isinstance(step.asked, commands.Publish):
+            about = {"trial": step.asked.trial, "detail": event.why}
             yield step.tell("not-usable", event, "damaged", **about)
-        case Remarked():
+        case events.Remarked():
             yield step.tell("remark", event, "text")
 
 
-def _resumed(event: RunResumed, step: Step) -> Explanation:
-    state, known = step.state, step.known
-    reopened = known.closed and state.phase is RunPhase.RUNNING
-    known.closed = known.closed and not reopened
-    gone = tuple(one.instance for one in step.decided if isinstance(one, Gone))
+def _resumed(event: events.RunResumed, step: Step) -> Explanation:
+    state = step.state
+    reopened = step.phase is not RunPhase.RUNNING and state.phase is RunPhase.RUNNING
+    gone = tuple(one.instance for one in step.decided if isinstance(one, verdicts.Gone))
     silent_s = round(state.now - state.clock.heard_at, 3)
     return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
 
 
-def _noticed(event: InstanceNoticed, step: Step) -> Explanations:
+def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
     instance = step.state.fleet.instances.get(event.instance)
     if instance is not None and instance.phase in GONE:
         return
@@ -231,8 +187,8 @@ def _noticed(event: InstanceNoticed, step: Step) -> Explanations:
 def _ends(step: Step) -> Explanations:
     """Tell of instances and attempts that are gone."""
     event, attempts = step.event, step.known.attempts
-    lost = [one.instance for one in step.decided if isinstance(one, Gone)]
-    for name in [event.instance] if isinstance(event, InstanceLost) and step.there else lost:
+    lost = [one.instance for one in step.decided if isinstance(one, verdicts.Gone)]
+    for name in [event.instance] if isinstance(event, events.InstanceLost) and step.there else lost:
         ended_s, why = gone_s(name, step.state), step.state.fleet.instances[name].why
         about = {"instance": name, "detail": why, "ended_s": ended_s}
         yield step.tell("lost", trials=attempts.on(name), **about)
@@ -263,13 +219,13 @@ def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
 
 def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCause:
     if trial.fault is not None:
-        refused = trial.fault == "crashed" and isinstance(event, OrderRefused)
+        refused = trial.fault == "crashed" and isinstance(event, events.OrderRefused)
         return "refused" if refused else trial.fault
     if trial.phase is TrialPhase.FINISHED:
         return "finished"
     if trial.phase is TrialPhase.FAILED:
         return "silent"
-    cause = event.cause if isinstance(event, TrialExited) else "lost"
+    cause = event.cause if isinstance(event, events.TrialExited) else "lost"
     if cause in ("lease", "lost"):
         return "lease" if cause == "lease" else "lost"
     return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
@@ -285,34 +241,37 @@ def _then(attempt: AttemptHistory, trial: Trial) -> Then:
 
 def _decided(one: AnyDecision, step: Step) -> Explanations:
     """Tell of one decision. Instances that come or go together are told of in `_instances`."""
-    known, event = step.known, step.event
+    event, known = step.event, step.known
     match one:
-        case Adopted() if isinstance(event, PolicyAnswered):
+        case verdicts.Adopted() if isinstance(event, events.PolicyAnswered):
+            known.planned = True
             yield _planned(one, event.plan, step)
             yield from _judgements(event.plan, step)
-        case Declined():
+        case verdicts.Declined():
             keys, stands = "failures again_s", known.planned
             yield step.tell("declined", one, keys, detail=one.why, stands=stands)
-        case Slow():
+        case verdicts.Slow():
             yield step.tell("slow", one, "trial rank detail")
-        case Closing():
+        case verdicts.Closing():
+            known.planned = False
             yield _closing(one, step)
-        case StopTrial():
+        case commands.StopTrial():
             stopped = _stopped(one, step)
             known.attempts.open[one.trial].stopped = stopped
             yield stopped
-        case StartTrial():
+        case commands.StartTrial():
             started = _started(one, step)
             known.attempts.start(started)
             yield started
-        case Publish():
+        case commands.Publish():
             yield _chosen(one, step)
-        case Finish():
+        case commands.Finish():
             yield _over(one, step)
 
 
-def _planned(verdict: Adopted, plan: PlanChange, step: Step) -> Explanation:
-    asked = step.known.question or AskPolicy(id=verdict.question)
+def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
+    known, unknown = step.asked, commands.AskPolicy(id=verdict.question)
+    asked = known if isinstance(known, commands.AskPolicy) else unknown
     about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
     why = {"because": asked.why, "trial": asked.trial, "note": plan.note}
     return step.tell("planned", verdict, "dropped", **about, **why)
@@ -358,7 +317,7 @@ def _judgement(one: Compared, state: State) -> Judgement:
     return "complete" if one.final else "paused"
 
 
-def _started(command: StartTrial, step: Step) -> Explanation:
+def _started(command: commands.StartTrial, step: Step) -> Explanation:
     kept = step.state.trials[command.trial].checkpoints
     where = ((command.instance, command.gpus), *command.beside)
     on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
@@ -367,7 +326,7 @@ def _started(command: StartTrial, step: Step) -> Explanation:
     return step.tell("started", command, "trial attempt why", on=on, **since)
 
 
-def _stopped(command: StopTrial, step: Step) -> Explanation:
+def _stopped(command: commands.StopTrial, step: Step) -> Explanation:
     trial = step.state.trials[command.trial]
     return step.tell(
         "stopped",
@@ -375,44 +334,53 @@ def _stopped(command: StopTrial, step: Step) -> Explanation:
         "trial attempt why others",
         saves=command.checkpoint,
         grace_s=round(command.grace_s, 3),
-        gpus_before=sum(len(slots.gpus) for slots in trial.held or ()),
+        gpus_before=trial.had,
         gpus=trial.gpus,
         until=trial.reached if command.why == "reached" else None,
     )
 
 
 def _instances(step: Step) -> Explanations:
-    """Tell of instances asked for together, and of those given back for the same reason."""
+    """Tell of instances asked for together, of those given back for the same reason, and of what is
+    held back.
+    """
     state = step.state
-    launches = [one for one in step.decided if isinstance(one, Launch)]
+    launches = [one for one in step.decided if isinstance(one, commands.Launch)]
     if launches:
         ids, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
+        step.known.asked_s.update(dict.fromkeys(ids, state.now))
         about = {"why": launches[0].why, "gpus_each": launches[0].gpus, "had": had}
-        trials = {"wanted": wanted(state), "needed": needed(state)}
-        yield step.tell("asked", instances=ids, **about, **trials)
-    ended = [one for one in step.decided if isinstance(one, Terminate)]
+        yield step.tell("asked", instances=ids, **about, wanted=wanted(state), needed=needed(state))
+    ended = [one for one in step.decided if isinstance(one, commands.Terminate)]
     for why in dict.fromkeys(one.why for one in ended):
         ids = tuple(one.instance for one in ended if one.why == why)
         left = 0 if why == "end" else needed(state)
         yield step.tell("given-back", why=why, instances=ids, needed=left, had=step.live)
+    for one in step.decided:
+        if isinstance(one, verdicts.HeldBack) and one.why is not None:
+            trials = (one.trial,) if one.trial else ()
+            yield step.tell("held-back", one, "why needed had", trials=trials)
 
 
-def _closing(verdict: Closing, step: Step) -> Explanation:
+def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
     book, now_s = step.state.ledger, step.state.now
-    spent = book.spent_gpu_s(now_s)
-    committed = book.committed_gpu_s(now_s, verdict.release_s) if book.open else spent
-    gpu_s = {"spent": spent, "committed": committed, "budget": budget_gpu_s(step.state)}
-    minutes = {f"{what}_gpu_min": round(seconds / 60, 4) for what, seconds in gpu_s.items()}
     keys = "status why detail close_at_s exhausted_at_s release_s"
-    return step.tell("closing", verdict, keys, **minutes)
+    return step.tell(
+        "closing",
+        verdict,
+        keys,
+        spent_gpu_min=minutes(book.spent_gpu_s(now_s)),
+        committed_gpu_min=minutes(book.committed_gpu_s(now_s, verdict.release_s)),
+        budget_gpu_min=minutes(budget_gpu_s(step.state)),
+    )
 
 
-def _chosen(command: Publish, step: Step) -> Explanation:
+def _chosen(command: commands.Publish, step: Step) -> Explanation:
     """Tell of the model that is handed back, beside what else there was."""
-    state = step.state
-    usable = _usable(state)
-    others = (one for one in usable.items() if one[0] != command.trial)
-    mode = state.facts.mode
+    state, mode = step.state, step.state.facts.mode
+    best = ((trial.id, best_checkpoint(state, trial)) for trial in state.trials.values())
+    usable = [(name, one) for name, one in best if one is not None]
+    others = (one for one in usable if one[0] != command.trial)
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
     unsaved = better_report(state, command.metric)
     kept = state.trials[command.trial].checkpoints
@@ -429,13 +397,7 @@ def _chosen(command: Publish, step: Step) -> Explanation:
     )
 
 
-def _usable(state: State) -> dict[str, Checkpoint]:
-    """Return each trial's best checkpoint that could be handed back."""
-    found = {trial.id: best_checkpoint(state, trial) for trial in state.trials.values()}
-    return {name: best for name, best in found.items() if best is not None}
-
-
-def _over(command: Finish, step: Step) -> Explanation:
+def _over(command: commands.Finish, step: Step) -> Explanation:
     published = step.state.result.published
     best = published and published.incumbent
     about = {"path": published and published.path, "trial": best and best.trial}

@@ -5,22 +5,12 @@ The one rule: a sentence says only what its explanation says, with the numbers t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from seerd.explanation.explanations import Explanation, Kind
 from seerd.explanation.words import fill
 from seerd.view.harmless import printable
-
-SUBJECTS: dict[Kind, str] = {
-    "judged": "trial",
-    "started": "trial",
-    "stopped": "trial",
-    "ended": "trial",
-    "came": "instance",
-}
-"""Kind -> key of the trial or instance with which its sentences begin: "t0001: killed since it is
-out".
-"""
 
 NEED = "[{wanted:sizes} need {needed}, ]{had} there"
 LATE = (
@@ -28,23 +18,23 @@ LATE = (
     "and the deadline allows no later beginning than {close_at_s:at}"
 )
 SAYS: dict[Kind, str] = {
-    "planned": "{reason}{groups:sizes} wanted[, {new:new configuration}]"
+    "planned": "{because:reason}{groups:sizes} wanted[, {new:new configuration}]"
     "[; {dropped:names} had ended meanwhile, left out][; {note}]",
     "declined": "the policy gave no plan that can be used{times}: {detail}; "
     "[{stands:if}the last plan stands|there is no plan yet], asked again at {again_s:at}",
-    "judged": "[{reports:if}{name} {metric:value} after {reports:report}|no report]"
-    "[ was {place:th} of {of}]{cuts}: {reason}",
-    "started": "started on {on:places}[ from its checkpoint of report {after_reports}]",
-    "stopped": "[{saves:if}asked to save and exit within {grace_s:at}|killed]{reason}",
-    "ended": "{reason}{after}",
-    "asked": "{instances:instance} of {gpus_each:GPU} asked for{reason}: " + NEED,
-    "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {reason}",
-    "came": "ready with {gpus:GPU}, asked for {after_s:about} before",
+    "judged": "{trial}: [{reports:if}{name} {metric:value} after {reports:report}|no report]"
+    "[ was {place:th} of {of}]{cuts}: {verdict:reason}",
+    "started": "{trial}: started on {on:places}[ from its checkpoint of report {after_reports}]",
+    "stopped": "{trial}: [{saves:if}asked to save and exit within {grace_s:at}|killed]{why:reason}",
+    "ended": "{trial}: {how:reason}{after}",
+    "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
+    "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {why:reason}",
+    "came": "{instance}: ready with {gpus:GPU}, asked for {after_s:about} before",
     "refused": "no instance: {detail}[; asked again at {again_s:at}]",
-    "noticed": "{reason}[; {trials:names} must save and go on elsewhere]",
+    "noticed": "{notice:reason}[; {trials:names} must save and go on elsewhere]",
     "lost": "{instance} is lost: {detail}{since}[; with it {trials:names}]",
-    "given-back": "{instances:names} given back{reason}",
-    "closing": "the end{reason}",
+    "given-back": "{instances:names} given back{why:reason}",
+    "closing": "the end{why:reason}",
     "stop-wanted": "the person asks for the end[{hard:if} at once]",
     "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
     " is taken up again; [still there: {alive:names}|no instance was there any more]"
@@ -59,7 +49,9 @@ SAYS: dict[Kind, str] = {
     "slow": "{detail}",
     "remark": "{text}",
 }
-"""Kind -> template of its sentences. `{reason}` stands for an entry of `REASONS`."""
+"""Kind -> template of its sentences. `{key:reason}` stands for what `REASONS` says of the cause
+under that key. A trial or instance before a colon is the subject of the sentence.
+"""
 REASONS: dict[str, dict[str, str]] = {
     "planned": {
         "began": "the run begins: ",
@@ -73,7 +65,7 @@ REASONS: dict[str, dict[str, str]] = {
     "judged": {
         "goes-on": "it goes on{luck}[, with {gpus:GPU}]{gpus_change}",
         "out": "it is out",
-        "paused": "it waits, to go on if it is among the best when more have come there",
+        "paused": "it waits{wait}",
         "complete": "its training is complete",
         "finished": "its script had come to its end, its model counts",
         "failed": "it had failed",
@@ -137,19 +129,14 @@ REASONS: dict[str, dict[str, str]] = {
     },
 }
 """Kind -> cause -> text. For a cause that is not listed, nothing is said."""
-CAUSES: dict[Kind, str] = {
-    "planned": "because",
-    "judged": "verdict",
-    "ended": "how",
-    "noticed": "notice",
-}
-"""Kind -> key under which its explanations have their cause, where that is not `why`."""
+SUBJECT = re.compile(r"^\{(trial|instance)\}: ")
+REASON = re.compile(r"\{(\w+):reason\}")
 
 
 def subject(explanation: Explanation) -> str:
     """Return the trial or instance with which the sentence begins; empty if there is none."""
-    key = SUBJECTS.get(explanation.kind)
-    return "" if key is None else str(explanation.facts[key])
+    found = SUBJECT.match(SAYS[explanation.kind])
+    return str(explanation.facts[found[1]]) if found else ""
 
 
 def sentence(explanation: Explanation, name: str) -> str:
@@ -160,18 +147,23 @@ def sentence(explanation: Explanation, name: str) -> str:
 
 def predicate(explanation: Explanation, name: str) -> str:
     """Write what happened to the subject, without naming it. `name` is the name of the metric."""
-    cause = explanation.facts.get(CAUSES.get(explanation.kind, "why"))
-    reason = REASONS.get(explanation.kind, {}).get(str(cause), "")
-    more = PARTS[explanation.kind](explanation) if explanation.kind in PARTS else {}
-    template = SAYS[explanation.kind].replace("{reason}", more.pop("reason", reason))
-    for key, text in more.items():
+    kind, facts = explanation.kind, {**explanation.facts, "name": name}
+    said = REASONS.get(kind, {})
+    template = SUBJECT.sub("", SAYS[kind])
+    template = REASON.sub(lambda found: said.get(str(facts[found[1]]), ""), template)
+    for key, text in PARTS[kind](explanation).items() if kind in PARTS else ():
         template = template.replace(f"{{{key}}}", text)
-    return printable(fill(template, {**explanation.facts, "name": name}))
+    return printable(fill(template, facts))
 
 
 def reason(explanation: Explanation) -> str:
     """Write only why it happened."""
     return printable(fill(REASONS[explanation.kind].get(explanation.why, ""), explanation.facts))
+
+
+def moved(judged: Explanation) -> bool:
+    """Return whether a trial that has GPUs had another number of them before."""
+    return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
 
 
 def _judged(explanation: Explanation) -> dict[str, str]:
@@ -183,16 +175,13 @@ def _judged(explanation: Explanation) -> dict[str, str]:
         cuts = "; the best one goes on" + f" ({cut})" * bool(cut)
     elif explanation.best:
         cuts = "; the {best} best go on" + f" (the last of them {cut})" * bool(cut)
-    moved = explanation.gpus and explanation.gpus_before not in (0, explanation.gpus)
+    better = " all the same, since no better one could"
+    behind = ", to go on if it is among the best when more have come there"
     return {
         "cuts": cuts if explanation.place is not None else "",
-        **(
-            {}
-            if late or explanation.verdict != "paused"
-            else {"reason": "it waits for a free place"}
-        ),
-        "luck": " all the same, since no better one could" if late and explanation.best else "",
-        "gpus_change": " instead of {gpus_before}" if moved else "",
+        "luck": better if late and explanation.best else "",
+        "wait": behind if late else " for a free place",
+        "gpus_change": " instead of {gpus_before}" if moved(explanation) else "",
     }
 
 

@@ -56,14 +56,12 @@ class Timeline:
               decides again, but only what was recorded is told
     chapters  in order
     known     what was told before, and is needed to tell what follows
-    events    how many events were read
     commands  how many commands were read
     """
 
     go: Follow = follow
     chapters: list[Chapter] = field(default_factory=list)
     known: KnownBefore = field(default_factory=KnownBefore)
-    events: int = 0
     commands: int = 0
 
     @property
@@ -77,12 +75,12 @@ class Timeline:
         return (explanation for chapter in self.chapters for explanation in chapter.explanations)
 
     def of_trial(self, trial: str) -> list[Explanation]:
-        """Return what has happened to a trial."""
-        return [explanation for explanation in self.explanations if explanation.named(trial)]
+        """Return what has happened to a trial. Plans do not count, since they are about all."""
+        told = (one for one in self.explanations if one.kind != "planned")
+        return [one for one in told if one.facts.get("trial") == trial]
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Lead the state on by one entry of the journal, and note what happened."""
-        self.events += 1
         self.commands += len(commands_of(decided))
         quiet = not decided and isinstance(event, QUIET)
         step = None if quiet else Step.before(event, decided, self.known, state)
@@ -92,7 +90,7 @@ class Timeline:
             self._write(list(explanations_of(step)), event, state)
 
     def _write(self, explanations: list[Explanation], event: AnyEvent, state: State) -> None:
-        kinds = {explanation.kind for explanation in explanations}
+        kinds = {one.kind for one in explanations}
         planned = "planned" in kinds
         if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
             self._begin(state)
@@ -115,15 +113,17 @@ class Timeline:
     def _begin(self, state: State) -> None:
         if self.chapters:
             self.chapters[-1].until_s = state.now
-        chapter = Chapter(state.now, end=state.phase is not RunPhase.RUNNING)
-        alike = (one for one in self.chapters if one.stage is None and one.end == chapter.end)
-        chapter.times += sum(1 for _ in alike)
-        self.chapters.append(chapter)
+        self.chapters.append(Chapter(state.now, end=state.phase is not RunPhase.RUNNING))
+        self._count()
+
+    def _count(self) -> None:
+        """Count how many times what the last chapter is has begun."""
+        last, same = self.chapters[-1], [(one.stage, one.end) for one in self.chapters]
+        last.times = same.count((last.stage, last.end))
 
     def _plan(self, chapter: Chapter, state: State) -> None:
-        """Note which stage the chapter is."""
-        stage = state.plan.stage
-        chapter.times = 1 + sum(one.stage == stage for one in self.chapters)
-        chapter.stage, chapter.groups = stage, wanted(state)
+        """Note which stage the last chapter is."""
+        chapter.stage, chapter.groups = state.plan.stage, wanted(state)
+        self._count()
         if chapter.times == 1:
-            chapter.planned_end_s = state.outline.stages[stage].end_s
+            chapter.planned_end_s = state.outline.stages[chapter.stage].end_s

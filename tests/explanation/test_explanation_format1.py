@@ -55,7 +55,7 @@ def test_every_page_can_be_read(path: Path) -> None:
     ]
     for trial in state.trials.values():
         assert outcome_of(trial, timeline, state)[1]
-        pages.append(trial_page(trial_json(trial, timeline, state), timeline, state))
+        pages.append(trial_page(trial_json(trial, timeline, state)))
     for page in map(printed, pages):
         assert "None" not in page
         assert "unknown" not in page

@@ -64,5 +64,5 @@ def test_every_run_can_be_told(seed: int, policy: str) -> None:
     timeline_json(timeline, state, "done")
     for trial in list(state.trials.values())[:5]:
         life = trial_json(trial, timeline, state)
-        printed(trial_page(life, timeline, state))
+        printed(trial_page(life))
     printed(moment_page(moment_json(state.now, timeline, state), state))
