@@ -31,6 +31,11 @@ FIRST_LOOK = 3
 LAST_ROUND = (0.0, 0.2, 0.5, 1.0)
 """Where the parts of the last round begin and end, as shares of it."""
 
+GOES_ON = (
+    "after each stage the best 1 in {eta:g} go on, but at least {least} as long as there is room; "
+    "in the last ones they are halved until one is left; whoever waits may take a free place"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ElasticRound:
@@ -120,11 +125,13 @@ def _parts(last: ElasticRound) -> Iterator[ElasticRound]:
 def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
     """Outline the rounds as if no trial ended or stopped improving."""
     stages = tuple(Stage(r.start_s, r.end_s, tuple(_groups(problem, r, rounds[0]))) for r in rounds)
+    least = min(FINALISTS, rounds[0].trials)
+    note = GOES_ON.format(eta=problem.params.eta, least=least)
     return Outline(
         brackets=(Bracket(problem.params.p_min, rounds[0].trials, sum(s.gpu_s for s in stages)),),
         stages=stages,
         first_round_s=rounds[0].end_s - rounds[0].start_s,
-        adjusted=problem.adjusted,
+        adjusted=(*problem.adjusted, note),
         sizes=sizes(problem, rounds[0].gpus),
     )
 

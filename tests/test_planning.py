@@ -210,6 +210,22 @@ class TestWarnings:
             problem(30, 480, max_gpus=8), PER_TRIAL, assumed(rented=False)
         )
 
+    def test_seer_plus_says_what_it_does_and_no_more(self) -> None:
+        machine = problem(30, 200, max_gpus=8, name="seer+")
+        planned = plan_for(machine, PER_TRIAL, assumed(rented=False))
+        notes = " ".join(planned.outline.adjusted)
+        assert "take turns" in notes
+        assert "with 5s for a report on one GPU and 4s to start, as assumed, about" in notes
+        assert planned.outline == outline_of(planned.problem)
+        assert not any("at one moment" in warning for warning in planned.warnings)
+
+    def test_seer_plus_says_who_goes_on_in_rounds(self) -> None:
+        made = problem(30, 480, per_instance=4, name="seer+")
+        planned = plan_for(made, rented(4), assumed(rented=True))
+        notes = " ".join(planned.outline.adjusted)
+        assert "after each stage the best 1 in 4 go on, but at least 4" in notes
+        assert f"about {planned.outline.trials} configurations will be tried" in notes
+
     def test_nothing_was_measured(self) -> None:
         sentence = "nothing was measured for this script yet"
         assert sentence in self.warned(problem(30, 480), rented(8), Profile(JOB, EC2, "assumed"))

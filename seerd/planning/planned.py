@@ -80,6 +80,19 @@ def plan_for(
     return replace(planned, warnings=tuple(warnings(planned, profile)))
 
 
+def _expecting(planned: Planned, profile: Profile) -> Planned:
+    # Imported only when it is needed: numpy takes longer than a command that only reads.
+    from seerd.planning.expected import told
+
+    problem, outline = planned.problem, planned.outline
+    note = told(problem, outline, profile)
+    own = outline.adjusted[len(problem.adjusted) :]
+    problem = replace(problem, adjusted=(*problem.adjusted, note))
+    return replace(
+        planned, problem=problem, outline=replace(outline, adjusted=(*problem.adjusted, *own))
+    )
+
+
 def _check_size(p_min: int, size: int) -> None:
     if p_min > size and p_min % size:
         less, more = p_min // size * size, -(-p_min // size) * size
@@ -136,7 +149,8 @@ def _planned(
         deadline_s = problem.limits.deadline_s
         by_s = deadline_s - closing_of(deadline_s, cluster, profile)
         forecast = closed_early(forecast, outline, by_s)
-    return Planned(problem, outline, cluster, _capped(forecast, problem.limits))
+    planned = Planned(problem, outline, cluster, _capped(forecast, problem.limits))
+    return _expecting(planned, profile) if problem.params.name == "seer+" else planned
 
 
 def _that_do(
@@ -231,12 +245,16 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
                 f"booting {some} takes about {share:.0%} of the budget: a longer deadline "
                 "or a faster image would help"
             )
-    if limits.max_gpus is not None and len(outline.adjusted) > len(planned.problem.adjusted):
+    # Others than SEER adjust nothing to the GPUs: they say in their outline what they do.
+    bound = planned.problem.params.name == "seer" and (
+        len(outline.adjusted) > len(planned.problem.adjusted)
+    )
+    if limits.max_gpus is not None and bound:
         gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)}"
         yield (
             f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
         )
-        if planned.problem.params.name == "seer" and len(outline.stages) == 1:
+        if len(outline.stages) == 1:
             yield (
                 f"seer begins with all trials at once, so it compares only {outline.trials} "
                 "and eliminates none; with so few GPUs "

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
-from seerd.planner.model import PolicyParams, View
+from seerd.planner.model import Outline, PolicyParams, View
+from seerd.planner.profile import JobProfile, Latency
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
-from seerd.planner.seer_plus import SEER_PLUS
+from seerd.planner.seer_plus import SEER_PLUS, outline
 from seerd.planner.windows import FINALISTS, FIRST, LAST, Windows, first_look, windows_of
+from seerd.planning.expected import expected
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
@@ -242,3 +244,25 @@ def test_reports_of_one_moment_tell_no_pace() -> None:
     assert plan.allocations
     assert asked.memory.values["reports_s"] == []
     assert asked.memory.values["firsts_s"] == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "deadline_s", "params"),
+    [
+        (4, 100.0, {}),
+        (2, 400.0, {}),
+        (8, 200.0, {"eta": 2}),
+        (4, 200.0, {"max_reports": 30}),
+        (4, 200.0, {"trials": 6}),
+    ],
+)
+def test_what_may_be_expected_is_about_what_comes(
+    gpus: int, deadline_s: float, params: dict[str, object]
+) -> None:
+    run = world(gpus, deadline_s, **params).run()
+    made = run.policy.problem
+    planned = outline(made)
+    assert isinstance(planned, Outline)
+    found = expected(made, planned, JobProfile(Latency(1.0, 1.0), start=Latency(0.5, 0.5)))
+    assert 0.5 < found.trials / len(run.trials) < 1.8
+    assert 0.75 < found.reports / max(trial.reports for trial in run.trials.values()) < 1.5

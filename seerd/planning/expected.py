@@ -1,0 +1,124 @@
+"""What a person may expect of SEER+ before a run: how many configurations will be tried, and how
+far the best one will get.
+
+The one rule: as in the policy, both follow from how long a report and a start take. The figures are
+for people: nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from seerd.planner.asha import places, sizes
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.model import Impossible, Outline, Problem, View
+from seerd.planner.narrowing import rounds_of
+from seerd.planner.profile import JobProfile, Profile
+from seerd.planner.windows import Windows, first_look, windows_of
+from seerd.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What may be expected of a run.
+
+    trials   configurations that will be tried
+    reports  reports that the best one will make
+    """
+
+    trials: int
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the time of the best trial: its GPUs, and for how many seconds it has them."""
+
+    gpus: int
+    lasts_s: float
+
+
+def told(problem: Problem, outline: Outline, profile: Profile) -> str:
+    """Say what may be expected, in one sentence."""
+    job, found = profile.job, expected(problem, outline, profile.job)
+    start_s = job.start.p50_s
+    starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
+    assumed = ", as assumed," if profile.source == "assumed" else ""
+    return (
+        f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
+        f"{assumed} about {_count(found.trials, 'configuration')} will be tried, and the best one "
+        f"will make about {_count(found.reports, 'report')}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:
+    """Estimate what may be expected if every report takes its median time, and the best trial is
+    the best from its first report on.
+    """
+    cluster = fixed_cluster(problem)
+    if rounds_of(problem) or isinstance(cluster, Impossible):
+        parts = [
+            _Part(max(g.gpus_per_trial for g in stage.groups), stage.end_s - stage.start_s)
+            for stage in outline.stages
+        ]
+        return Expectation(outline.trials, _no_more(problem, _made(problem, parts, job)))
+    look = first_look(problem.params, View(0.0, "max", {}))
+    windows = windows_of(problem, cluster, look, job.report.p50_s, problem.params.max_reports)
+    first_s = windows.ends_s(0)
+    first = _made(problem, [_Part(problem.params.p_min, first_s - windows.start_s)], job)
+    rest = [
+        _Part(problem.params.p_min, windows.ends_s(windows.last - 1) - first_s),
+        *_last(problem, cluster, windows),
+    ]
+    reports = min(windows.rungs[-1], first) + _made(problem, rest, job)
+    return Expectation(_tried(problem, cluster, windows, job), _no_more(problem, reports))
+
+
+def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobProfile) -> int:
+    """Count the configurations for which the first window has time, if of these 1 in eta goes on
+    from each rung.
+    """
+    params = problem.params
+    beside = places(cluster.gpus, params.p_min, problem.gpus_per_instance)
+    report_s = job.report.p50_s / problem.scaling.speed(params.p_min)
+    steps = [above - below for below, above in pairwise((0, *windows.rungs))]
+    takes_s = sum(
+        (job.start.p50_s + step * report_s) / params.eta**rung for rung, step in enumerate(steps)
+    )
+    tried = max(beside, int(beside * (windows.ends_s(0) - windows.start_s) / takes_s))
+    return tried if params.trials is None else min(tried, params.trials)
+
+
+def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator[_Part]:
+    """Yield the parts of the last window, with the GPUs that the best finalist may get."""
+    now_s, least = windows.ends_s(windows.last - 1), problem.params.p_min
+    while now_s < windows.end_s:
+        finalists, ends_s = windows.finalists(now_s), windows.changes_s(now_s)
+        most = max(least, cluster.gpus - least * (finalists - 1))
+        if finalists > 1:
+            most = min(most, max(least, problem.gpus_per_instance))
+        allowed = [gpus for gpus in sizes(problem, cluster.gpus) if gpus <= most]
+        yield _Part(max(allowed), ends_s - now_s)
+        now_s = ends_s
+
+
+def _made(problem: Problem, parts: list[_Part], job: JobProfile) -> float:
+    """Estimate how many reports are made; a start comes first wherever the GPUs change."""
+    made, before = 0.0, 0
+    for part in parts:
+        start_s = job.start.p50_s if part.gpus != before else 0.0
+        trains_s = max(0.0, part.lasts_s - start_s)
+        made += trains_s * problem.scaling.speed(part.gpus) / job.report.p50_s
+        before = part.gpus
+    return made
+
+
+def _no_more(problem: Problem, reports: float) -> int:
+    most = problem.params.max_reports
+    return int(reports if most is None else min(most, reports))
