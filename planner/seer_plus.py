@@ -57,7 +57,7 @@ from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
 from seerd.planner.turns import Diary, Turn, read_diary
-from seerd.planner.windows import LOOK, Windows, first_look, windows_of
+from seerd.planner.windows import FINALISTS, LOOK, Windows, first_look, windows_of
 
 LEARNS = 12
 AT_RANDOM = 0.2
@@ -219,7 +219,7 @@ def _compared(draft: Draft) -> Iterator[Compared]:
         level = windows.rungs.index(turn.until) + 1
         order = [one.id for one in draft.arrived(level)]
         metric = metric_at(trial, turn.until)
-        best = max(1, int(len(order) / eta)) if level < windows.last else 1
+        best = max(1, int(len(order) / eta)) if level < windows.last else FINALISTS
         yield Compared(name, metric, turn.until, order.index(name) + 1, len(order), best)
 
 
