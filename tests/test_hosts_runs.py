@@ -133,7 +133,8 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(
     assert told["elapsed_s"] <= 40
     assert told["gpu_min"] <= 4
     assert Path(told["best"]["checkpoint"]).is_file()
-    assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
+    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate(timeout=60)[0]
+    assert "training from 0" in logs
     assert agents(server.home) == []
     assert list((server.home / ".seerd").rglob("*.pt")) == []
 
@@ -171,7 +172,8 @@ def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> 
     assert told["status"] == "target"
     assert told["best"]["metric"] >= 0.4
     assert Path(told["best"]["checkpoint"]).is_file()
-    assert "training from 0" in seerd(tmp_path, "logs", "last", "t0001").communicate(timeout=60)[0]
+    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate(timeout=60)[0]
+    assert "training from 0" in logs
     assert agents(server.home) == []
 
 
