@@ -83,6 +83,19 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     assert_accounted(coordinator)
 
 
+def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.write(Job("70s", "14gpu-min", policy='t_min = "6s"', limits="max_gpus = 16"))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.ends(run, 0)
+    lines = coordinator.lines()
+    assert "the best model is that of" in lines
+    assert "0 instances, 0 volumes left" in lines
+    assert_model(coordinator)
+    assert_accounted(coordinator)
+
+
 def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(
     coordinator: Coordinator,
 ) -> None:
