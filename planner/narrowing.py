@@ -28,6 +28,8 @@ from seerd.planner.windows import FINALISTS
 SHORT = 40
 """A time of fewer than so many `t_min` is short."""
 FIRST_LOOK = 3
+MOST_LOOK = 1 / 3
+"""The share of the time that the first round lasts at most, unless SEER's would be longer."""
 LAST_ROUND = (0.0, 0.2, 0.5, 1.0)
 """Where the parts of the last round begin and end, as shares of it."""
 
@@ -83,10 +85,9 @@ def _lengths(problem: Problem) -> list[float]:
     if isinstance(seer, Impossible):
         return []
     total_s, eta = limits.deadline_s, float(params.eta)
-    first_s = max(float(seer.first_round), FIRST_LOOK * params.t_min_s)
+    published_s = float(seer.first_round) if seer.rounds > 1 else 0.0
+    first_s = max(published_s, min(FIRST_LOOK * params.t_min_s, total_s * MOST_LOOK))
     later = [eta**number for number in range(1, max(2, seer.rounds))]
-    if first_s > total_s / len(LAST_ROUND):
-        first_s = max(float(seer.first_round) if seer.rounds > 1 else 0.0, total_s / 3)
     left_s = total_s - first_s
     return [first_s, *(left_s * part / sum(later) for part in later)]
 
@@ -101,7 +102,7 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
         if number == 0:
             first = room if params.trials is None else min(room, params.trials)
         trials = max(1, min(first, room, max(FINALISTS, int(first / params.eta**number))))
-        one = ElasticRound(begins_s, begins_s + length_s, gpus, first if number == 0 else trials)
+        one = ElasticRound(begins_s, begins_s + length_s, gpus, trials)
         yield from _parts(one) if last else (one,)
         begins_s, left_gpu_s = one.end_s, left_gpu_s - one.gpu_s
 
