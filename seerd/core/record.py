@@ -92,6 +92,9 @@ def _(event: RunResumed, state: State) -> None:
     elif state.phase is RunPhase.OVER and state.result.published is None:
         state.go(RunPhase.RELEASING)
         state.result.no_model = False
+    if state.plan.question is not None:
+        # The new daemon asks it again, with a view of this moment.
+        state.plan.asked_s = state.now
     take_saved(state, event.saved)
     missing = {
         instance.id: event.ended.get(instance.id)

@@ -362,7 +362,8 @@ class PlanInForce:
               plan was adopted (an ordered set)
     question  id of the question that is open, None if none is
     asked     id of the last question, open or not
-    asked_s   when that was asked, in seconds since the run began
+    asked_s   when that was asked, in seconds since the run began; a daemon that takes the run up
+              asks an open question again
     answer    its answer while nobody has judged it: plan and memory, or a text on why there is none
     failures  how many answers in a row could not be used
     again_s   when the policy may be asked again after such an answer, in seconds since the run

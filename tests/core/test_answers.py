@@ -236,6 +236,15 @@ def test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands(
     assert run.state.result.notes == [said]
 
 
+def test_a_question_that_another_daemon_asks_again_is_of_the_moment_at_which_it_is(
+    run: Run,
+) -> None:
+    """Its view is of that moment, so no answer may want to be asked before."""
+    run.tell(RunResumed(at=30.0, alive=("i",)))
+    (declined,) = of(Declined, run.answer(PlanChange(ask_at_s=30.0)))
+    assert declined.why == "it wants to be asked again at 30s, and it was asked at 30s"
+
+
 GOOD = [
     PlanChange(),
     PlanChange(ask_at_s=20.5, stage=1),

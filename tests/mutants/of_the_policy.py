@@ -15,6 +15,7 @@ FUNCTIONS = "tests/planner/test_policies_are_functions.py"
 STANDS = "an answer that cannot be the plan changes nothing"
 MISTAKE = f"{ANSWERS}::test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands"
 UNTRUE = f"{ANSWERS}::test_what_became_untrue_meanwhile_is_dropped_and_asked_again"
+AGAIN = f"{ANSWERS}::test_a_question_that_another_daemon_asks_again_is_of_the_moment_at_which_it_is"
 LATE = f"{ANSWERS}::test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed_by_a_question"
 OPEN = (
     f"{ANSWERS}::test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_answer"
@@ -86,6 +87,14 @@ ASKING = (
         "return math.inf if plan.last.ask_at_s is None else plan.last.ask_at_s",
         "due = plan.last.ask_at_s\nreturn math.inf if due is None or due <= state.now else due",
         (LATE,),
+    ),
+    Mutant(
+        "a question that is asked again is of the moment at which it was asked first",
+        "a stage in the past is refused",
+        "record._",
+        "state.plan.asked_s = state.now",
+        "pass",
+        (AGAIN,),
     ),
     Mutant(
         "a policy that fails is asked for ever",
