@@ -197,7 +197,7 @@ class LocalAttempt:
             return False
         if self.start.node is not None and postmortem.ranks(self._places.logs):
             return False
-        return self.members() == {self._process.pid}
+        return host.is_alone(self._marker, self._process.pid)
 
     def _has_lost_a_rank(self) -> bool:
         """Tell whether this is one node of several, and one of the ranks started here is gone."""

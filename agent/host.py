@@ -24,6 +24,7 @@ PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
+PART_BYTES = 65536
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
 """So many looks in a row must find nothing. A process in the middle of exec(2) has no environment
@@ -93,6 +94,16 @@ def each_member(attempt: str, launcher: int) -> Iterator[int]:
         _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
     )
     return _others(chain(marked, family))
+
+
+def is_alone(attempt: str, launcher: int) -> bool:
+    """Tell whether the launcher lives and no other process of the attempt does.
+
+    That costs little while there are others: the newest processes are looked at first, and those
+    that a launcher starts are newer than it is.
+    """
+    marked = each_marked_with(f"{attempt}\0")
+    return all(pid == launcher for pid in marked) and members(attempt, launcher) == {launcher}
 
 
 def marked_with(prefix: str) -> Set[int]:
@@ -198,34 +209,52 @@ def _marked(entry: bytes) -> Iterator[int]:
     """Yield the processes with this entry in their environment, the newest first, so that those
     that end soon are still there when their turn comes.
     """
-    for pid in sorted((int(name) for name in os.listdir(PROC) if name.isdecimal()), reverse=True):
-        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/environ", "rb") as environment:
-            if b"\0" + entry in b"\0" + environment.read():
-                yield pid
+    for pid in sorted(_everybody(), reverse=True):
+        if b"\0" + entry in b"\0" + _told(pid, "environ"):
+            yield pid
 
 
 def _values(entry: bytes, pid: int) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        for item in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
-            if item.startswith(entry):
-                yield item[len(entry) :].decode(errors="replace")
+    for item in _told(pid, "environ").split(b"\0"):
+        if item.startswith(entry):
+            yield item[len(entry) :].decode(errors="replace")
 
 
 def _stat(pid: int) -> Optional[List[str]]:
     """Read what comes behind the name in proc_pid_stat(5), the state first; None if there is no
     such process.
     """
-    with contextlib.suppress(OSError):
-        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    return None
+    told = _told(pid, "stat").decode(errors="replace")
+    return told.rpartition(")")[2].split() if told else None
+
+
+def _told(pid: int, name: str) -> bytes:
+    """Read a file of /proc about a process; empty if there is none.
+
+    All processes are read at every look, so this does without Python's file objects: they cost
+    three times as much.
+    """
+    try:
+        file = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        parts = [os.read(file, PART_BYTES)]
+        while parts[-1]:
+            parts.append(os.read(file, PART_BYTES))
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def _moved(pid: int) -> int:
     """Count the bytes that a process has read or written, from wherever to wherever
     (proc_pid_io(5)).
     """
-    with contextlib.suppress(OSError, ValueError):
-        lines = (PROC / str(pid) / "io").read_text().splitlines()
+    with contextlib.suppress(ValueError):
+        lines = _told(pid, "io").decode().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in MOVES)
     return 0
 
@@ -250,13 +279,15 @@ def _processes() -> Dict[int, Tuple[int, int, bool]]:
 
 
 def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    for folder in PROC.iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):
-                state, parent, group = (
-                    (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
-                )
-                yield int(folder.name), (int(parent), int(group), state in "ZX")
+    for pid in _everybody():
+        stat = _stat(pid)
+        if stat is not None:
+            yield pid, (int(stat[1]), int(stat[2]), stat[0] in "ZX")
+
+
+def _everybody() -> List[int]:
+    """Return the ids of all processes of this machine (Linux)."""
+    return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
 
 
 def _from_ps() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:

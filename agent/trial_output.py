@@ -164,7 +164,8 @@ class TrialOutput:
             if self._offset > MOST_IN_ALL:
                 raise ValueError("it has written too much, and nothing more of it is read")
         except (OSError, ValueError) as error:
-            self._complain(error)
+            if self._offset or not isinstance(error, FileNotFoundError):
+                self._complain(error)  # without a file it was stopped before it said anything
             self._read_to = NEVER_AGAIN
             return
         whole = data.rfind(b"\n") + 1

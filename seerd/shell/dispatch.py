@@ -133,7 +133,7 @@ class Dispatch:
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Start carrying out all of these commands; returns at once."""
-        if any(isinstance(command, StartTrial) for command in commands):
+        if any(isinstance(command, StartTrial | StopTrial) for command in commands):
             self._sessions.renew()
         for command in commands:
             self._carry_out(command)

@@ -203,3 +203,9 @@ def test_what_is_said_about_hostile_lines_is_bounded(trial, caplog):
 def test_an_output_that_is_no_file_is_not_read(trial, make):
     make(trial.path)
     assert trial.facts() == []
+
+
+def test_of_a_trial_that_never_said_anything_nothing_is_said(trial, caplog):
+    assert not trial.path.exists()
+    assert trial.facts() == []
+    assert not caplog.text
