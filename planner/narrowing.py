@@ -108,7 +108,7 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
 
 
 def _whole(problem: Problem, gpus: float, *, down: bool) -> int:
-    """ElasticRound to whole instances; at least as many as one trial needs."""
+    """Round to whole instances; at least as many as one trial needs."""
     size, most = problem.gpus_per_instance, problem.planned.max_gpus
     count = max(-(-problem.params.p_min // size), int(gpus / size + (0.0 if down else 0.5)))
     return size * (count if most is None else min(count, most // size))

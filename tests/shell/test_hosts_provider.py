@@ -225,3 +225,22 @@ def test_a_host_that_cannot_be_reached_is_not_said_to_be_given_back(place: Place
 
     place.do(work)
     until(lambda: place.agents() == [0, 0, 0])
+
+
+def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the run can be there, so nobody has to look."""
+    monkeypatch.setattr("seerd.shell.providers.hosts.PATIENCE_S", 20.0)
+
+    async def work(provider: HostsProvider) -> None:
+        for server in place.servers:
+            server.stop()
+        launching = asyncio.create_task(provider.launch("5.0"))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await provider.terminate("5.0")
+            launching.cancel()
+            assert await provider.leftovers() == []
+
+    place.do(work)

@@ -62,11 +62,13 @@ class _Use:
     instance  the instance on it
     token     of the launch that took the host; empty if an earlier daemon launched it
     since     when it was taken, seconds since 1970; None if that is unknown
+    began     whether something of the instance may run there
     """
 
     instance: str
     token: str
     since: float | None
+    began: bool
 
 
 class HostsProvider:
@@ -172,7 +174,8 @@ class HostsProvider:
         use = self._uses[host]
         span = Span(use.since, wall())
         self._ended.update({own: span for own in (use.instance, use.token) if own})
-        await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
+        if use.began:
+            await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
         self._uses.pop(host, None)
         return span
 
@@ -199,7 +202,7 @@ class HostsProvider:
         if instance is None:
             await self._vacate(name)
             return None
-        self._uses[name] = _Use(instance, "", None)
+        self._uses[name] = _Use(instance, "", None, began=True)
         cause = await self._cause(name)
         if cause:
             self._rest(name, cause)
@@ -223,10 +226,11 @@ class HostsProvider:
         """
         host = self._hosts[name]
         if name not in self._uses:
-            self._uses[name] = _Use(f"{name}-{token.partition('.')[0]}", token, wall())
+            instance = f"{name}-{token.partition('.')[0]}"
+            self._uses[name] = _Use(instance, token, wall(), began=False)
             await self._remote.end(host.machine, PATIENCE_S)
-        use = self._uses[name]
         self._refuse_if_ended(token)
+        use = self._uses[name] = replace(self._uses[name], began=True)
         await self._remote.ready(host.machine, PATIENCE_S, host.gpus, host.cuda)
         if token in self._ended:
             await self._vacate(name)
@@ -268,9 +272,9 @@ class HostsProvider:
         try:
             return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
         except ProviderError as error:
-            return (
-                [f"{name}: cannot be asked what runs there: {error}"] if name in self._uses else []
-            )
+            use = self._uses.get(name)
+            began = use is not None and use.began
+            return [f"{name}: cannot be asked what runs there: {error}"] if began else []
 
     def _host(self, instance: str) -> SshHost:
         for name, use in self._uses.items():
