@@ -68,6 +68,9 @@ TURNS = (
 )
 
 
+MAKES_ROOM = "{names} stopped improving and made room; nobody waits longer for GPUs"
+
+
 def _decide(draft: Draft) -> None:
     if draft.round is not None:
         _narrow(draft, draft.round)
@@ -236,7 +239,7 @@ def _turns(draft: Draft) -> dict[str, Turn]:
 
 def _answer(draft: Draft) -> Plan:
     """Write the plan down."""
-    view, present = draft.view, draft.round
+    view, present, note = draft.view, draft.round, _note(draft)
     stood = tuple(_compared(draft) if present is None else _judged(draft, present))
     draft.diary.turns = _turns(draft)
     allocations = tuple(draft.allocations.values())
@@ -252,7 +255,15 @@ def _answer(draft: Draft) -> Plan:
         hold_gpus=draft.cluster.gpus if present is None else 0,
         done=not allocations,
         compared=stood,
+        note=note,
     )
+
+
+def _note(draft: Draft) -> str:
+    """Say who makes room because it has stopped improving; empty if nobody does."""
+    left = (t for t in draft.runnable() if t.id not in draft.allocations)
+    names = [t.id for t in left if t.id in draft.diary.turns and draft.settled(t)]
+    return MAKES_ROOM.format(names=", ".join(names)) if names else ""
 
 
 def _ask_at_s(draft: Draft) -> float | None:

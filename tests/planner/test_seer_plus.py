@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
-from seerd.planner.model import Outline, PolicyParams, View
+from seerd.planner.model import Outline, Plan, PolicyParams, View
 from seerd.planner.profile import JobProfile, Latency
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
-from seerd.planner.seer_plus import SEER_PLUS, outline
+from seerd.planner.seer_plus import MAKES_ROOM, SEER_PLUS, outline
 from seerd.planner.windows import FINALISTS, FIRST, LAST, Windows, first_look, windows_of
 from seerd.planning.expected import expected
 
@@ -175,12 +176,26 @@ def test_who_has_not_improved_for_half_of_its_training_has_settled(
     assert settled(upside_down.trials["t1"], "min") is is_so
 
 
+@dataclass
+class Noted(Asked):
+    """A policy of which what it says is kept."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def plan(self, view: View) -> Plan:
+        plan = super().plan(view)
+        self.notes.append(plan.note)
+        return plan
+
+
 def test_who_has_settled_waits_though_nobody_is_better() -> None:
     def metric(trial: FakeTrial, epoch: int) -> float:
         return 0.99 if trial.id == "t0001" else 0.9 * (1 - 0.99**epoch)
 
-    run = World(Asked(SEER_PLUS, problem(2, 200.0)), 2, metric, start_s=0.5).run()
+    asked = Noted(SEER_PLUS, problem(2, 200.0))
+    run = World(asked, 2, metric, start_s=0.5).run()
     assert PATIENCE <= run.trials["t0001"].reports < 2 * PATIENCE
+    assert next(filter(None, asked.notes)) == MAKES_ROOM.format(names="t0001")
     assert max(trial.reports for trial in run.trials.values()) > 4 * PATIENCE
 
 
