@@ -209,13 +209,13 @@ def _marked(entry: bytes) -> Iterator[int]:
     """Yield the processes with this entry in their environment, the newest first, so that those
     that end soon are still there when their turn comes.
     """
-    for pid in sorted(_everybody(), reverse=True):
-        if b"\0" + entry in b"\0" + _told(pid, "environ"):
+    for pid in sorted(_all_pids(), reverse=True):
+        if b"\0" + entry in b"\0" + _proc_file(pid, "environ"):
             yield pid
 
 
 def _values(entry: bytes, pid: int) -> Iterator[str]:
-    for item in _told(pid, "environ").split(b"\0"):
+    for item in _proc_file(pid, "environ").split(b"\0"):
         if item.startswith(entry):
             yield item[len(entry) :].decode(errors="replace")
 
@@ -224,15 +224,15 @@ def _stat(pid: int) -> Optional[List[str]]:
     """Read what comes behind the name in proc_pid_stat(5), the state first; None if there is no
     such process.
     """
-    told = _told(pid, "stat").decode(errors="replace")
+    told = _proc_file(pid, "stat").decode(errors="replace")
     return told.rpartition(")")[2].split() if told else None
 
 
-def _told(pid: int, name: str) -> bytes:
+def _proc_file(pid: int, name: str) -> bytes:
     """Read a file of /proc about a process; empty if there is none.
 
-    All processes are read at every look, so this does without Python's file objects: they cost
-    three times as much.
+    Every process is read at every look, so this does without Python's file objects, which cost
+    more than the reading.
     """
     try:
         file = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY)
@@ -254,7 +254,7 @@ def _moved(pid: int) -> int:
     (proc_pid_io(5)).
     """
     with contextlib.suppress(ValueError):
-        lines = _told(pid, "io").decode().splitlines()
+        lines = _proc_file(pid, "io").decode().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in MOVES)
     return 0
 
@@ -279,13 +279,13 @@ def _processes() -> Dict[int, Tuple[int, int, bool]]:
 
 
 def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    for pid in _everybody():
+    for pid in _all_pids():
         stat = _stat(pid)
         if stat is not None:
             yield pid, (int(stat[1]), int(stat[2]), stat[0] in "ZX")
 
 
-def _everybody() -> List[int]:
+def _all_pids() -> List[int]:
     """Return the ids of all processes of this machine (Linux)."""
     return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
 

@@ -66,9 +66,7 @@ TURNS = (
     "{count} trials train at a time and take turns: how many there will be depends on how long "
     "their reports take"
 )
-
-
-MAKES_ROOM = "{names} stopped improving and made room; nobody waits longer for GPUs"
+MAKES_ROOM = "{names} stopped improving: others get their GPUs first"
 
 
 def _decide(draft: Draft) -> None:

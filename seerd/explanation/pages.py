@@ -42,7 +42,7 @@ STOPS: dict[StopCause, str] = {
     "leaving": "moved off what the cloud takes away",
     "node": "ended with another of their instances",
     "hung": "killed since they hung",
-    "closing": "saved at the end",
+    "closing": "asked to save at the end",
     "hard": "killed at the end",
     "unknown": "asked to end",
 }

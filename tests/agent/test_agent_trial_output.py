@@ -207,5 +207,5 @@ def test_an_output_that_is_no_file_is_not_read(trial, make):
 
 def test_of_a_trial_that_never_said_anything_nothing_is_said(trial, caplog):
     assert not trial.path.exists()
-    assert trial.facts() == []
+    assert trial.output.drain() == []
     assert not caplog.text

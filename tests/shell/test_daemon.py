@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from seerd.agent.protocol import Renew, Start, Started
+from seerd.agent.protocol import Renew, Start, Started, Stop
 from seerd.core.asking import outlined
 from seerd.core.commands import Launch
-from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed
+from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed, StopAsked
 from seerd.errors import JournalError
 from seerd.shell import dispatch
+from seerd.shell.daemon import Daemon
 from tests.shell.place import Place, play
 
 MakeFacts = Callable[..., RunFacts]
@@ -147,6 +148,25 @@ def test_an_agent_that_is_to_start_trials_has_a_fresh_lease(
         assert sum(isinstance(message, Renew) for message in said[:first]) >= 2, (
             "of the conversation, and for the start"
         )
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_an_agent_that_is_to_stop_trials_has_a_fresh_lease(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
+    """Or it may let go by itself while they save: until a run closes, leases do not last longer."""
+
+    async def scenario(place: Place) -> None:
+        def stopped(daemon: Daemon) -> bool:
+            if place.agent.of(Start) and not daemon.state.end.status:
+                daemon.emit(StopAsked(at=daemon.clock.now()))
+            return bool(place.agent.of(Stop))
+
+        await place.run(stopped)
+        said = place.agent.heard
+        first, *_ = (index for index, message in enumerate(said) if isinstance(message, Stop))
+        assert isinstance(said[first - 1], Renew)
 
     play(facts(), tmp_path, scenario)
 
