@@ -96,3 +96,8 @@ class Profile:
     job: JobProfile = field(default_factory=JobProfile)
     cloud: CloudProfile = field(default_factory=CloudProfile)
     source: str = "assumed"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is of this script, and no assumption."""
+        return self.source != "assumed"

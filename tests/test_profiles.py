@@ -20,8 +20,9 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
-from seerd.planner.profile import NONE, Profile
-from seerd.planning.facts import Machine
+from seerd.planner.model import ClusterFacts, Limits
+from seerd.planner.profile import NONE, JobProfile, Latency, Profile
+from seerd.planning.facts import Machine, problem_of, with_t_min
 from seerd.planning.measured import Measured, measured
 from seerd.planning.profiles import (
     KeptProfile,
@@ -34,7 +35,7 @@ from seerd.planning.profiles import (
     target_of,
 )
 from seerd.runs.clusters import of
-from seerd.spec.spec import Spec, load_spec
+from seerd.spec.spec import Spec, SpecLimits, load_spec
 
 CPU = Machine(0, 16)
 CUDA = Machine(8, 96, "NVIDIA H200")
@@ -131,6 +132,46 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("in the way")
     with pytest.raises(UsageError, match="cannot be kept"):
         keep(tmp_path, kept(write_spec(tmp_path)))
+
+
+class TestShortestFirstRound:
+    LIMITS = Limits(deadline_s=1800, budget_gpu_s=14400)
+
+    def measured_with(
+        self, folder: Path, *, policy: str = "p_min = 1", report_s: float = 20.0
+    ) -> tuple[Spec, Profile]:
+        """The spec with this `[policy]`, and a profile with starts of 5 s and ideal scaling."""
+        spec = write_spec(folder, f"gpus = 4\n[policy]\n{policy}")
+        job = JobProfile(Latency(report_s, report_s), start=Latency(5.0, 5.0))
+        return spec, Profile(job, source="measured")
+
+    @pytest.mark.parametrize(
+        ("policy", "report_s", "t_min_s"),
+        [
+            ("p_min = 1", 20.0, 45.0),
+            ("p_min = 2", 20.0, 25.0),
+            ("p_min = 1", 1.0, 10.0),  # the least
+            ("p_min = 1", 900.0, 600.0),  # a third of the deadline
+            ("p_min = 16", 9000.0, 300.0),  # a third of what the budget pays for
+            ('t_min = "2m"', 20.0, 120.0),
+        ],
+    )
+    def test_is_a_start_and_two_reports(
+        self, tmp_path: Path, policy: str, report_s: float, t_min_s: float
+    ) -> None:
+        spec, profile = self.measured_with(tmp_path, policy=policy, report_s=report_s)
+        made = with_t_min(spec, profile, self.LIMITS, replace(self.LIMITS, deadline_s=7200))
+        assert made == replace(spec.policy, t_min_s=pytest.approx(t_min_s))
+
+    def test_is_a_minute_if_nothing_was_measured(self, tmp_path: Path) -> None:
+        spec, profile = self.measured_with(tmp_path)
+        assert with_t_min(spec, replace(profile, source="assumed"), self.LIMITS) is spec.policy
+        assert spec.policy.t_min_s == 60
+
+    def test_is_what_the_plan_goes_by(self, tmp_path: Path) -> None:
+        spec, profile = self.measured_with(tmp_path, policy='name = "seer"')
+        given = replace(spec, limits=SpecLimits(1800, 14400, None, None))
+        assert problem_of(given, ClusterFacts("held", 4), profile).params.t_min_s == 45
 
 
 def test_doubts_are_told() -> None:

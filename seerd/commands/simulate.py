@@ -26,7 +26,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space
-from seerd.planning.facts import Machine, budget_of, most_gpus
+from seerd.planning.facts import Machine, budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.profiles import load_profile
 from seerd.runs import clusters
@@ -147,6 +147,8 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     curves, note = _curves(asked, spec, profile)
     limits = _limits(asked, spec, cluster)
     target = _target(spec, curves)
+    if spec:
+        spec = replace(spec, policy=with_t_min(spec, profile, *limits))
     setting = Setting(curves, limits[0], cluster, profile, asked.faults, target)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
     metric = spec.metric.name if spec else "metric"

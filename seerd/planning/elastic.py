@@ -176,7 +176,7 @@ def _if_assumed(task: _Task) -> str:
     job = task.profile.job
     return (
         f", with {job.report.p50_s:g}s assumed for each report (`seerd profile` measures it)"
-        if task.profile.source == "assumed"
+        if not task.profile.is_measured
         else ""
     )
 

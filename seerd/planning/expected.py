@@ -45,7 +45,7 @@ def told(problem: Problem, outline: Outline, profile: Profile) -> str:
     job, found = profile.job, expected(problem, outline, profile.job)
     start_s = job.start.p50_s
     starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
-    assumed = ", as assumed," if profile.source == "assumed" else ""
+    assumed = "" if profile.is_measured else ", as assumed,"
     return (
         f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
         f"{assumed} about {_count(found.trials, 'configuration')} will be tried, and the best one "

@@ -5,7 +5,7 @@ The one rule: only pure functions; what a machine or a cloud offers is an argume
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
@@ -13,6 +13,13 @@ from seerd.planner.profile import Profile
 from seerd.spec.spec import Metric, Spec, SpecLimits
 
 HOUR_S = 3600.0
+FIRST_LOOK_REPORTS = 2
+"""A first round has room for so many reports of a trial, so that none is judged by its first."""
+LEAST_LOOK_S = 10.0
+MOST_LOOK = 1 / 3
+"""The share of what the limits allow one trial that a first round gets at most, however slow
+reports are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,24 @@ def problem_of(
     return Problem(
         limits,
         spec.space,
-        spec.policy,
+        with_t_min(spec, profile, limits),
         profile.job.scaling,
         cluster.gpus_per_instance,
         adjusted=(*notes, *target_notes(spec.metric), *earlier_notes(spec.policy)),
     )
+
+
+def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
+    """Return the `[policy]` table with `t_min` as measured, unless it is given or nothing was
+    measured: a start and two reports on `p_min` GPUs, if the tightest of these limits allow that.
+    """
+    params, job = spec.policy, profile.job
+    if spec.t_min_s is not None or not profile.is_measured:
+        return params
+    report_s = job.report.p50_s / job.scaling.speed(params.p_min)
+    look_s = job.start.p50_s + FIRST_LOOK_REPORTS * report_s
+    longest_s = min(min(one.deadline_s, one.budget_gpu_s / params.p_min) for one in limits)
+    return replace(params, t_min_s=max(LEAST_LOOK_S, min(look_s, MOST_LOOK * longest_s)))
 
 
 def target_notes(metric: Metric) -> tuple[str, ...]:

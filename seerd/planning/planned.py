@@ -260,7 +260,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
                 "and eliminates none; with so few GPUs "
                 "`--policy hyperband` tries more, one after another"
             )
-    if profile.source == "assumed":
+    if not profile.is_measured:
         yield (
             "nothing was measured for this script yet: times are assumed; `seerd profile` "
             "measures them"

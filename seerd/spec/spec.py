@@ -87,6 +87,7 @@ class Spec:
     train    how a trial is started
     space    the search space
     policy   the `[policy]` table
+    t_min_s  the shortest first round as it is given; None: what was measured decides
     like     earlier runs to learn from, as the person named them
     limits   the limits as far as they are given
     cluster  where trials run
@@ -99,6 +100,7 @@ class Spec:
     train: Train
     space: Space
     policy: PolicyParams
+    t_min_s: float | None
     like: tuple[str, ...]
     limits: SpecLimits
     cluster: Cluster
@@ -164,6 +166,7 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
         train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,
+        t_min_s=get("policy.t_min"),
         like=get("policy.like", ()),
         limits=SpecLimits(
             get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
@@ -175,6 +178,8 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
 
 
 Get = Callable[..., Any]
+T_MIN_S = 60.0
+"""The shortest first round where nothing is known of the script."""
 POLICY = "seer+"
 """The policy of a spec that names none: the best in the bench, on machines that are there and where
 instances are rented (docs/comparison.md).
@@ -201,7 +206,7 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
         nu=get("policy.nu", 2),
         p_min=p_min,
         p_max=p_max,
-        t_min_s=get("policy.t_min", 60.0),
+        t_min_s=get("policy.t_min", T_MIN_S),
         seed=get("policy.seed", 0),
         trials=get("policy.trials"),
         min_reports=get("policy.min_reports"),
