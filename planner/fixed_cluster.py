@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from seerd.planner.model import Impossible, Limits, Problem
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 
-SPARE = 0.05
+SPARE_INSTANCE = 0.05
 """If what the budget leaves is no more than this part of an instance, it is not worth another
 one.
+"""
+SPARE_GPU = 0.3
+"""The same for a GPU that is paid for by itself: less would shorten the time more than it is worth
+to the search.
 """
 HAIR = 1 + 1e-12
 """A factor that makes up for rounding in a quotient of floats.
@@ -52,8 +56,8 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     """Choose the largest cluster that the budget pays for until the deadline.
 
     If that would be fewer than `p_min` GPUs, it is `p_min` for as long as the budget lasts. Where
-    whole instances are paid, all their GPUs are used; rather than leave a part of the budget, one
-    instance more is taken, for a shorter time.
+    whole instances are paid, all their GPUs are used. Rather than leave a part of the budget, one
+    GPU or instance more is taken, for a shorter time.
     """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
@@ -63,7 +67,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     gpus, lasts_s = 1, 0.0
     for counted in counted_with(problem):
-        gpus = _whole(problem) if problem.whole else max(p_min, _paid(counted))
+        gpus = _whole(problem) if problem.whole else _paid(counted, problem.params)
         gpus = gpus if most is None else min(gpus, most)
         lasts_s = min(limits.deadline_s, limits.budget_gpu_s / gpus)
         if lasts_s * HAIR >= least_s:
@@ -85,9 +89,13 @@ def counted_with(problem: Problem) -> tuple[Limits, ...]:
     return (problem.planned,) if problem.whole else (problem.limits, problem.planned)
 
 
-def _paid(limits: Limits) -> int:
-    """Count the GPUs that the budget pays for until the deadline."""
-    return int(limits.budget_gpu_s / limits.deadline_s * HAIR)
+def _paid(limits: Limits, params: PolicyParams) -> int:
+    """Count the GPUs that are worth having where each is paid for by itself."""
+    exact = limits.budget_gpu_s / limits.deadline_s * HAIR
+    count = max(params.p_min, int(exact))
+    another_trial = (count + 1) % params.p_min == 0
+    one_more_s = limits.budget_gpu_s / (count + 1)
+    return count + (another_trial and exact - count > SPARE_GPU and one_more_s >= params.t_min_s)
 
 
 def _whole(problem: Problem) -> int:
@@ -96,7 +104,7 @@ def _whole(problem: Problem) -> int:
     exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))
     one_more_s = limits.budget_gpu_s / ((count + 1) * size)
-    return (count + (exact - count > SPARE and one_more_s >= params.t_min_s)) * size
+    return (count + (exact - count > SPARE_INSTANCE and one_more_s >= params.t_min_s)) * size
 
 
 def at_least(figure: float) -> float:

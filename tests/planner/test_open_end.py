@@ -98,6 +98,26 @@ def test_a_cluster_has_one_instance_more_rather_than_a_part_unused(
     assert (cluster.gpus, cluster.end_s / 60) == (instances * 4, pytest.approx(minutes))
 
 
+@pytest.mark.parametrize(
+    ("gpu_minutes", "p_min", "gpus", "minutes"),
+    [
+        (120, 1, 2, 60),  # exactly two for an hour
+        (135, 1, 2, 60),  # a quarter of another one is not worth it
+        (160, 1, 3, 53 + 1 / 3),  # 2.67 for an hour are three
+        (320, 2, 6, 53 + 1 / 3),
+        (320, 4, 5, 60),  # a sixth one would give no trial room
+        (30, 1, 1, 30),
+    ],
+)
+def test_a_machine_has_one_gpu_more_rather_than_a_part_unused(
+    gpu_minutes: float, p_min: int, gpus: int, minutes: float
+) -> None:
+    made = problem("asha", 60, gpu_minutes, whole=False)
+    cluster = fixed_cluster(replace(made, params=replace(made.params, p_min=p_min)))
+    assert isinstance(cluster, FixedCluster)
+    assert (cluster.gpus, cluster.end_s / 60) == (gpus, pytest.approx(minutes))
+
+
 def test_a_second_instance_that_could_not_run_for_the_shortest_round_is_none() -> None:
     made = problem("asha", 60, 288)
     cluster = fixed_cluster(replace(made, params=replace(made.params, t_min_s=40 * 60.0)))
