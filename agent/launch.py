@@ -117,6 +117,7 @@ def launch_plan(
             "checkpoints": str(places.checkpoints),
             "checkpoint_every_s": job.checkpoint_every_s,
             "max_reports": job.max_reports,
+            "smooth": job.smooth,
         },
     )
 

@@ -36,7 +36,8 @@ class Manifest:
 
     name     what the training side calls it; these names order a trial's checkpoints
     epoch    how many reports had been made
-    metrics  those of the last report; None: not a finite number
+    metrics  those of the last report, but the one that counts is the mean of the last so many
+             (`Job.smooth`); None: not a finite number
     sha256   checksum of its bytes, in hex
     size     number of its bytes
     """

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.record import record
 
-VERSION = 3
+VERSION = 4
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
@@ -87,6 +87,7 @@ class Job:
                         GPUs
     checkpoint_every_s  seconds from one checkpoint to the next
     max_reports         reports of a whole training, as in `[policy]`; None: not known
+    smooth              checkpoints are compared by the mean of so many last reports
     """
 
     source: str
@@ -103,6 +104,7 @@ class Job:
     threads: int
     checkpoint_every_s: float
     max_reports: Optional[int] = None
+    smooth: int = 1
 
 
 @record

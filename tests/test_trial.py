@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.training import checkpoints
-from seerd.training.attempt import Attempt
+from seerd.training.attempt import Attempt, mean_of
 from seerd.training.data import Sampler, Share, split
 from seerd.training.horizon import Horizon
 from seerd.training.marks import Mark
@@ -65,6 +65,7 @@ class Bench:
         every_s: float = 0.0,
         script: Path = REGRESSION,
         max_reports: int | None = None,
+        smooth: int = 1,
         **env: str,
     ) -> tuple[subprocess.Popen[str], Path]:
         self.attempts += 1
@@ -86,6 +87,7 @@ class Bench:
             "seed": 7,
             "checkpoint_every_s": every_s,
             "max_reports": max_reports,
+            "smooth": smooth,
         }
         (attempt / "trial.json").write_text(
             json.dumps({**about, "checkpoints": str(self.checkpoints)})
@@ -329,6 +331,54 @@ def test_a_better_model_is_saved_without_waiting_for_the_next_interval(tmp_path:
     assert better[:-1] == sorted(better[:-1])
     assert len(saved) in (4, 5), "each of the first is better than the one before; one at the end"
     assert told[-1] == max(reports)
+
+
+REPORTS = """
+import os, seerd
+values = iter(os.environ["TEST_VALUES"].split())
+trial = seerd.trial()
+while trial.running() and (value := next(values, None)):
+    trial.report(accuracy=float(value), loss=-float(value))
+"""
+
+
+def test_checkpoints_have_the_mean_of_the_last_reports_over_all_attempts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(REPORTS)
+    reported, saved = {}, {}
+    for values in ("1", "3", "0", "6 9", "nan", "1", "1", "1"):
+        process, out = bench.start(
+            1, steps=0, unit=0, every_s=1e6, script=script, smooth=3, TEST_VALUES=values
+        )
+        text = process.communicate()[0]
+        assert process.returncode == 0, text
+        reported |= {n["epoch"]: n["metrics"] for n in bench.lines(out) if n["kind"] == "report"}
+        last = max(bench.checkpoints.glob("*.json"))
+        manifest = json.loads(last.read_text())
+        saved[manifest["epoch"]] = manifest["metrics"]
+    told = [metrics["accuracy"] for _, metrics in sorted(reported.items())]
+    assert told == [1.0, 3.0, 0.0, 6.0, 9.0, None, 1.0, 1.0, 1.0], "reports are as they were made"
+    means = {epoch: metrics["accuracy"] for epoch, metrics in saved.items()}
+    assert means == {
+        1: 1.0,
+        2: 2.0,
+        3: pytest.approx(4 / 3),
+        5: 5.0,
+        6: None,
+        7: None,
+        8: None,
+        9: 1.0,
+    }
+    assert saved[5]["loss"] == -9.0, "another metric is the last report's"
+    kept = {int(path.stem.partition("-")[0]) for path in bench.checkpoints.glob("*.json")}
+    assert kept == {5, 8, 9}, "the newest two, and the best by its mean"
+
+
+def test_a_mean_is_finite_or_none() -> None:
+    assert mean_of([0.1]) == 0.1
+    assert mean_of([1.0, None]) is None
+    assert mean_of([1.7e308, 1.7e308]) is None
 
 
 def horizon(folder: Path, ends_in_s: float | None, max_reports: int | None = None) -> Horizon:

@@ -1,6 +1,7 @@
 """The files in `$SEERD_DIR`: what the agent says about this attempt, and what it is told."""
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Attempt:
     checkpoints   the folder of checkpoints
     every_s       seconds from one checkpoint to the next
     max_reports   reports of a whole training; None: not known
+    smooth        checkpoints are compared by the mean of so many last reports
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Attempt:
     checkpoints: Path
     every_s: float
     max_reports: Optional[int]
+    smooth: int
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
@@ -54,6 +57,7 @@ class Attempt:
             checkpoints=checkpoints,
             every_s=told["checkpoint_every_s"],
             max_reports=told.get("max_reports"),
+            smooth=told.get("smooth", 1),
             **values,
         )
 
@@ -90,6 +94,18 @@ class Attempt:
         own end, since only one of them may have been told to stop it.
         """
         (self.folder / "stop").touch()
+
+
+def mean_of(values: List[Optional[float]]) -> Optional[float]:
+    """Return the mean of these values, at least one; None if it is not finite or one of them was
+    not (None).
+    """
+    finite = [value for value in values if value is not None]
+    try:
+        # `sum` may round the mean of equal values away from them.
+        return math.fsum(finite) / len(values) if len(finite) == len(values) else None
+    except OverflowError:
+        return None
 
 
 def _is_free(lock: Optional[str]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from seerd.training import checkpoints, randomness
-from seerd.training.attempt import Attempt
+from seerd.training.attempt import Attempt, mean_of
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, split
 from seerd.training.end import End, leave_at_once
@@ -71,6 +71,7 @@ class Trial:
         self._tracked: Dict[str, Any] = {}
         self._samplers: List[Sampler] = []
         self._metrics: Dict[str, Optional[float]] = {}
+        self._recent: List[Optional[float]] = []
         self._torch_state: Any = None
         self._units = 0
         self._saved_state: Optional[Tuple[int, int]] = None
@@ -184,9 +185,6 @@ class Trial:
         if self.rank != 0:
             return
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._metrics = {
-            name: number if math.isfinite(number) else None for name, number in numbers.items()
-        }
         if self._attempt is None:
             shown = "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
             print(f"report {self.epoch}: {shown}", flush=True)
@@ -197,9 +195,18 @@ class Trial:
                 f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given "
                 f"{given}"
             )
+        told = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+        self._note(self._attempt, told)
         self._attempt.tell(
-            "report", epoch=self.epoch, metrics=self._metrics, unit_s=self._pace.longest_unit()
+            "report", epoch=self.epoch, metrics=told, unit_s=self._pace.longest_unit()
         )
+
+    def _note(self, attempt: Attempt, told: Dict[str, Optional[float]]) -> None:
+        """Note a report for the next checkpoint. The metric that counts is the mean of the last
+        `smooth` reports there, so that all who compare checkpoints compare the same.
+        """
+        self._recent = [*self._recent, told[attempt.metric]][-attempt.smooth :]
+        self._metrics = {**told, attempt.metric: mean_of(self._recent)}
 
     def _far(self) -> Tuple[int, int]:
         """Return progress and remaining seconds as whole numbers, in parts of 1 / `FINE`, the
@@ -280,6 +287,7 @@ class Trial:
             "epoch": self.epoch,
             "units": self._units,
             "metrics": self._metrics,
+            "recent": self._recent,
             "best": self._best,
             "progress": self._horizon.progress,
             "trained_s": self._horizon.trained_s,
@@ -306,6 +314,7 @@ class Trial:
         payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
         self._metrics, self._best = payload["metrics"], payload.get("best")
+        self._recent = payload.get("recent", [])
         self._horizon.restore(payload.get("progress", 0.0), payload.get("trained_s", 0.0))
         self._saved_state = self._state_id()
         return payload

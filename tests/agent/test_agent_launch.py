@@ -128,6 +128,7 @@ def test_trial_json_is_as_documented():
         "checkpoints": "/i/trials/t1/checkpoints",
         "checkpoint_every_s": 10.0,
         "max_reports": None,
+        "smooth": 1,
     }
 
 

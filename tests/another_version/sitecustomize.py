@@ -66,6 +66,7 @@ def known_then(line: bytes) -> bytes:
     message.pop("ends_in_s", None)
     if message.get("kind") == "prepare":
         message["job"].pop("max_reports", None)
+        message["job"].pop("smooth", None)
     return json.dumps(message).encode() + b"\n"
 
 

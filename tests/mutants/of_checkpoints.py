@@ -10,6 +10,7 @@ TRANSFER = "tests/agent/test_agent_transfer.py"
 REMOTE = "tests/agent/test_agent_s3_transfer.py"
 STORES = "tests/contracts/test_store_contract.py"
 S3 = "tests/shell/test_s3_store.py"
+MEAN = "tests/test_trial.py::test_checkpoints_have_the_mean_of_the_last_reports_over_all_attempts"
 DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
 
 KEEPING = (
@@ -40,6 +41,22 @@ KEEPING = (
         (
             "tests/agent/test_agent_trial_output.py::test_a_better_checkpoint_is_stored_before_the_newest_and_what_was_overtaken_is_not",
         ),
+    ),
+    Mutant(
+        "models are compared by their last report, however many are to count",
+        "the model whose last reports have the best mean is handed back",
+        "Trial._note",
+        "mean_of(self._recent)",
+        "told[attempt.metric]",
+        (MEAN,),
+    ),
+    Mutant(
+        "an attempt forgets the reports of the one before",
+        "the model whose last reports have the best mean is handed back",
+        "Trial._restore",
+        'payload.get("recent", [])',
+        "[]",
+        (MEAN,),
     ),
     Mutant(
         "the core needs only the newest two checkpoints",
