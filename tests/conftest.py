@@ -81,6 +81,7 @@ def small_facts(
     usd_per_gpu_h: float = 0.0,
     cost_usd: float | None = None,
     target: float | None = None,
+    smooth: int = 1,
 ) -> RunFacts:
     """SEER with eta 2: six trials (4 on 1 GPU, 2 on 2 GPUs) for 20 s, then three (2 on 1, 1 on 2)
     for 40 s, unless the limits are changed.
@@ -102,6 +103,7 @@ def small_facts(
         problem=Problem(limits, space, params),
         cluster=cluster,
         target=target,
+        smooth=smooth,
     )
 
 

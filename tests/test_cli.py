@@ -216,6 +216,20 @@ def test_a_target_ends_a_run_with_a_model_that_reaches_it(seerd: Seerd) -> None:
     assert seerd.json("replay", "last")["same"]
 
 
+def test_the_model_is_the_best_by_the_mean_of_its_last_reports(seerd: Seerd) -> None:
+    seerd.write_spec(deadline="60s", budget="320gpu-s", t_min="15s")
+    keys = ("--set", "metric.target=0.5", "--set", "metric.smooth=3")
+    told = seerd.json("run", str(seerd.spec), *keys)
+    assert told["status"] == "target"
+    shown, best = seerd.json("show", "last"), told["best"]
+    (of_best,) = (row for row in shown["all_trials"] if row["trial"] == best["trial"])
+    last = [metric for _, report, metric in of_best["history"] if report <= best["epoch"]][-3:]
+    assert (shown["metric"]["smooth"], best["mean_of"]) == (3, len(last))
+    assert best["metric"] == pytest.approx(sum(last) / len(last))
+    assert best["metric"] >= 0.5
+    assert seerd.json("replay", "last")["same"]
+
+
 SHORT = 'SEERD_TEST_EPOCHS = "30"'
 """Trials that end by themselves, and with them the run: long before its limits on an idle machine,
 and in time on a busy one.

@@ -156,6 +156,8 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         ('name = "accuracy", ', "", "metric.name", "is missing"),
         ('mode = "max"', 'mode = "max", target = nan', "metric.target", "a finite number"),
         ('mode = "max"', 'mode = "max", target = true', "metric.target", "a finite number"),
+        ('mode = "max"', 'mode = "max", smooth = 0', "metric.smooth", "at least 1"),
+        ('mode = "max"', 'mode = "max", smooth = 1.5', "metric.smooth", "whole number"),
         ('script = "train.py"', "", "train.script", "is missing"),
         ('"cifar10-resnet18"', '"a/b"', "name", "letters"),
         ("eta = 4", 'name = "sear"', "policy.name", "did you mean seer?"),
@@ -301,6 +303,11 @@ def test_guesses_are_read_and_one_mistake_of_them_is_told(folder: Path) -> None:
 def test_the_target_of_the_metric_is_a_number_of_any_sign(folder: Path) -> None:
     assert load(folder, GOOD).metric.target is None
     assert load(folder, GOOD, ("metric.target", "-1")).metric.target == -1.0
+
+
+def test_models_are_compared_by_one_report_unless_the_spec_says_by_more(folder: Path) -> None:
+    assert load(folder, GOOD).metric.smooth == 1
+    assert load(folder, GOOD, ("metric.smooth", "3")).metric.smooth == 3
 
 
 def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:

@@ -45,6 +45,18 @@ def test_the_target_stands_beside_the_metric() -> None:
     assert "target" not in told(World(small_facts(), behaviour).run())
 
 
+def test_the_metric_of_the_model_is_told_as_a_mean_if_it_is_one() -> None:
+    behaviour = Behaviour(metric=lambda config, epoch: 0.5)
+    smoothed = World(small_facts(target=0.25, smooth=3), behaviour).run()
+    best = smoothed.result.published
+    assert best is not None
+    assert best.incumbent.checkpoint.reports == 1
+    assert "accuracy 0.5 (target 0.25), lr=" in told(smoothed), "one report is its own mean"
+    state = World(small_facts(smooth=3), behaviour).run()
+    assert "accuracy (mean of the last 3 reports) 0.5, lr=" in told(state)
+    assert "mean" not in told(World(small_facts(), behaviour).run())
+
+
 def test_nobody_is_sent_back_to_a_run_whose_deadline_has_passed() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     state.end.status, deadline_s = "interrupted", state.facts.problem.limits.deadline_s

@@ -149,7 +149,8 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     target = _target(spec, curves)
     if spec:
         spec = replace(spec, policy=with_t_min(spec, profile, *limits))
-    setting = Setting(curves, limits[0], cluster, profile, asked.faults, target)
+    smooth = spec.metric.smooth if spec else 1
+    setting = Setting(curves, limits[0], cluster, profile, asked.faults, target, smooth)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
     metric = spec.metric.name if spec else "metric"
     return Made(

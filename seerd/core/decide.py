@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from seerd.core.aiming import aim_all, drop, fill
 from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
-from seerd.core.incumbent import good_enough, incumbent
+from seerd.core.incumbent import good_enough, incumbent, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
 from seerd.core.provisioning import hopeless
@@ -209,7 +209,7 @@ def _detail(state: State, why: CloseCause) -> str:
     best = incumbent(state) if why == "target" else None
     if best is not None:
         return (
-            f"{best.trial} has {state.facts.metric} {best.metric:.6g} after "
+            f"{best.trial} has {metric_name(state, best)} {best.metric:.6g} after "
             f"{best.checkpoint.reports} reports, and {state.facts.target:.6g} was wanted"
         )
     refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]

@@ -44,6 +44,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outline  the whole run as the policy would have it; None in format 1 until the run is resumed
     target   the run ends when a confirmed checkpoint has a metric as good as this; None: it does
              not
+    smooth   the metric of a checkpoint is the mean of its trial's last reports, at most so many
     """
 
     run: str
@@ -54,6 +55,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cluster: ClusterFacts
     outline: Outline | None = None
     target: float | None = None
+    smooth: int = 1
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
@@ -65,7 +67,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     attempt  number of the attempt that saved it
     name     its name in the store
     reports  how many reports the trial had made
-    metric   metric of the last of them, None if it was not finite
+    metric   metric of the last of them, or the mean of the last `RunFacts.smooth`; None if it was
+             not finite
     sha256   checksum of its bytes, in hex
     size     its size in bytes
     """
@@ -307,7 +310,7 @@ class TrialCheckpointed(
     attempt  number of the attempt
     name     its name in the store
     reports  how many reports the trial had made
-    metric   metric of the last of them, None if it was not finite
+    metric   as `Checkpoint.metric`
     sha256   checksum of its bytes, in hex
     size     its size in bytes
     save_s   seconds that saving took

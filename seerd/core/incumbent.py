@@ -2,6 +2,9 @@
 
 The one rule: only a confirmed checkpoint with a finite metric can win. A failed trial's wins only
 if there is no other. Of equal ones, the one with more reports wins, then the trial that is older.
+
+The metric of a checkpoint is what whoever saved it says, so all who compare checkpoints compare the
+same: the last report's, or with `RunFacts.smooth` the mean of the last ones.
 """
 
 from __future__ import annotations
@@ -41,8 +44,11 @@ def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
 def better_report(state: State, metric: float) -> tuple[str, float] | None:
     """Return the trial and metric of the best report, if it is better than `metric`; else None.
 
-    No checkpoint that was kept has such a model.
+    No checkpoint that was kept has such a model. With `RunFacts.smooth` it is None: `metric` is a
+    mean, and some report is better than every mean.
     """
+    if state.facts.smooth > 1:
+        return None
     sign = sign_of(state)
     best, found = sign * metric, None
     for trial in state.trials.values():
@@ -50,6 +56,18 @@ def better_report(state: State, metric: float) -> tuple[str, float] | None:
             if report.metric is not None and sign * report.metric > best:
                 best, found = sign * report.metric, (trial.id, report.metric)
     return found
+
+
+def averaged(state: State, checkpoint: Checkpoint) -> int:
+    """Return how many reports the metric of this checkpoint is the mean of."""
+    return min(state.facts.smooth, max(1, checkpoint.reports))
+
+
+def metric_name(state: State, best: Incumbent) -> str:
+    """Name what the metric of this model is, for people: a report's, or the mean of several."""
+    reports = averaged(state, best.checkpoint)
+    mean = f" (mean of the last {reports} reports)" if reports > 1 else ""
+    return f"{state.facts.metric}{mean}"
 
 
 def good_enough(state: State, metric: float | None) -> bool:

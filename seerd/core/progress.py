@@ -57,7 +57,8 @@ def fill(state: State, event: TrialReported) -> None:
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
     """Confirm checkpoints that no agent had told of, given oldest first.
 
-    Training goes on from the newest.
+    Training goes on from the newest. Where its report was not told, its metric stands for the
+    report's.
     """
     for one in saved:
         trial = state.trials.get(one.trial)

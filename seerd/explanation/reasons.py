@@ -19,7 +19,7 @@ from seerd.core.aiming import instances_needed
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
-from seerd.core.incumbent import best_checkpoint, better_report
+from seerd.core.incumbent import averaged, best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
@@ -384,11 +384,13 @@ def _chosen(command: commands.Publish, step: Step) -> Explanation:
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
     unsaved = better_report(state, command.metric)
     kept = state.trials[command.trial].checkpoints
+    saved = next(one for one in kept if one.name == command.checkpoint)
     return step.tell(
         "chosen",
         command,
         "why trial metric checkpoint",
-        reports=next(one.reports for one in kept if one.name == command.checkpoint),
+        reports=saved.reports,
+        mean_of=averaged(state, saved),
         among=len(usable),
         runner_up=second and second[0],
         runner_up_metric=second and second[1].metric,

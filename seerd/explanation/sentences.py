@@ -39,7 +39,7 @@ SAYS: dict[Kind, str] = {
     "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
     " is taken up again; [still there: {alive:names}|no instance was there any more]"
     "[, gone: {gone:names}]",
-    "chosen": "the model: {trial}, {name} {metric:value} after {reports:report}: "
+    "chosen": "the model: {trial}, {name}{mean} {metric:value} after {reports:report}: "
     "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
     "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
     "{better_unsaved_metric:value}, which is in no checkpoint that was kept]",
@@ -200,6 +200,9 @@ def _ended(explanation: Explanation) -> dict[str, str]:
 PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
     "declined": lambda one: {"times": " ({failures:th} time in a row)" * (one.failures > 1)},
     "judged": _judged,
+    "chosen": lambda one: {
+        "mean": f" (mean of the last {one.mean_of} reports)" * (one.mean_of > 1)
+    },
     "ended": _ended,
     "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
 }

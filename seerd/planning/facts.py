@@ -112,9 +112,9 @@ def target_notes(metric: Metric) -> tuple[str, ...]:
     if metric.target is None:
         return ()
     bound = "at least" if metric.mode == "max" else "at most"
-    return (
-        f"the run ends as soon as a model is saved with {metric.name} {bound} {metric.target:.6g}",
-    )
+    mean = f" (mean of the last {metric.smooth} reports)" if metric.smooth > 1 else ""
+    wanted = f"{metric.name}{mean} {bound} {metric.target:.6g}"
+    return (f"the run ends as soon as a model is saved with {wanted}",)
 
 
 def earlier_notes(params: PolicyParams) -> tuple[str, ...]:

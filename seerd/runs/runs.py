@@ -78,6 +78,7 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
         metric=spec.metric.name,
         mode=spec.metric.mode,
         target=spec.metric.target,
+        smooth=spec.metric.smooth,
         problem=planned.problem,
         cluster=planned.cluster,
         outline=planned.outline,

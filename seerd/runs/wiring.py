@@ -147,6 +147,7 @@ def setup_of(
         threads=quote.threads,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         max_reports=spec.policy.max_reports,
+        smooth=spec.metric.smooth,
     )
     where = kind.kept(spec, folder, quote, until)
     return Setup(job, store, until, spec.cluster.provider, where, train.data)

@@ -35,6 +35,7 @@ from seerd.core.events import (
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.heap import NANOSECONDS, Heap
+from seerd.training.attempt import mean_of
 
 NO_SHA256 = "0" * 64
 REFUSAL_S = 0.5
@@ -144,6 +145,7 @@ class SimulatedFleet:
         rng: random.Random,
         tell: Callable[[AnyEvent], None],
         reply: Callable[[float, Callable[[float], AnyEvent]], None],
+        smooth: int = 1,
     ) -> None:
         self.behaviour = behaviour
         self.machines: dict[str, SimulatedMachine] = {}
@@ -157,6 +159,7 @@ class SimulatedFleet:
         self._rng = rng
         self._tell = tell
         self._reply = reply
+        self._smooth = smooth
 
     # ------------------------------------------------------------ instances
 
@@ -452,11 +455,16 @@ class SimulatedFleet:
             attempt=attempt.number,
             name=name,
             reports=attempt.reports,
-            metric=self.behaviour.metric(attempt.config, attempt.reports),
+            metric=self._compared(attempt.config, attempt.reports),
             sha256=NO_SHA256,
             size=1000,
             save_s=self.behaviour.stop.p50_s,
         )
+
+    def _compared(self, config: Config, reports: int) -> float | None:
+        """Compute by what a checkpoint after so many reports is compared with others."""
+        first = max(1, reports - self._smooth + 1)
+        return mean_of([self.behaviour.metric(config, n) for n in range(first, reports + 1)])
 
     def _share(self, attempt: SimulatedAttempt) -> float:
         """Compute which part of the present unit of work is done."""

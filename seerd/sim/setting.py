@@ -57,6 +57,7 @@ class Setting:
     profile  how long things take; `profile.job.scaling` is lambda(p)
     faults   what goes wrong on purpose
     target   the run ends when a saved model is as good as this; None: it does not
+    smooth   models are compared by the mean of so many last reports
     """
 
     curves: Curves
@@ -65,6 +66,7 @@ class Setting:
     profile: Profile
     faults: Faults = Faults()
     target: float | None = None
+    smooth: int = 1
 
     @property
     def scaling(self) -> Scaling:
@@ -76,7 +78,7 @@ class Setting:
 class Outcome:
     """What one simulated run came to.
 
-    metric           metric of its model; None: there is no model
+    metric           metric of its model at its last report; None: there is no model
     regret           its distance from the best metric of the curves; None: there is no model
     gpu_s            GPU-seconds billed, by the world's own account and not by the core's ledger
     elapsed_s        seconds from the start until the model was published, or the run ended
@@ -139,6 +141,7 @@ def world_of(
         problem=problem,
         cluster=setting.cluster,
         target=setting.target,
+        smooth=setting.smooth,
     )
     return World(facts, behaviour_of(setting), seed=seed, checked=checked)
 
@@ -207,14 +210,19 @@ class _UnitTime:
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     """Summarise a run that is over."""
     best = state.result.published.incumbent if state.result.published else incumbent(state)
+    metric = (
+        setting.curves.at(state.trials[best.trial].config, best.checkpoint.reports)
+        if best
+        else None
+    )
     cluster, limits = setting.cluster, setting.limits
     per_instance = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if per_instance else world.fleet.held_gpu_s
     elapsed_s = world.published_at if world.published_at is not None else state.now
     allowed = limits.gpu_s(cluster.usd_per_gpu_h)
     return Outcome(
-        metric=best.metric if best else None,
-        regret=setting.curves.regret(best.metric) if best else None,
+        metric=metric,
+        regret=None if metric is None else setting.curves.regret(metric),
         gpu_s=billed,
         elapsed_s=elapsed_s,
         trials=len(state.trials),

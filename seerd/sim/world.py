@@ -82,7 +82,12 @@ class World:
         self._checked = checked
         self._heap = Heap()
         self.fleet = SimulatedFleet(
-            behaviour, self._heap, random.Random(f"world {seed}"), self.tell, self._later
+            behaviour,
+            self._heap,
+            random.Random(f"world {seed}"),
+            self.tell,
+            self._later,
+            facts.smooth,
         )
         self.fleet.keep_facts = checked
         self._instant = facts.cluster.instant

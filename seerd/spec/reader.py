@@ -22,7 +22,12 @@ from seerd.spec.clusters import CLUSTER_KEYS
 
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name},
-    "metric": {"name": v.text, "mode": v.one_of("max", "min"), "target": v.number},
+    "metric": {
+        "name": v.text,
+        "mode": v.one_of("max", "min"),
+        "target": v.number,
+        "smooth": v.whole(1),
+    },
     "train": {
         "script": v.text,
         "source": v.text,

@@ -31,11 +31,13 @@ class Metric:
     name    its name
     mode    whether more (`max`) or less (`min`) of it is better
     target  the run ends when a confirmed checkpoint is as good as this; None: it does not
+    smooth  checkpoints are compared by the mean of so many last reports
     """
 
     name: str
     mode: Mode
     target: float | None = None
+    smooth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,12 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
         name=get(
             "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
         ),
-        metric=Metric(get("metric.name", ""), get("metric.mode", "max"), get("metric.target")),
+        metric=Metric(
+            get("metric.name", ""),
+            get("metric.mode", "max"),
+            get("metric.target"),
+            get("metric.smooth", 1),
+        ),
         train=_train(get, folder, reader, here=kind is LocalCluster),
         space=space,
         policy=policy,

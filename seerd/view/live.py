@@ -22,7 +22,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import incumbent, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.state import THERE, Instance, State, Trial
@@ -226,7 +226,7 @@ def _best(state: State) -> Text:
     if best is None:
         return text.append("no model yet", style="dim")
     text.append(
-        f"{best.trial} {printable(state.facts.metric)} {best.metric:.5g}", style="bold cyan"
+        f"{best.trial} {printable(metric_name(state, best))} {best.metric:.5g}", style="bold cyan"
     )
     text.append(
         f" after report {best.checkpoint.reports}  {config_text(state.trials[best.trial].config)}"

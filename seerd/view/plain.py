@@ -36,6 +36,7 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
+from seerd.core.incumbent import metric_name
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined
@@ -285,7 +286,7 @@ def _(event: ModelPublished, state: State) -> str:
     best = state.result.published.incumbent
     return (
         f"the best model is that of {best.trial}, "
-        f"{state.facts.metric} {best.metric:.6g}: {event.path}"
+        f"{metric_name(state, best)} {best.metric:.6g}: {event.path}"
     )
 
 

@@ -6,7 +6,7 @@ The one rule: pure functions of the state; numbers are in the units that their k
 
 from __future__ import annotations
 
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import averaged, incumbent
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
@@ -83,6 +83,7 @@ def best(state: State) -> Json | None:
         "trial": chosen.trial,
         "config": dict(state.trials[chosen.trial].config),
         "metric": chosen.metric,
+        "mean_of": averaged(state, chosen.checkpoint),
         "checkpoint": state.result.published.path if state.result.published else None,
         "epoch": chosen.checkpoint.reports,
     }
@@ -101,6 +102,7 @@ def details(state: State, status: str) -> Json:
             "name": state.facts.metric,
             "mode": state.facts.mode,
             "target": state.facts.target,
+            "smooth": state.facts.smooth,
         },
         "policy": state.facts.problem.params.name,
         "stage": _known(state, state.plan.stage + 1),

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.core.incumbent import better_report, incumbent
+from seerd.core.incumbent import better_report, incumbent, metric_name
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.provisioning import refused
 from seerd.core.state import State, Trial
@@ -118,7 +118,7 @@ def _best(state: State) -> list[Text]:
     if chosen is None:
         return [Text(_no_model(state))]
     config = config_text(state.trials[chosen.trial].config)
-    metric, target = f"{state.facts.metric} {chosen.metric:.6g}", state.facts.target
+    metric, target = f"{metric_name(state, chosen)} {chosen.metric:.6g}", state.facts.target
     wanted = "" if target is None else f" (target {target:.6g})"
     lines = [Text(f"best: {chosen.trial}, {metric}{wanted}, {config}")]
     if state.result.published is not None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from seerd.core.events import Checkpoint, RunFacts
-from seerd.core.incumbent import good_enough, incumbent
+from seerd.core.incumbent import better_report, good_enough, incumbent, metric_name
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial, new_state
+from seerd.planner.model import Report
 
 MakeFacts = Callable[..., RunFacts]
 Row = tuple[int, float | None]
@@ -75,6 +76,28 @@ def test_what_is_known_to_be_unreadable_leaves_the_next_best(facts: MakeFacts) -
     assert best(state) == ("a", "c8")
     state.result.unreadable |= {"a/c8"}
     assert best(state) == ("b", "c9"), "another trial's checkpoint of that name"
+
+
+def test_the_metric_is_named_as_the_mean_of_as_many_reports_as_there_were(
+    facts: MakeFacts,
+) -> None:
+    for smooth, reports, expected in (
+        (1, 5, "accuracy"),
+        (3, 1, "accuracy"),
+        (3, 2, "accuracy (mean of the last 2 reports)"),
+        (3, 5, "accuracy (mean of the last 3 reports)"),
+    ):
+        state = having(facts(smooth=smooth), a=[(reports, 0.5)])
+        found = incumbent(state)
+        assert found is not None
+        assert metric_name(state, found) == expected
+
+
+def test_no_report_is_told_as_better_than_a_mean(facts: MakeFacts) -> None:
+    for smooth, expected in ((1, ("a", 0.9)), (3, None)):
+        state = having(facts(smooth=smooth), a=[(2, 0.5)])
+        state.trials["a"].history = [Report(1.0, 1, 0.9), Report(2.0, 2, 0.1)]
+        assert better_report(state, 0.5) == expected
 
 
 def test_a_metric_is_good_enough_on_its_side_of_the_target(facts: MakeFacts) -> None:

@@ -22,7 +22,7 @@ from seerd.core.events import (
 )
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.rules import RULES
-from seerd.core.state import State, Trial
+from seerd.core.state import Incumbent, State, Trial
 from seerd.core.verdicts import Closing
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
@@ -147,6 +147,32 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_two_and_handed_back(
     again = [d for _, decided in world.journal for d in decided if isinstance(d, StartTrial)]
     for start in (start for start in again if start.attempt > 1):
         assert list(start.checkpoints) == sorted(start.checkpoints, reverse=True), "the newest"
+
+
+LUCKY = {8: 0.9}
+"""A report that is far better than those beside it."""
+
+
+def lucky(config: Config, report: int) -> float:
+    """Rises slowly to lr, but for one lucky report in the middle."""
+    return LUCKY.get(report, float(config["lr"]) * report / (report + 20.0))
+
+
+def test_with_smooth_a_lucky_report_neither_wins_nor_reaches_the_target(facts: MakeFacts) -> None:
+    def handed_back(smooth: int) -> tuple[State, Incumbent]:
+        behaviour = Behaviour(metric=lucky, saves_every_s=0.0)
+        state = World(facts(target=0.8, smooth=smooth), behaviour).run()
+        assert state.result.published is not None
+        return state, state.result.published.incumbent
+
+    state, best = handed_back(1)
+    assert (best.checkpoint.reports, best.metric, state.end.status) == (8, 0.9, "target")
+    state, best = handed_back(5)
+    config, last = state.trials[best.trial].config, best.checkpoint.reports
+    assert last > 12
+    assert state.end.status != "target"
+    assert best.metric == pytest.approx(sum(lucky(config, last - n) for n in range(5)) / 5)
+    assert state.trials[best.trial].history[7].metric == 0.9, "reports stay as they were made"
 
 
 def test_a_run_that_was_interrupted_at_its_target_is_over_when_it_goes_on(

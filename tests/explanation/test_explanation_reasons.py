@@ -301,6 +301,14 @@ def test_a_better_report_without_a_checkpoint_is_told(facts: MakeFacts) -> None:
     assert chosen.better_unsaved_metric > chosen.metric
 
 
+def test_the_model_is_told_with_the_mean_that_made_it_the_best(facts: MakeFacts) -> None:
+    for smooth, told in ((1, "accuracy 0."), (3, "accuracy (mean of the last 3 reports) 0.")):
+        _, timeline = timeline_of(World(facts(smooth=smooth), Behaviour(metric=curve)))
+        (chosen,) = explanations_of(timeline, "chosen")
+        assert chosen.mean_of == smooth
+        assert told in sentence(chosen, "accuracy")
+
+
 def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
     world = World(
         facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5)
