@@ -86,12 +86,17 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
 def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left(
     coordinator: Coordinator,
 ) -> None:
+    """Instances shut down for minutes, as those with GPUs do: nobody waits, since it costs nothing."""
+    coordinator.rig.set_shutting_down(180.0)
     coordinator.write(Job("70s", "14gpu-min", policy='t_min = "6s"', limits="max_gpus = 16"))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.ends(run, 0)
+    last_billed = max(one.until or math.inf for one in coordinator.rig.account().values())
+    assert time.time() - last_billed < SOON_S
     lines = coordinator.lines()
     assert "the best model is that of" in lines
-    assert "0 instances, 0 volumes left" in lines
+    assert "0 instances, 0 volumes left (" in lines
+    assert "still shutting down, not billed any more)" in lines
     assert_model(coordinator)
     assert_accounted(coordinator)
 

@@ -192,10 +192,15 @@ def test_a_sweep_ends_the_dead_and_keeps_the_living(rig: Rig, home: Home) -> Non
     assert (told["owner"], told["region"], told["dry_run"]) == (ME, "us-east-1", False)
     assert live(rig) == {elsewhere, foreign, fresh, runs_it}
 
+    rig.set_shutting_down(180.0)
     shown = seerd(rig, home, "sweep", "--older-than", "1s")
     assert "older than 1s" in shown
     assert live(rig) == {foreign}
-    assert "0 instances, 0 volumes" in seerd(rig, home, "sweep")
+    assert "0 instances, 0 volumes (3 still shutting down, not billed any more)" in seerd(
+        rig, home, "sweep"
+    )
+    told = json.loads(seerd(rig, home, "sweep", "--json"))
+    assert (told["found"], len(told["ending"])) == ([], 3)
 
 
 def test_disks_that_nothing_takes_along_are_deleted_by_age(rig: Rig, home: Home) -> None:

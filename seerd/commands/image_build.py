@@ -38,13 +38,14 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.instances import NAME, OWNER, RUN
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.clock import wall
-from seerd.shell.providers.base import Span
+from seerd.shell.providers.base import Leftovers, Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.workbench import Workbench
 from seerd.shell.stores.s3 import S3Store
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_money
+from seerd.view.summary import nothing_left
 
 HARD_END_S = 7200.0
 """Seconds after which an instance that is being installed powers itself off, whatever happens."""
@@ -424,7 +425,7 @@ class _Build:
             )
             left = await self.provider.leftovers()
         except SeerdError as trouble:
-            left = [f"(it could not be asked: {trouble})"]
+            left = Leftovers([f"(it could not be asked: {trouble})"])
         said.append(_proof(left))
         text = "\n".join([f"no image was made: {_why(error)}", *said])
         if isinstance(error, asyncio.CancelledError):
@@ -478,7 +479,7 @@ class _Build:
             usd=usd,
             spared_gpu_s=round(self.install_s * planned.spec_gpus, 1),
             spared_usd=self.install_s / 3600.0 * planned.spec_usd_per_h,
-            left=left,
+            left=left.costing,
         )
 
 
@@ -503,10 +504,10 @@ def _cost(planned: ImagePlan, span: Span) -> tuple[float, float | None]:
     return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
 
 
-def _proof(left: list[str]) -> str:
-    if not left:
-        return "0 instances, 0 volumes left"
-    return "\n".join(["STILL THERE, and billed:", *(f"  {line}" for line in left), SWEEP])
+def _proof(left: Leftovers) -> str:
+    if not left.costing:
+        return nothing_left(left.ending)
+    return "\n".join(["STILL THERE, and billed:", *(f"  {line}" for line in left.costing), SWEEP])
 
 
 def _pack(folder: Path, archive: Path) -> None:

@@ -112,12 +112,12 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], runs.Ende
         code = 0
     else:
         status = run_json.status_of(state, folder.owner() is not None)
-        told = {**run_json.result(state, status), "leftovers": ended.leftovers}
+        told = {**run_json.result(state, status), **run_json.leftovers(ended.leftovers)}
         tell(told, lambda _: summary(state), json=shown.json)
     sys.stdout.flush()
     for line in leftover_lines(ended.leftovers):
         print(harmless(line), file=sys.stderr)
-    raise typer.Exit(1 if ended.leftovers else code)
+    raise typer.Exit(1 if ended.leftovers is not None and ended.leftovers.costing else code)
 
 
 @contextlib.contextmanager

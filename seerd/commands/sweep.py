@@ -89,12 +89,14 @@ class Swept:
     owner    whose things were looked for
     dry_run  whether nothing was to be ended
     found    what was found
+    ending   ids of what was ending already, and is not billed any more
     """
 
     region: str
     owner: str
     dry_run: bool
     found: tuple[SweepResult, ...]
+    ending: tuple[str, ...] = ()
 
 
 def decide(
@@ -191,10 +193,11 @@ async def swept(
     """
     async with Cloud(region) as cloud:
         owner = await caller(cloud)
-        found = judged(home, await sweeping.find(cloud, owner), older_than_s)
+        there = await sweeping.find(cloud, owner)
+        found = judged(home, there.left, older_than_s)
         if not dry_run:
             found = await _end(cloud, home, found)
-        return Swept(cloud.region, owner, dry_run, tuple(found))
+        return Swept(cloud.region, owner, dry_run, tuple(found), tuple(there.ending))
 
 
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
@@ -256,20 +259,26 @@ def sweep_json(swept: Swept) -> dict[str, Any]:
         "owner": swept.owner,
         "dry_run": swept.dry_run,
         "found": [_row(one) for one in swept.found],
+        "ending": list(swept.ending),
     }
 
 
 def sweep_lines(swept: Swept) -> list[str]:
     """Write what `seerd sweep` prints."""
     lines = [line_of(one) for one in swept.found]
+    still = (
+        f" ({len(swept.ending)} still shutting down, not billed any more)" if swept.ending else ""
+    )
     if not lines:
-        return [f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes"]
+        return [
+            f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes{still}"
+        ]
     dead = sum(one.verdict.dead for one in swept.found)
     ended = sum(one.ended for one in swept.found)
     failed = sum(bool(one.trouble) for one in swept.found)
     done = f"{dead} would be ended" if swept.dry_run else f"{ended} ended"
     refused = f", {failed} could not be ended" if failed else ""
-    return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept"]
+    return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept{still}"]
 
 
 def _row(one: SweepResult) -> dict[str, Any]:

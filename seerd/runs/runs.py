@@ -24,6 +24,7 @@ from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
+from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
 from seerd.spec.spec import Spec
 
@@ -33,12 +34,11 @@ class Ended:
     """A run that is over.
 
     state      its state at the end
-    leftovers  what of it still costs something, asked afresh, one line each; None: nothing is
-               rented
+    leftovers  what there still is of it, asked afresh; None: nothing is rented
     """
 
     state: State
-    leftovers: list[str] | None = None
+    leftovers: Leftovers | None = None
 
 
 def create(
@@ -109,8 +109,8 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
 
 
 def _ended(daemon: Daemon) -> Ended:
-    per_instance = daemon.state.facts.cluster.per_instance
-    return Ended(daemon.state, daemon.leftovers if per_instance or daemon.leftovers else None)
+    told = daemon.state.facts.cluster.per_instance or daemon.leftovers.costing
+    return Ended(daemon.state, daemon.leftovers if told else None)
 
 
 def _setup_of(folder: RunFolder) -> wiring.Setup:

@@ -34,6 +34,7 @@ from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
+from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
@@ -52,7 +53,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Daemon:
     """Runs one run, from where its journal ends to the end of the run.
 
-    leftovers  what still costs something when the run has ended, one line each
+    leftovers  what there still is of the run when it has ended
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Daemon:
     ) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
-        self.leftovers: list[str] = []
+        self.leftovers = Leftovers()
         self._journal = journal
         self._watcher = watcher
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()

@@ -49,7 +49,7 @@ from seerd.planner.model import View
 from seerd.shell.agents import Readiness
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
-from seerd.shell.providers.base import Launched, Loss, Span
+from seerd.shell.providers.base import Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.sessions import Sessions
 
@@ -171,14 +171,14 @@ class Dispatch:
             self._tasks.create_task(self._keep_soon())
         self._kept[trial] = checkpoints
 
-    async def leftovers(self) -> list[str]:
-        """Ask the provider what of the run still costs something. If it cannot be asked, return one
-        line that says so.
+    async def leftovers(self) -> Leftovers:
+        """Ask the provider what there still is of the run. If it cannot be asked, that counts as
+        one thing that may cost money.
         """
         try:
             return await self._environment.provider.leftovers()
         except ProviderError as error:
-            return [f"whether anything is left could not be found out: {error}"]
+            return Leftovers([f"whether anything is left could not be found out: {error}"])
 
     async def close(self) -> None:
         """Close all connections, ending nothing. To be called when all tasks have ended."""

@@ -12,6 +12,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
+from seerd.shell.providers.base import Leftovers
 from seerd.view.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
@@ -49,6 +50,14 @@ def result(state: State, status: str) -> Json:
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
         "stages": _known(state, len(state.outline.stages)),
+    }
+
+
+def leftovers(left: Leftovers | None) -> Json:
+    """Make the keys that say what a run has left; None: nothing is rented."""
+    return {
+        "leftovers": None if left is None else left.costing,
+        "ending": None if left is None else left.ending,
     }
 
 

@@ -4,6 +4,8 @@ took, what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +15,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.provisioning import refused
 from seerd.core.state import State, Trial
 from seerd.planner.ranking import rank
+from seerd.shell.providers.base import Leftovers
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import printable
@@ -38,19 +41,25 @@ def summary(state: State) -> RenderableType:
     return Group(*parts)
 
 
-def leftover_lines(leftovers: list[str] | None) -> list[str]:
+def leftover_lines(leftovers: Leftovers | None) -> list[str]:
     """Write that nothing of the run is left that costs, or what is left; no lines if nothing was
     rented.
     """
     if leftovers is None:
         return []
-    if not leftovers:
-        return ["0 instances, 0 volumes left"]
+    if not leftovers.costing:
+        return [nothing_left(leftovers.ending)]
     return [
-        f"{len(leftovers)} left that may cost money:",
-        *(f"  {line}" for line in leftovers),
+        f"{len(leftovers.costing)} left that may cost money:",
+        *(f"  {line}" for line in leftovers.costing),
         "end them with: seerd sweep",
     ]
+
+
+def nothing_left(ending: Sequence[str]) -> str:
+    """Write that nothing is left that costs, with a word on what is still ending."""
+    still = f" ({len(ending)} still shutting down, not billed any more)" if ending else ""
+    return f"0 instances, 0 volumes left{still}"
 
 
 def _head(state: State) -> Text:

@@ -94,7 +94,7 @@ def test_instances_boot_are_logged_in_to_and_are_accounted_for_to_the_second(
                 strict=True,
             )
         )
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
         account = aws.account()
         assert set(account) == set(spans)
         for instance, span in spans.items():
@@ -110,6 +110,40 @@ def test_instances_boot_are_logged_in_to_and_are_accounted_for_to_the_second(
     play(aws, tmp_path, scenario)
 
 
+def test_what_shuts_down_for_minutes_is_not_waited_for_and_is_nothing_left(
+    aws: Rig, tmp_path: Path
+) -> None:
+    async def scenario(provider: Ec2Provider) -> None:
+        launched = await asyncio.gather(provider.launch("1.0"), provider.launch("2.0"))
+        spans = await asyncio.gather(*(provider.terminate(one.instance) for one in launched))
+        began = time.monotonic()
+        left = await provider.leftovers()
+        assert time.monotonic() - began < 10.0
+        assert left.costing == []
+        assert sum(line.startswith("instance ") for line in left.ending) == 2
+        assert sum(line.startswith("volume ") for line in left.ending) == 2
+        for one, span in zip(launched, spans, strict=True):
+            there = aws.account()[one.instance]
+            assert there.state == "shutting-down"
+            assert there.until is not None
+            assert span.until is not None
+            assert 0.0 <= span.until - there.until <= WITHIN_S, "charges end when it begins"
+        ec2 = guest.client(aws, "ec2")
+        pairs = [{"Key": "seerd:run", "Value": RUN}]
+        made = await asyncio.to_thread(
+            ec2.create_volume,
+            AvailabilityZone="us-east-1a",
+            Size=10,
+            TagSpecifications=[{"ResourceType": "volume", "Tags": pairs}],
+        )
+        assert (await provider.leftovers()).costing == [
+            f"volume {made['VolumeId']} (10 GB) is available"
+        ]
+
+    aws.set_shutting_down(180.0)
+    play(aws, tmp_path, scenario)
+
+
 def test_an_instance_that_is_taken_away_is_a_loss_with_its_reason(aws: Rig, tmp_path: Path) -> None:
     async def scenario(provider: Ec2Provider) -> None:
         launched = await provider.launch("1.0")
@@ -121,7 +155,7 @@ def test_an_instance_that_is_taken_away_is_a_loss_with_its_reason(aws: Rig, tmp_
         assert there.until is not None
         assert loss.span.until is not None
         assert abs(loss.span.until - there.until) <= 6.0
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
 
     play(aws, tmp_path, scenario)
 
@@ -157,7 +191,7 @@ def test_a_second_life_reaches_the_instances_of_the_first(aws: Rig, tmp_path: Pa
         _, writer = await provider.connect(known[0])
         writer.close()
         await provider.terminate(known[0])
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
 
     play(aws, tmp_path, first)
     play(aws, tmp_path, second)

@@ -277,7 +277,7 @@ def test_a_launch_that_is_called_off_leaves_nothing(
             assert span == Span(told.value.since, told.value.until)
             assert moment != "booting" or span.since is not None
         assert there.alive() == set()
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
 
     play(moto, tmp_path, scenario)
 
@@ -316,7 +316,7 @@ def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_o
             match=f"terminate-instances --region us-east-1 --instance-ids {launched.instance}",
         ):
             await provider.terminate(launched.instance)
-        (line, *_) = await provider.leftovers()
+        (line, *_) = (await provider.leftovers()).costing
         assert launched.instance in line
 
     play(moto, tmp_path, scenario)
@@ -409,7 +409,7 @@ def test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_
             hosts = {machine.name: machine.host_keys for machine in door.waited}
             assert len(set(hosts.values())) == len(hosts) == 4
             await asyncio.gather(second.terminate(known.instance), second.terminate("4.0"))
-            assert await second.leftovers() == []
+            assert (await second.leftovers()).costing == []
             await second.close()
 
     asyncio.run(scenario())

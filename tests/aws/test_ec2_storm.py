@@ -170,7 +170,7 @@ async def last_life(made: Ec2Settings, there: Front, journal: Journal) -> None:
         span.since is not None and span.until is not None and span.since <= span.until
         for span in spans
     )
-    assert await provider.leftovers() == []
+    assert (await provider.leftovers()).costing == []
     there.fault = lambda action, params: None
     assert await asyncio.to_thread(there.alive) == set()
     assert provider._fleet._losses.empty()

@@ -21,7 +21,7 @@ from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
 
 ZONES = ("us-east-1a", "us-east-1b")
-SHUTTING_DOWN_S = 3.0
+SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S = 3.0, 600.0
 VOLUME_S = 2.0
 """From terminated until the disk is deleted."""
 STALE_S = 3.0
@@ -45,6 +45,7 @@ class Instance:
     address: str
     running: float | None = None
     ended: float | None = None
+    terminated: float | None = None
     reason: tuple[str, str] = ("", "")
     states: list[tuple[float, str]] = field(default_factory=list)
 
@@ -93,9 +94,18 @@ class Ec2:
         now = self._timeline.now
         instance.ended, instance.reason = now, (code, text)
         instance.go(now, "shutting-down")
-        self._timeline.after(SHUTTING_DOWN_S, lambda: instance.go(self._timeline.now, "terminated"))
+        self._timeline.after(self._shutting_down_s(), lambda: self._terminates(instance))
         self.said(f"{instance.id} ends: {code}")
         self.ending(instance)
+
+    def _shutting_down_s(self) -> float:
+        if self._chance.hits("slow to shut down"):
+            return self._chance.lasts("shutting down", 60.0, LONGEST_SHUTTING_DOWN_S)
+        return SHUTTING_DOWN_S
+
+    def _terminates(self, instance: Instance) -> None:
+        instance.terminated = self._timeline.now
+        instance.go(self._timeline.now, "terminated")
 
     # ------------------------------------------------------------ what is asked of it
 
@@ -188,10 +198,11 @@ class Ec2:
                 "Size": 100,
                 "Tags": tag_rows(instance),
                 "CreateTime": moment(instance.launched),
+                "Attachments": [{"InstanceId": instance.id}],
             }
             for instance in self.instances.values()
             if fits(instance, request.get("Filters", ()))
-            and (instance.ended is None or now < instance.ended + SHUTTING_DOWN_S + VOLUME_S)
+            and (instance.terminated is None or now < instance.terminated + VOLUME_S)
         ]
         return {"Volumes": rows}
 

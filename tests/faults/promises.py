@@ -202,8 +202,11 @@ class Promises:
         """The daemon says that the run is over."""
         state = daemon.state
         live = [instance.id for instance in self._play.ec2.live()]
-        if live and not daemon.leftovers:
+        if live and not daemon.leftovers.costing:
             self.broken(f"{live} live, and the run says that nothing is left")
+        wrongly = [line for line in daemon.leftovers.costing if line.startswith(("inst", "vol"))]
+        if wrongly and not live:
+            self.broken(f"nothing costs any more, and the run says that it may: {wrongly}")
         self._the_best_is_returned(state)
         self._the_ledger_is_the_account(state)
 

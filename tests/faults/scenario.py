@@ -130,7 +130,12 @@ POLICY: dict[str, tuple[float, float]] = {
 BROKEN_S = 1.0, 40.0
 """For so long a policy may be of no use at all."""
 
-EVERYTHING = frozenset({*RATES, *SPANS, *POLICY, BROKEN, *NAMES, "daemon killed"})
+CLOUD: dict[str, tuple[float, float]] = {
+    "slow to shut down": (0.1, 1.0),
+}
+"""What EC2 does and a smaller cloud would not, as `RATES`."""
+
+EVERYTHING = frozenset({*RATES, *SPANS, *POLICY, *CLOUD, BROKEN, *NAMES, "daemon killed"})
 """All that can go wrong, by the names under which it is counted."""
 
 
@@ -212,6 +217,7 @@ def scenario(seed: int) -> Scenario:
         weather = replace(weather, spans={**weather.spans, **spans})
     policy = random.Random(f"policy {seed}")
     weather = with_policy(weather, policy, deadline_s)
+    weather = with_cloud(weather, random.Random(f"cloud {seed}"))
     versions = some_versions(random.Random(f"versions {seed}"))
     return Scenario(seed, facts, script, weather, kills, versions=versions)
 
@@ -307,6 +313,15 @@ def with_policy(weather: Weather, rng: random.Random, deadline_s: float) -> Weat
     if rng.random() < share / 3:
         spans[BROKEN] = (some_span(rng, deadline_s, *BROKEN_S),)
     return Weather(rates, spans)
+
+
+def with_cloud(weather: Weather, rng: random.Random) -> Weather:
+    """With an EC2 that is as large as the real one, in half of the runs."""
+    rates, share = dict(weather.rates), rng.choice([0.0, 0.0, 0.5, 1.0])
+    for name, (least, most) in CLOUD.items():
+        if rng.random() < share:
+            rates[name] = least * (most / least) ** rng.random()
+    return Weather(rates, weather.spans)
 
 
 def some_span(rng: random.Random, deadline_s: float, least_s: float, most_s: float) -> Span:

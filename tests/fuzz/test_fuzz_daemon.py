@@ -52,7 +52,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.view.watch import lines_to
@@ -188,8 +188,8 @@ class Machines:
     async def loss(self) -> Loss:
         return await never()
 
-    async def leftovers(self) -> list[str]:
-        return []
+    async def leftovers(self) -> Leftovers:
+        return Leftovers()
 
     async def close(self) -> None:
         for server in self.servers:

@@ -44,7 +44,7 @@ from seerd.shell.clock import RunClock, unlimited
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
 
@@ -208,8 +208,8 @@ class Provider:
     async def loss(self) -> Loss:
         return await never()
 
-    async def leftovers(self) -> list[str]:
-        return []
+    async def leftovers(self) -> Leftovers:
+        return Leftovers()
 
     async def close(self) -> None: ...
 

@@ -130,11 +130,14 @@ def test_what_is_given_back_runs_no_more_and_can_be_had_again(place: Place) -> N
     async def work(provider: HostsProvider) -> None:
         begun = time.time()
         first = await provider.launch("5.0")
-        assert any(first.instance.rpartition("-")[0] in line for line in await provider.leftovers())
+        assert any(
+            first.instance.rpartition("-")[0] in line
+            for line in (await provider.leftovers()).costing
+        )
         span = await provider.terminate(first.instance)
         assert begun <= (span.since or 0) <= (span.until or 0) <= time.time()
         assert await provider.terminate(first.instance) == span
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
         until(lambda: place.agents() == [0, 0, 0])
         again = await provider.launch("9.0")
         assert again.instance == f"{place.name(0)}-9"
@@ -153,7 +156,7 @@ def test_a_launch_that_is_given_back_under_way_brings_nothing(place: Place) -> N
         await provider.terminate("5.0")
         with pytest.raises(LaunchError, match="given back"):
             await launching
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
         assert await provider.terminate("never.0") == Span()
 
     place.do(work)
@@ -188,7 +191,7 @@ def test_a_new_daemon_takes_up_what_it_knows_and_ends_the_rest(place: Place) -> 
         assert (await welcome(place.run, await provider.connect(kept[0]))).gpus == 2
         assert any(
             place.name(1) in line and "cannot be asked" in line
-            for line in await provider.leftovers()
+            for line in (await provider.leftovers()).costing
         )
         await provider.terminate(kept[0])
 
@@ -241,6 +244,6 @@ def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(
         async with asyncio.timeout(5):
             await provider.terminate("5.0")
             launching.cancel()
-            assert await provider.leftovers() == []
+            assert (await provider.leftovers()).costing == []
 
     place.do(work)

@@ -37,11 +37,11 @@ def test_an_agent_that_is_being_started_while_its_instance_is_given_back_does_no
         again = asyncio.create_task(provider.connect(INSTANCE))
         await asyncio.sleep(0)
         assert len(provider.spawned[INSTANCE]) == 2
-        assert await provider.leftovers() == [f"{INSTANCE}: its agent still runs"]
+        assert (await provider.leftovers()).costing == [f"{INSTANCE}: its agent still runs"]
         await provider.terminate(INSTANCE)
         with contextlib.suppress(OSError, ProviderError):
             (await again)[1].close()
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
         assert all(process.poll() is not None for process in provider.spawned[INSTANCE])
 
     asyncio.run(given_back())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +28,8 @@ RUN, COMMAND, NAME, OWNER, HARD_END = (
 
 ENDING = frozenset({"shutting-down", "terminated"})
 """States that are not billed and that an instance never leaves again
-(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html).
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html). `shutting-down` may last
+for minutes, with GPUs for more than five (github.com/aws/karpenter-provider-aws/issues/7019).
 """
 
 _PAGE = 1000
@@ -78,6 +80,7 @@ class Volume:
     tags     its tags
     gb       its size in GB
     made_at  when it was made, wall clock, seconds since 1970
+    holders  the instances that it is attached to
     """
 
     volume: str
@@ -85,6 +88,15 @@ class Volume:
     tags: Mapping[str, str]
     gb: int
     made_at: float
+    holders: frozenset[str] = frozenset()
+
+    def ends_with(self, ending: AbstractSet[str]) -> bool:
+        """Return whether it goes by itself: EC2 deletes it already, or will with the last of these
+        instances, which are ending.
+        """
+        if self.state == "deleting":
+            return True
+        return self.state == "in-use" and bool(self.holders) and self.holders <= ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,7 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
             _tags(row),
             row.get("Size", 0),
             row["CreateTime"].timestamp(),
+            frozenset(one["InstanceId"] for one in row.get("Attachments", [])),
         )
         for row in rows
     ]

@@ -13,7 +13,16 @@ from typing import Any, Literal
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, tagged
+from seerd.shell.aws.instances import (
+    ENDING,
+    HARD_END,
+    NAME,
+    OWNER,
+    RUN,
+    SeenInstance,
+    Volume,
+    tagged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +55,40 @@ class Left:
         )
 
 
-async def find(cloud: Cloud, owner: str) -> list[Left]:
-    """Find instances that have not ended, and volumes that are attached to none, the oldest first.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What runs of an owner have left behind.
 
-    Raises `AwsError`.
+    left    what still costs, the oldest first
+    ending  ids of instances that are shutting down, and of their disks: they are not billed
     """
-    now = time.time()
-    disks = [
-        Left(
-            "volume",
-            v.volume,
-            v.tags[RUN],
-            v.tags.get(NAME, ""),
-            v.tags.get(HARD_END, ""),
-            v.state,
-            f"{v.gb} GB",
-            now - v.made_at,
-        )
-        for v in await instances.volumes(cloud, _of(owner))
-        if v.state == "available"
+
+    left: list[Left]
+    ending: list[str]
+
+
+async def find(cloud: Cloud, owner: str) -> Found:
+    """Find instances that have not ended, and volumes that are attached to none. Raises
+    `AwsError`.
+    """
+    there = await instances.find(cloud, _of(owner))
+    disks = await instances.volumes(cloud, _of(owner))
+    costing = [
+        *(_instance(one) for one in there if one.state not in ENDING),
+        *(_volume(one) for one in disks if one.state == "available"),
     ]
-    return sorted([*await find_instances(cloud, owner), *disks], key=lambda left: -left.age_s)
+    ended = {one.instance for one in there if one.state in ENDING}
+    ending = [
+        *(one.instance for one in there if one.state == "shutting-down"),
+        *(one.volume for one in disks if one.ends_with(ended)),
+    ]
+    return Found(sorted(costing, key=lambda left: -left.age_s), ending)
 
 
 async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) -> list[Left]:
     """Find only the instances that have not ended, with one question. Raises `AwsError`."""
-    now = time.time()
-    return [
-        Left(
-            "instance",
-            s.instance,
-            s.tags[RUN],
-            s.tags.get(NAME, ""),
-            s.tags.get(HARD_END, ""),
-            s.state,
-            s.type,
-            now - s.launched_at,
-        )
-        for s in await instances.find(cloud, _of(owner), patience_s=patience_s)
-        if s.state not in ENDING
-    ]
+    there = await instances.find(cloud, _of(owner), patience_s=patience_s)
+    return [_instance(one) for one in there if one.state not in ENDING]
 
 
 async def remove(cloud: Cloud, left: Left) -> None:
@@ -101,6 +104,18 @@ async def remove(cloud: Cloud, left: Left) -> None:
     except AwsError as error:
         if error.kind is not ErrorKind.GONE:
             raise
+
+
+def _instance(seen: SeenInstance) -> Left:
+    tags, age_s = seen.tags, time.time() - seen.launched_at
+    named = tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
+    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s)
+
+
+def _volume(disk: Volume) -> Left:
+    tags, age_s = disk.tags, time.time() - disk.made_at
+    named = tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
+    return Left("volume", disk.volume, *named, disk.state, f"{disk.gb} GB", age_s)
 
 
 def _of(owner: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -80,6 +80,18 @@ class Loss:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What there is of a run that is over, one line each.
+
+    costing  what may cost money
+    ending   what is ending by itself and not billed any more
+    """
+
+    costing: list[str] = field(default_factory=list)
+    ending: list[str] = field(default_factory=list)
+
+
 class Provider(Protocol):
     """A source of instances with an agent on each."""
 
@@ -133,8 +145,8 @@ class Provider(Protocol):
     async def loss(self) -> Loss:
         """Wait for the next instance that is found to be gone. May wait for ever."""
 
-    async def leftovers(self) -> list[str]:
-        """Ask what of the run still costs something: instances and volumes, one line each."""
+    async def leftovers(self) -> Leftovers:
+        """Ask what there still is of the run: instances and volumes."""
 
     async def close(self) -> None:
         """Close all connections; ends nothing."""

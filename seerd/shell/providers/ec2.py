@@ -16,13 +16,13 @@ from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import images, instances, subnets
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.instances import ENDING, RUN, tagged
+from seerd.shell.aws.instances import RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Loss, Span
+from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
-from seerd.shell.providers.ec2_register import RegisterEntry
+from seerd.shell.providers.ec2_register import RegisterEntry, remains
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
 from seerd.shell.ssh.connecting import RemoteMachine
 
@@ -33,8 +33,9 @@ UNDO_S = 30.0
 afterwards; if this process ends first, the next one does it.
 """
 
-LEAVE_S = 60.0
-"""How long instances that are shutting down are waited for before they count as left over, seconds.
+SETTLE_S = 20.0
+"""How long EC2's answers may lag behind the ends that it has accepted before they are believed,
+seconds.
 """
 
 _ID = re.compile(r"i-[0-9a-f]+")
@@ -145,26 +146,22 @@ class Ec2Provider:
         await self._remote.forget(loss.instance)
         return loss
 
-    async def leftovers(self) -> list[str]:
+    async def leftovers(self) -> Leftovers:
         """End what still runs, then return the instances that have not ended and the volumes that
-        are not deleted, found by the run's tag. Those that are ending are waited for, up to
-        `LEAVE_S` seconds.
+        are not deleted, found by the run's tag. Ends are not waited for, since what is shutting
+        down is not billed. Only an answer that is older than an end which EC2 has accepted is asked
+        for again, for up to `SETTLE_S` seconds.
         """
         await self._end_what_runs()
-        end = asyncio.get_running_loop().time() + LEAVE_S
+        end = asyncio.get_running_loop().time() + SETTLE_S
         while True:
-            there = [seen for seen in await self._fleet.find() if seen.state != "terminated"]
-            disks = [
-                v
-                for v in await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
-                if v.state != "deleted"
-            ]
-            leaving = all(seen.state in ENDING for seen in there)
-            if not (there or disks) or not leaving or asyncio.get_running_loop().time() > end:
-                break
+            there = await self._fleet.find()
+            disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
+            left = remains(there, disks)
+            runs_on = not self._fleet.register.have_ended(s.instance for s in there)
+            if not left.costing or runs_on or asyncio.get_running_loop().time() > end:
+                return left
             await asyncio.sleep(1.0)
-        lines = [f"instance {s.instance} ({s.type}, {s.zone}) is {s.state}" for s in there]
-        return lines + [f"volume {v.volume} ({v.gb} GB) is {v.state}" for v in disks]
 
     async def _end_what_runs(self) -> None:
         """End all instances of the run: it is over. Failures are not raised, since `leftovers`

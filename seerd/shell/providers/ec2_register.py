@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from seerd.shell.aws.instances import ENDING, SeenInstance
-from seerd.shell.providers.base import Loss, Span
+from seerd.shell.aws.instances import ENDING, SeenInstance, Volume
+from seerd.shell.providers.base import Leftovers, Loss, Span
 
 FORGET_S = 60.0
 """How long an instance may be missing from EC2's answers before it counts as gone, seconds."""
@@ -124,6 +124,10 @@ class Register:
         """Return the instances that are not known to have ended."""
         return [entry for entry in self._entries.values() if not entry.ended]
 
+    def have_ended(self, instances: Iterable[str]) -> bool:
+        """Return whether all of these are known to have ended, whatever an answer says of them."""
+        return all(name in self and self[name].ended for name in instances)
+
     def restless(self) -> bool:
         """Return whether the start or the end of an instance is awaited."""
         return any(not entry.ran or entry.given_back for entry in self.live())
@@ -224,6 +228,23 @@ class Register:
         if entry.given_back or not entry.handed_over:
             return []
         return [Loss(entry.instance, f"{entry.instance} is gone: {cause}", entry.span)]
+
+
+def remains(seen: Sequence[SeenInstance], disks: Sequence[Volume]) -> Leftovers:
+    """Return what of these may cost money, and what is ending: instances that are shutting down,
+    and the disks that go with them.
+    """
+    ended = {one.instance for one in seen if one.state in ENDING}
+    left = Leftovers()
+    for one in seen:
+        if one.state != "terminated":
+            line = f"instance {one.instance} ({one.type}, {one.zone}) is {one.state}"
+            (left.ending if one.state in ENDING else left.costing).append(line)
+    for disk in disks:
+        if disk.state != "deleted":
+            line = f"volume {disk.volume} ({disk.gb} GB) is {disk.state}"
+            (left.ending if disk.ends_with(ended) else left.costing).append(line)
+    return left
 
 
 def why(seen: SeenInstance) -> str:

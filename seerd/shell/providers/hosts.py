@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.ssh.remote import Remote, RemoteMachine
 
 PATIENCE_S = 15.0
@@ -183,10 +183,10 @@ class HostsProvider:
         """Wait for ever: the conversation with its agent notices that a host is gone."""
         return await never()
 
-    async def leftovers(self) -> list[str]:
+    async def leftovers(self) -> Leftovers:
         """Return what of the run runs on any host, and which used hosts could not be asked."""
         found = await asyncio.gather(*map(self._left, self._hosts))
-        return [line for lines in found for line in lines]
+        return Leftovers([line for lines in found for line in lines])
 
     async def close(self) -> None:
         """Close all connections."""

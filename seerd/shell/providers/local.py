@@ -23,7 +23,7 @@ from pathlib import Path
 
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Loss, Span, never
+from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
 
 START_S = 20.0
 END_S = 10.0
@@ -114,12 +114,16 @@ class LocalProvider:
         """Wait for ever: this machine does not vanish."""
         return await never()
 
-    async def leftovers(self) -> list[str]:
+    async def leftovers(self) -> Leftovers:
         """Return the agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
-        return [
-            f"{folder.name}: its agent still runs" for folder in folders if self._runs(folder.name)
-        ]
+        return Leftovers(
+            [
+                f"{folder.name}: its agent still runs"
+                for folder in folders
+                if self._runs(folder.name)
+            ]
+        )
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
