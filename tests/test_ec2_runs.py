@@ -90,7 +90,7 @@ def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left(
     coordinator.rig.set_shutting_down(180.0)
     coordinator.write(Job("70s", "14gpu-min", policy='t_min = "6s"', limits="max_gpus = 16"))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.ends(run, 0)
+    coordinator.ends(run, 0, 120)
     last_billed = max(one.until or math.inf for one in coordinator.rig.account().values())
     assert time.time() - last_billed < SOON_S
     lines = coordinator.lines()

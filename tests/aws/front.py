@@ -63,6 +63,7 @@ class Front:
     moto: str
     fault: Callable[[str, Params], Fault | None] = fine
     pending_s: float = 0.0
+    address_s: float = 0.0
     hidden_s: float = 0.0
     calls: list[tuple[str, Params]] = field(default_factory=list)
     launched: dict[str, float] = field(default_factory=dict)
@@ -123,7 +124,8 @@ class Front:
                     assert found is not None
                     assert found.text
                     self.launched[found.text] = time.time()
-                    self.answers[token] = found.text, answer.body
+                    self.answers[token] = found.text, self._unaddressed(answer.body)
+                    return web.Response(body=self.answers[token][1], content_type="text/xml")
                 return answer
         instance, before = self.answers[token]
         if instance not in await asyncio.to_thread(self.alive):
@@ -148,7 +150,9 @@ class Front:
             )
 
     def _aged(self, content: bytes) -> bytes:
-        """Instances are not listed at first, and pending for a while."""
+        """Instances are not listed at first, pending for a while, and then without addresses for
+        `address_s`.
+        """
         root = ET.fromstring(content)
         groups = root.find(f"{IN}reservationSet")
         assert groups is not None
@@ -163,8 +167,19 @@ class Front:
                 assert code is not None
                 if age < self.pending_s and name.text == "running":
                     name.text, code.text = "pending", "0"
+                if age < self.pending_s + self.address_s:
+                    without_addresses(item)
                 if age < self.hidden_s:
                     groups.remove(group)
+        return ET.tostring(root, xml_declaration=True, encoding="utf-8")
+
+    def _unaddressed(self, content: bytes) -> bytes:
+        """The answer to a launch, which shows an address only if they are never late."""
+        if not self.address_s:
+            return content
+        root = ET.fromstring(content)
+        for item in root.findall(f"{IN}instancesSet/{IN}item"):
+            without_addresses(item)
         return ET.tostring(root, xml_declaration=True, encoding="utf-8")
 
     def _refuse(self, request: web.Request, fault: Fault) -> web.Response:
@@ -185,6 +200,13 @@ def past(service: str, moto: str) -> Any:
         aws_access_key_id="t",
         aws_secret_access_key="t",
     )
+
+
+def without_addresses(item: ET.Element) -> None:
+    """Take the addresses of an instance out of what is told of it."""
+    for tag in ("privateIpAddress", "ipAddress"):
+        for found in item.findall(f"{IN}{tag}"):
+            item.remove(found)
 
 
 def error(code: str) -> web.Response:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seerd.errors import CloudError, LaunchError, ProviderError
-from seerd.shell.providers import ec2_fleet
+from seerd.shell.providers import ec2_fleet, ec2_flight
 from seerd.shell.providers.base import Span
 from seerd.shell.providers.ec2 import Ec2Provider
 from tests.aws.front import Fault, Front, Params, front
@@ -217,6 +217,38 @@ def test_an_instance_that_is_not_listed_yet_is_waited_for(moto: str, tmp_path: P
         launched = await provider.launch("1.0")
         assert time.time() - there.launched[launched.instance] >= 1.5
         assert provider._fleet._losses.empty()
+
+    play(moto, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("kind", ["private", "public"])
+def test_an_instance_that_runs_before_its_address_is_shown_is_asked_for_it_again(
+    moto: str, tmp_path: Path, kind: str
+) -> None:
+    async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
+        there.pending_s, there.address_s = 0.5, 1.5
+        launched = await provider.launch("1.0")
+        (row,) = there.truth()
+        (machine,) = door.waited
+        assert machine.address == row[f"{kind.capitalize()}IpAddress"]
+        assert provider.address(launched.instance) == row["PrivateIpAddress"]
+
+    play(moto, tmp_path, scenario, address=kind)
+
+
+def test_an_address_that_never_comes_is_told_and_the_instance_is_given_back(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ec2_flight, "ADDRESS_S", 1.0)
+
+    async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
+        there.address_s = 600.0
+        with pytest.raises(LaunchError, match="EC2 has shown no private address of it") as told:
+            await provider.launch("1.0")
+        assert told.value.retry
+        assert "cluster.subnets" in str(told.value)
+        assert door.waited == []
+        assert there.alive() == set()
 
     play(moto, tmp_path, scenario)
 

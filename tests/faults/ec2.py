@@ -31,7 +31,7 @@ STALE_S = 3.0
 @dataclass(slots=True)
 class Instance:
     """One instance as EC2 has it. Times are seconds since the run began; it is billed from
-    `running` until `ended`.
+    `running` until `ended`. `address_s`: from running until its address is told.
     """
 
     id: str
@@ -44,6 +44,7 @@ class Instance:
     visible: float
     address: str
     running: float | None = None
+    address_s: float = 0.0
     ended: float | None = None
     terminated: float | None = None
     reason: tuple[str, str] = ("", "")
@@ -59,6 +60,12 @@ class Instance:
         if self.running is None:
             return 0.0
         return max(minimum_s, (now if self.ended is None else min(now, self.ended)) - self.running)
+
+    def shows_address(self, when: float) -> bool:
+        """Whether its address is told by then: from the launch on, or a while after it runs."""
+        if not self.address_s:
+            return True
+        return self.running is not None and self.running + self.address_s <= when
 
     def state_at(self, when: float) -> str:
         """Its state at a moment."""
@@ -153,6 +160,8 @@ class Ec2:
             now + hidden_s,
             f"10.0.{number // 200}.{number % 200 + 10}",
         )
+        if self._chance.hits("address late"):
+            instance.address_s = self._chance.lasts("address", 0.5, 20.0)
         instance.go(now, "pending")
         self.instances[instance.id] = instance
         self.said(f"{instance.id} is launched for {instance.command}")
@@ -248,7 +257,7 @@ class Ec2:
             "State": {"Name": state},
             "Tags": tag_rows(instance),
             "LaunchTime": moment(instance.launched),
-            "PrivateIpAddress": instance.address,
+            "PrivateIpAddress": instance.address if instance.shows_address(when) else "",
             "InstanceType": instance.type,
             "Placement": {"AvailabilityZone": f"us-east-1{instance.subnet[-1]}"},
         }

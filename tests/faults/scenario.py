@@ -132,6 +132,7 @@ BROKEN_S = 1.0, 40.0
 
 CLOUD: dict[str, tuple[float, float]] = {
     "slow to shut down": (0.1, 1.0),
+    "address late": (0.1, 1.0),
 }
 """What EC2 does and a smaller cloud would not, as `RATES`."""
 

@@ -247,12 +247,19 @@ class Rig:
         boot_s: float = 0.0,
         nologin_s: float = 0.0,
         hidden_s: float = 0.0,
+        address_s: float = 0.0,
     ) -> None:
         """For launches from now on: from launch to running, from running to sshd, from sshd until
-        users other than root may log in, and how long describes do not know a new id.
+        users other than root may log in, how long describes do not know a new id, and from running
+        until the addresses are told.
         """
         self._switch(
-            "timing", pending_s=pending_s, boot_s=boot_s, nologin_s=nologin_s, hidden_s=hidden_s
+            "timing",
+            pending_s=pending_s,
+            boot_s=boot_s,
+            nologin_s=nologin_s,
+            hidden_s=hidden_s,
+            address_s=address_s,
         )
 
     def set_shutting_down(self, seconds: float) -> None:

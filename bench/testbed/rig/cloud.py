@@ -29,13 +29,14 @@ BY_FAULT = ("Server.InternalError", "Internal error on launch")
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds. `pending_s`: from launch to running; `boot_s`: from running to sshd; `nologin_s`:
-    then until users may log in; `hidden_s`: how long describes do not know a new instance;
-    `shutting_down_s`: from the last billed second to terminated; `image_s`: how long an image is
-    pending.
+    """Seconds. `pending_s`: from launch to running; `address_s`: from running until its addresses
+    are told, 0: from the launch on; `boot_s`: from running to sshd; `nologin_s`: then until users
+    may log in; `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from
+    the last billed second to terminated; `image_s`: how long an image is pending.
     """
 
     pending_s: float = 0.05
+    address_s: float = 0.0
     boot_s: float = 0.0
     nologin_s: float = 0.0
     hidden_s: float = 0.0
@@ -84,6 +85,15 @@ class Cloud:
             instance
             for instance in self.instances.values()
             if instance.until is None and self.state(instance.id) not in GONE
+        ]
+
+    def unaddressed(self) -> list[str]:
+        """Those whose addresses are not told yet."""
+        late_s, now = self.timing.address_s, time.time()
+        return [
+            one.id
+            for one in self.instances.values()
+            if late_s and (one.since is None or now < one.since + late_s)
         ]
 
     def state(self, instance: str) -> str:

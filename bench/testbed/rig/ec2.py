@@ -104,10 +104,10 @@ class Ec2:
             return _xml(*await forward(None))
         async with self.cloud.lock:
             status, body = await forward(None)
-        return _xml(
-            status,
-            _without_addresses_of_the_gone(body) if call.action == "DescribeInstances" else body,
-        )
+        if call.action == "DescribeInstances":
+            body = _without_addresses_of_the_gone(body)
+            body = _without_addresses_of(body, self.cloud.unaddressed())
+        return _xml(status, body)
 
     async def _run(self, call: Call, forward: Forward) -> web.Response:
         token, print_ = call.params.get("ClientToken", ""), _fingerprint(call.params)
@@ -119,9 +119,8 @@ class Ec2:
                     "on this idempotent request are inconsistent with "
                     "arguments used in previous request(s).",
                 )
-            return _xml(
-                200, _with_states(before.reply, [self.cloud.instances[name] for name in before.ids])
-            )
+            again = _with_states(before.reply, [self.cloud.instances[name] for name in before.ids])
+            return _xml(200, _without_addresses_of(again, self.cloud.unaddressed()))
         asked = self._check(call)
         if call.params.get("DryRun") == "true":
             raise AwsError(
@@ -135,7 +134,7 @@ class Ec2:
         self.cloud.launched(ids, _user_data(call))
         if token:
             self.tokens[token] = Launched(print_, body, ids)
-        return _xml(200, body)
+        return _xml(200, _without_addresses_of(body, self.cloud.unaddressed()))
 
     def _check(self, call: Call) -> Pool:
         """Everything that AWS finds out before it looks for capacity."""
@@ -407,6 +406,20 @@ def _without_addresses_of_the_gone(body: bytes) -> bytes:
     return "".join(
         _stripped(piece) if "<name>terminated</name>" in piece else piece for piece in pieces
     ).encode()
+
+
+def _without_addresses_of(body: bytes, instances: list[str]) -> bytes:
+    """What is told of instances that run and have no address yet
+    (github.com/aws/aws-parallelcluster-node/issues/692).
+    """
+    text = body.decode()
+    for name in instances:
+        before, found, after = text.partition(f"<instanceId>{name}</instanceId>")
+        own, next_one, rest = after.partition("<instanceId>i-")
+        for tag in ("privateIpAddress", "ipAddress"):
+            own = re.sub(rf"<{tag}>.*?</{tag}>", "", own)
+        text = before + found + own + next_one + rest
+    return text.encode()
 
 
 def _stripped(item: str) -> str:

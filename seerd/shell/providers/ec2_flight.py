@@ -28,6 +28,12 @@ from seerd.shell.ssh.connecting import RemoteMachine
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up, seconds."""
 
+ADDRESS_S = 60.0
+"""How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
+`running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
+github.com/aws/aws-parallelcluster-node/issues/692).
+"""
+
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
 """Refusals that concern one place only, so that another is tried. A quota is for one family of
 instance types.
@@ -82,10 +88,14 @@ class LaunchContext:
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
-    """Return how to log in to this instance."""
+    """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
+    kind = ground.settings.address
+    address = entry.public if kind == "public" else entry.private
+    if not address:
+        raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
     return RemoteMachine(
         name=entry.instance,
-        address=entry.public if ground.settings.address == "public" else entry.private,
+        address=address,
         user=USER,
         host_keys=(ground.keys.host(entry.token).public,),
         key=ground.keys.client().path,
@@ -150,6 +160,7 @@ class Flight:
         self._entry = entry = await self._taken_up() or await self._asked()
         deadline = asyncio.get_running_loop().time() + ground.settings.boot_s
         await self._running(entry, ground.settings.boot_s)
+        await self._addressed(entry, deadline)
         await self._ready(entry, deadline)
         entry.handed_over = True
         assert entry.span.since is not None
@@ -262,6 +273,28 @@ class Flight:
             cause = f": {blind}" if blind else ""
             raise LaunchError(
                 f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True
+            ) from None
+        self._check(entry)
+
+    async def _addressed(self, entry: RegisterEntry, deadline: float) -> None:
+        """Wait until EC2 shows the address to log in to, and the private one, by which instances of
+        the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds, or
+        until the deadline (the loop's clock).
+        """
+        kind = self._ground.settings.address
+        patience_s = min(ADDRESS_S, max(1.0, deadline - asyncio.get_running_loop().time()))
+        wanted = "private" if kind == "private" else "public or private"
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._ground.fleet.until(
+                    lambda: entry.ended or entry.shows(public=kind == "public")
+                )
+        except TimeoutError:
+            raise LaunchError(
+                f"{entry.instance} runs, but EC2 has shown no {wanted} address of it for "
+                f"{patience_s:.0f}s; look whether its subnet and network give one "
+                "(`cluster.address`, `cluster.subnets`)",
+                retry=True,
             ) from None
         self._check(entry)
 

@@ -79,6 +79,10 @@ class RegisterEntry:
         """Whether it has ended and costs nothing more."""
         return self.until is not None
 
+    def shows(self, *, public: bool) -> bool:
+        """Return whether EC2 has told its private address, and its public one if that is wanted."""
+        return bool(self.private and (self.public or not public))
+
     @property
     def hopeless(self) -> bool:
         """Whether it failed to start for a reason that would stop the next one, too."""
