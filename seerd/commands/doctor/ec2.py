@@ -16,6 +16,7 @@ from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
+from seerd.shell.aws.owner import owner_of
 from seerd.shell.aws.policy import Needs
 from seerd.shell.stores.data import Address
 from seerd.spec.clusters import Ec2Cluster
@@ -48,7 +49,7 @@ async def examine(case: Ec2Case) -> list[Finding]:
                 return [*notes.lines, _rest()]
         else:
             _last(notes, who, lifetime.source, None if lifetime.renewed else lifetime.ends_at, case)
-        parts = await asyncio.gather(_rented(cloud, case, who.arn), _stored(case, region))
+        parts = await asyncio.gather(_rented(cloud, case, owner_of(who.arn)), _stored(case, region))
         return notes.lines + [line for part in parts for line in part]
 
 

@@ -7,6 +7,7 @@ needed to find it.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,8 +22,11 @@ from seerd.shell.aws.instances import (
     RUN,
     SeenInstance,
     Volume,
-    tagged,
 )
+from seerd.shell.aws.owner import owner_of
+
+LONGEST = 256
+"""The longest value of a tag that EC2 takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,8 @@ async def find(cloud: Cloud, owner: str) -> Found:
     """Find instances that have not ended, and volumes that are attached to none. Raises
     `AwsError`.
     """
-    there = await instances.find(cloud, _of(owner))
-    disks = await instances.volumes(cloud, _of(owner))
+    there = [one for one in await instances.find(cloud, _of(owner)) if _is_of(owner, one.tags)]
+    disks = [one for one in await instances.volumes(cloud, _of(owner)) if _is_of(owner, one.tags)]
     costing = [
         *(_instance(one) for one in there if one.state not in ENDING),
         *(_volume(one) for one in disks if one.state == "available"),
@@ -88,7 +92,7 @@ async def find(cloud: Cloud, owner: str) -> Found:
 async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) -> list[Left]:
     """Find only the instances that have not ended, with one question. Raises `AwsError`."""
     there = await instances.find(cloud, _of(owner), patience_s=patience_s)
-    return [_instance(one) for one in there if one.state not in ENDING]
+    return [_instance(one) for one in there if one.state not in ENDING and _is_of(owner, one.tags)]
 
 
 async def remove(cloud: Cloud, left: Left) -> None:
@@ -119,4 +123,17 @@ def _volume(disk: Volume) -> Left:
 
 
 def _of(owner: str) -> list[dict[str, Any]]:
-    return [*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]
+    """Return the filter for what may be this owner's: earlier versions wrote the session's name
+    behind it. In a filter `*` stands for any text
+    (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html).
+    """
+    names = [owner[:LONGEST], f"{owner[: LONGEST - 2]}/*"]
+    return [
+        {"Name": f"tag:{OWNER}", "Values": names},
+        {"Name": "tag-key", "Values": [RUN]},
+    ]
+
+
+def _is_of(owner: str, tags: Mapping[str, str]) -> bool:
+    tag = tags.get(OWNER, "")
+    return tag == owner[:LONGEST] or owner_of(tag) == owner
