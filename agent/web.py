@@ -40,6 +40,7 @@ AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "Oper
 OLD_CODES = ("ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed")
 OLD = b"Request has expired"
 CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
+MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 Result = TypeVar("Result")
 
 
@@ -277,14 +278,17 @@ class Wires:
 
 def refusal(what: str, status: int, told: bytes) -> WebError:
     """Make an error of S3's answer. Of its text only the code is used, since the rest may repeat
-    the signature.
+    the signature; and of AccessDenied the message, which names what is not permitted, for example
+    the use of a key in KMS.
     """
     found = CODE.search(told)
     code = found.group(1).decode() if found else ""
+    words = MESSAGE.search(told) if code == "AccessDenied" else None
+    said = f": {words.group(1).decode(errors='replace')}" if words else ""
     # What is missing is refused as AccessDenied too, where the signer may not list the bucket.
     expired = code in OLD_CODES or OLD in told or (status == 403 and code != "AccessDenied")
     return WebError(
-        f"{what}: refused with status {status}{f' ({code})' if code else ''}",
+        f"{what}: refused with status {status}{f' ({code}{said})' if code else ''}",
         status,
         code,
         expired=expired,

@@ -53,18 +53,26 @@ class ProviderError(SeerdError):
 class LaunchError(ProviderError):
     """A launch has failed. Moments are wall clock, seconds since 1970.
 
-    retry  whether asking again later may help
-    since  when its instance began to run; None: none ever ran
-    until  when its instance ended; None: none ever ran
+    retry    whether asking again later may help
+    since    when its instance began to run; None: none ever ran
+    until    when its instance ended; None: none ever ran
+    unknown  whether nobody here knows the cloud's reason, so that asking again may help or not
     """
 
     def __init__(
-        self, why: str, *, retry: bool, since: float | None = None, until: float | None = None
+        self,
+        why: str,
+        *,
+        retry: bool,
+        since: float | None = None,
+        until: float | None = None,
+        unknown: bool = False,
     ) -> None:
         super().__init__(why)
         self.retry = retry
         self.since = since
         self.until = until
+        self.unknown = unknown
 
 
 class AbandonedError(SeerdError):

@@ -157,6 +157,17 @@ def test_an_image_by_its_parameter_and_spot(ill: OnRig) -> None:
     findings = ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot")
     assert problems(findings) == []
     assert "AWS spot history" in of(findings, "price").found
+    role = of(findings, "spot role")
+    assert role.level == "warning"
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com" in role.todo
+    guest.client(ill.rig, "iam").create_role(
+        RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument="{}"
+    )
+    findings = ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot")
+    assert of(findings, "spot role").level == "ok"
+    launch = of(findings, "launch")
+    assert "neither quota nor capacity" in launch.found
+    assert "would launch" not in launch.found
     ill.rig.deny("ssm:GetParameter")
     denied = of(ill.see(image=f"ssm:{ill.rig.image_parameter}"), "image")
     assert (denied.level, denied.missing) == ("problem", ("ssm:GetParameter",))
@@ -416,6 +427,22 @@ def test_the_policy_permits_every_call_that_a_run_and_doctor_make(ill: OnRig) ->
     assert called <= permitted | {"s3:CreateBucket"}
 
 
+def test_the_words_of_aws_are_told_where_it_refuses(ill: OnRig) -> None:
+    """A bucket that is encrypted with a key which may not be used is refused as AccessDenied."""
+    words = (
+        "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: "
+        "kms:GenerateDataKey on resource: arn:aws:kms:us-east-1:123456789012:key/1234"
+    )
+    ill.rig.fail("s3:PutObject", "AccessDenied", times=None, message=words)
+    store = of(ill.see(), "store")
+    assert store.missing == ("kms:GenerateDataKey",)
+    assert "key/1234" in store.found
+    ill.rig.no_faults()
+    ill.rig.fail("ec2:TerminateInstances", "UnauthorizedOperation", times=None, message="Not you.")
+    (denied,) = [f for f in ill.see() if "ec2:TerminateInstances" in f.missing]
+    assert "AWS says: Not you." in denied.found
+
+
 # ---------------------------------------------------------------- pure parts
 
 
@@ -438,6 +465,17 @@ def test_what_the_policy_restricts() -> None:
     ]
     assert by_sid["Checkpoints"]["Resource"] == "arn:aws:s3:::b/p/q/*"
     assert by_sid["Data"]["Resource"] == ["arn:aws:s3:::d/x*"]
+    keys = by_sid["EncryptedBuckets"]
+    assert keys["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+    assert keys["Condition"]["StringLike"] == {
+        "kms:ViaService": "s3.*.amazonaws.com*",
+        "kms:EncryptionContext:aws:s3:arn": [
+            "arn:aws:s3:::b",
+            "arn:aws:s3:::b/p/q/*",
+            "arn:aws:s3:::d",
+            "arn:aws:s3:::d/x*",
+        ],
+    }
     for statement in by_sid.values():
         changing = [a for a in statement["Action"] if not fnmatch.fnmatch(a, "*:[DGL][ei][st]*")]
         assert not changing or statement["Resource"] != "*"

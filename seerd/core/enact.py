@@ -257,6 +257,7 @@ def _again(state: State, verdict: Again) -> None:
         fleet.refused_since = state.now
     fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
     fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
+    fleet.until_change = verdict.changed
 
 
 def _held_back(state: State, verdict: HeldBack) -> None:

@@ -181,6 +181,8 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
     running_since  since when an instance ran that was gone before it was ready, in seconds since
                    the run began; None if none ever ran
     ended          when that instance ended, in seconds since the run began; None: only now
+    unknown        True: nobody knows the cloud's reason, so asking again may help once something
+                   has changed
     """
 
     command: str
@@ -188,6 +190,7 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
     retry: bool = False
     running_since: float | None = None
     ended: float | None = None
+    unknown: bool = False
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):

@@ -92,6 +92,12 @@ def what_is_counted_is_there(state: State) -> Iterator[str]:
             yield f"{there} are {name}, {getattr(fleet, name)} are counted"
 
 
+def launches_rest_only_until_a_change_that_can_come(state: State) -> Iterator[str]:
+    """Check that launches rest until an instance has come or gone only while one can."""
+    if state.fleet.until_change and not state.fleet.present:
+        yield "launches rest until an instance comes or goes, and there is none"
+
+
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
     """Check that nothing new goes to a leaving instance and that attempts there are stopping."""
     leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
@@ -254,7 +260,11 @@ CHECKS_OF: dict[str, tuple[Check, ...]] = {
         phases_and_gpus_agree,
         the_nodes_of_an_attempt_end_together,
     ),
-    "fleet": (what_is_counted_is_there, a_leaving_instance_gets_nothing_new),
+    "fleet": (
+        what_is_counted_is_there,
+        launches_rest_only_until_a_change_that_can_come,
+        a_leaving_instance_gets_nothing_new,
+    ),
     "ledger": (what_is_held_is_paid, the_budget_is_kept),
     "plan": (what_is_wanted_may_run,),
     "result": (the_result_is_confirmed, one_model_is_published_at_a_time),

@@ -15,27 +15,31 @@ from seerd.core.commands import Status
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
-from seerd.core.state import State
+from seerd.core.state import Refusal, State
 from seerd.core.verdicts import Again, HoldCause
 
 
-def after_refusal(state: State, batch: int, *, retry: bool) -> Again:
+def after_refusal(state: State, refusal: Refusal) -> Again:
     """Say when to ask again after a refused launch.
 
-    batch  number that all launches have in common that were asked for together; they are refused
-           together, and that counts once
-    retry  whether asking again may help
+    Launches that were asked for together are refused together, and that counts once. A reason that
+    nobody knows may be about this place or this moment only: launches rest until an instance has
+    come or gone. Where none can, they are asked for again as if there were no capacity.
     """
     fleet, rules = state.fleet, state.rules
-    refusals = fleet.refusals
-    if not retry:
-        refusals += rules.max_refusals
-    elif batch > fleet.refused:
+    refusals, batch = fleet.refusals, max(fleet.refused, refusal.batch)
+    over = fleet.launch_at == math.inf and not fleet.until_change
+    if not refusal.retry and not refusal.unknown:
+        refusals, over = refusals + rules.max_refusals, True
+    elif refusal.batch > fleet.refused:
         refusals += 1
-    at_s = max(fleet.launch_at, state.now + _wait_s(state, refusals)) if retry else math.inf
-    return Again(
-        refusals=refusals, batch=max(fleet.refused, batch), at_s=at_s if at_s < math.inf else None
-    )
+    if over:
+        return Again(refusals=refusals, batch=batch)
+    if (refusal.unknown or fleet.until_change) and fleet.present:
+        return Again(refusals=refusals, batch=batch, changed=True)
+    rest_s = state.now + _wait_s(state, refusals)
+    at_s = rest_s if fleet.until_change else max(fleet.launch_at, rest_s)
+    return Again(refusals=refusals, batch=batch, at_s=at_s)
 
 
 def after_coming(state: State) -> Again | None:
@@ -48,7 +52,7 @@ def after_coming(state: State) -> Again | None:
         return None
     at_s = (
         fleet.launch_at
-        if fleet.launch_at == math.inf
+        if fleet.launch_at == math.inf and not fleet.until_change
         else min(fleet.launch_at, state.now + _wait_s(state, 0))
     )
     return Again(refusals=0, batch=fleet.refused, at_s=at_s if at_s < math.inf else None)
@@ -144,7 +148,8 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     """
     if state.fleet.live or state.fleet.leaving:
         return None
-    if state.fleet.refusals >= state.rules.max_refusals and _patience_is_over(state):
+    patience_is_over = not state.fleet.until_change and _patience_is_over(state)
+    if state.fleet.refusals >= state.rules.max_refusals and patience_is_over:
         return "failed"
     if state.fleet.present or not state.aims.needed or not state.facts.cluster.per_instance:
         return None

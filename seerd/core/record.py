@@ -46,7 +46,7 @@ from seerd.core.hangs import node_stalled, node_waited
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
-from seerd.core.state import THERE, Instance, Published, State
+from seerd.core.state import THERE, Instance, Published, Refusal, State
 from seerd.planner.model import Report
 
 
@@ -133,6 +133,7 @@ def _may_launch(state: State) -> None:
     fleet.refusals = 0
     state.agenda.refit = state.agenda.refit or fleet.launch_at > state.now
     fleet.launch_at = -math.inf
+    fleet.until_change = False
 
 
 @_record.register
@@ -224,7 +225,9 @@ def _(event: LaunchRefused, state: State) -> None:
         _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
-    state.agenda.refused.append((int(event.command.partition(".")[0]), event.retry))
+    state.agenda.refused.append(
+        Refusal(int(event.command.partition(".")[0]), event.retry, event.unknown)
+    )
     state.agenda.replace = True
     state.result.notes.append(f"no instance: {event.why}")
 

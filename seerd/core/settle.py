@@ -69,8 +69,8 @@ def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
     refused, agenda.refused = agenda.refused, []
-    for batch, retry in refused:
-        yield after_refusal(state, batch, retry=retry)
+    for refusal in refused:
+        yield after_refusal(state, refusal)
     came, agenda.came = agenda.came, False
     if came and (again := after_coming(state)) is not None:
         yield again

@@ -315,6 +315,7 @@ class Fleet:
     refused        number of the newest batch that was refused
     refused_since  when the first of these refusals came, in seconds since the run began
     launch_at      when to ask again, in seconds since the run began; infinite: never
+    until_change   whether launches rest until an instance has come or gone
     held_back      what is wanted and not asked for, None if there is nothing
     """
 
@@ -328,6 +329,7 @@ class Fleet:
     refused: int = 0
     refused_since: float = -math.inf
     launch_at: float = -math.inf
+    until_change: bool = False
     held_back: HeldBack | None = None
 
     def add(self, instance: Instance) -> None:
@@ -404,6 +406,20 @@ class Aims:
     needed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A launch that was refused.
+
+    batch    number that all launches have in common that were asked for together
+    retry    whether asking again may help
+    unknown  whether nobody knows the cloud's reason
+    """
+
+    batch: int
+    retry: bool
+    unknown: bool
+
+
 @dataclass(slots=True)
 class Agenda:
     """What must be looked at next.
@@ -431,7 +447,7 @@ class Agenda:
     waited   trials whose ranks wait for others
     missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
              resumed run did not find
-    refused  launches that were refused: number of their batch, and whether asking again may help
+    refused  launches that were refused
     came     True: an instance has become ready
     """
 
@@ -452,7 +468,7 @@ class Agenda:
     judge: dict[str, FailCause] = field(default_factory=dict)
     waited: list[str] = field(default_factory=list)
     missing: dict[str, float | None] | None = None
-    refused: list[tuple[int, bool]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     came: bool = False
 
 

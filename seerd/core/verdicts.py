@@ -163,11 +163,13 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
     refusals  how many batches of launches in a row were refused, 0 if an instance has come
     batch     number of the newest batch that was refused
     at_s      when to ask again, in seconds since the run began; None: asking again cannot help
+    changed   True: not before an instance has come or gone
     """
 
     refusals: int
     batch: int
     at_s: float | None = None
+    changed: bool = False
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):

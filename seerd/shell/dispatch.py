@@ -262,7 +262,8 @@ class Dispatch:
         try:
             launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
         except LaunchError as error:
-            self._refuse(command, str(error), Span(error.since, error.until), retry=error.retry)
+            span = Span(error.since, error.until)
+            self._refuse(command, str(error), span, retry=error.retry, unknown=error.unknown)
             return
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
@@ -294,12 +295,19 @@ class Dispatch:
             why = f"{why}; {error}"
         self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
 
-    def _refuse(self, command: Launch, why: str, span: Span, *, retry: bool) -> None:
+    def _refuse(
+        self, command: Launch, why: str, span: Span, *, retry: bool, unknown: bool = False
+    ) -> None:
         since, ended = self._of_span(span)
-        now = self._clock.now()
         self._core.emit(
             LaunchRefused(
-                at=now, command=command.id, why=why, retry=retry, running_since=since, ended=ended
+                at=self._clock.now(),
+                command=command.id,
+                why=why,
+                retry=retry,
+                running_since=since,
+                ended=ended,
+                unknown=unknown,
             )
         )
 

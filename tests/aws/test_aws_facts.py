@@ -152,7 +152,15 @@ def test_a_lack_of_capacity_is_told_apart_from_a_failure_of_the_server() -> None
     assert kind_of("RequestLimitExceeded", 503) is ErrorKind.THROTTLED
     assert kind_of("SomethingNew", 503) is ErrorKind.UNCLEAR
     assert kind_of("SomethingNew", 429) is ErrorKind.THROTTLED
-    assert kind_of("SomethingNew", 400) is ErrorKind.REFUSED
+    assert kind_of("SomethingNew", 400) is ErrorKind.UNKNOWN
+    assert kind_of("InvalidParameterValue", 400) is ErrorKind.REFUSED
+
+
+def test_a_first_spot_request_that_may_not_make_its_role_says_how_to_have_it_made() -> None:
+    code = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    error = told(answer(code, 403, "The provided credentials do not have permission"), "x")
+    assert error.kind is ErrorKind.DENIED
+    assert "aws iam create-service-linked-role --aws-service-name spot" in str(error)
 
 
 def test_a_denied_call_is_told_without_its_encoded_blob() -> None:

@@ -178,6 +178,24 @@ def test_what_would_be_refused_again_is_told_at_once(
     play(moto, tmp_path, scenario)
 
 
+def test_a_code_that_nobody_knows_is_told_as_such_with_awss_words(
+    moto: str, tmp_path: Path
+) -> None:
+    async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
+        there.fault = failing("RunInstances", Fault("NobodyKnowsThis"))
+        with pytest.raises(LaunchError, match="a code that seerd does not know") as told:
+            await provider.launch("1.0")
+        assert told.value.unknown
+        assert not told.value.retry
+        assert "NobodyKnowsThis: told by the front" in str(told.value)
+        there.fault = failing("RunInstances", Fault("InvalidParameterValue"))
+        with pytest.raises(LaunchError, match="does not take the request") as told:
+            await provider.launch("2.0")
+        assert not told.value.unknown
+
+    play(moto, tmp_path, scenario)
+
+
 def test_a_full_quota_means_fewer_instances_where_the_run_has_some(
     moto: str, tmp_path: Path
 ) -> None:

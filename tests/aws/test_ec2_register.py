@@ -7,9 +7,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.shell.aws.instances import ENDING, SeenInstance
+from seerd.shell.aws.instances import ENDING, SeenInstance, Volume
 from seerd.shell.providers.base import Loss, Span
-from seerd.shell.providers.ec2_register import FORGET_S, Register, why
+from seerd.shell.providers.ec2_register import FORGET_S, Register, remains, why
 
 T = 1_000_000.0
 
@@ -149,3 +149,32 @@ def test_any_answers_in_any_order(
         assert span.since is None or span.until is None or span.since <= span.until <= now
     assert len(losses) <= 1
     assert not losses or losses[0].span.until is not None or losses[0].span == Span()
+
+
+def disk(volume: str, state: str, *holders: str) -> Volume:
+    return Volume(volume, state, {}, 100, T, frozenset(holders))
+
+
+def test_what_shuts_down_and_its_disks_are_nothing_left() -> None:
+    there = [
+        seen("i-1", "shutting-down"),
+        seen("i-2", "terminated"),
+        *(seen(f"i-{state}", state) for state in ("pending", "running", "stopping", "stopped")),
+    ]
+    disks = [
+        disk("v-1", "in-use", "i-1"),
+        disk("v-2", "in-use", "i-2"),
+        disk("v-3", "deleting"),
+        disk("v-4", "deleted"),
+        disk("v-5", "available"),
+        disk("v-6", "in-use", "i-running"),
+        disk("v-7", "in-use", "i-1", "i-of-somebody-else"),
+        disk("v-8", "in-use"),
+    ]
+    left = remains(there, disks)
+    assert [line.split()[1] for line in left.ending] == ["i-1", "v-1", "v-2", "v-3"]
+    assert [line.split()[1] for line in left.costing] == [
+        *("i-pending", "i-running", "i-stopping", "i-stopped"),
+        *("v-5", "v-6", "v-7", "v-8"),
+    ]
+    assert remains(there[:2], disks[:4]).costing == []

@@ -83,8 +83,12 @@ class Cloud:
     def launches(commands: Sequence[AnyCommand]) -> list[Launch]:
         return [c for c in commands if isinstance(c, Launch)]
 
-    def refuse(self, launch: Launch, at: float, *, retry: bool = True) -> list[AnyCommand]:
-        return self.tell(LaunchRefused(at=at, command=launch.id, why="no capacity", retry=retry))
+    def refuse(
+        self, launch: Launch, at: float, *, retry: bool = True, unknown: bool = False
+    ) -> list[AnyCommand]:
+        return self.tell(
+            LaunchRefused(at=at, command=launch.id, why="no capacity", retry=retry, unknown=unknown)
+        )
 
     def come(self, launch: Launch, name: str, at: float) -> list[AnyCommand]:
         commands = self.tell(
@@ -219,6 +223,49 @@ def test_a_refusal_for_good_is_asked_for_no_more_until_an_instance_is_gone(cloud
     lost = cloud.tell(InstanceLost(at=50.0, instance="c", why="power failure"))
     assert len(cloud.launches(lost)) == 2
     assert cloud.state.phase is RunPhase.RUNNING
+
+
+def test_a_reason_that_nobody_knows_rests_launches_until_an_instance_comes_or_goes(
+    cloud: Cloud,
+) -> None:
+    first, second, third = cloud.open
+    assert cloud.launches(cloud.refuse(first, 1.0, retry=False, unknown=True)) == []
+    assert due(cloud) > 100.0
+    assert cloud.launches(cloud.come(second, "b", 5.0)) == []
+    assert due(cloud) == 20.0
+    (again,) = cloud.launches(cloud.wake())
+    assert cloud.launches(cloud.refuse(again, 21.0, retry=False, unknown=True)) == []
+    assert due(cloud) > 100.0
+    assert cloud.launches(cloud.refuse(third, 22.0)) == []
+    assert due(cloud) > 100.0, "a lack of capacity is no change"
+    lost = cloud.tell(InstanceLost(at=50.0, instance="b", why="power failure"))
+    assert len(cloud.launches(lost)) == 3
+    assert cloud.state.phase is RunPhase.RUNNING
+
+
+def test_a_reason_that_nobody_knows_ends_a_run_that_has_nothing_only_after_three_refusals(
+    cloud: Cloud,
+) -> None:
+    at, asked = 0.0, 0
+    while cloud.state.phase is RunPhase.RUNNING:
+        asked += 1
+        for launch in cloud.open:
+            assert cloud.state.phase is RunPhase.RUNNING
+            cloud.refuse(launch, at + 1.0, retry=False, unknown=True)
+        if cloud.state.phase is RunPhase.RUNNING:
+            at = due(cloud)
+            assert at < 300.0
+            cloud.open = cloud.launches(cloud.wake())
+    assert asked == 3
+    assert (cloud.state.end.status, refused(cloud.state)) == ("failed", "no capacity")
+
+
+def test_a_known_refusal_for_good_stays_one_whatever_else_is_refused(cloud: Cloud) -> None:
+    first, second, third = cloud.open
+    cloud.refuse(first, 1.0, retry=False)
+    cloud.refuse(second, 2.0, retry=False, unknown=True)
+    cloud.come(third, "c", 5.0)
+    assert due(cloud) > 100.0
 
 
 def test_a_run_that_has_trained_was_not_refused(cloud: Cloud) -> None:

@@ -328,6 +328,8 @@ class Client:
             return refusal("RequestLimitExceeded", 503)
         if self._chance.during("credentials expired", now):
             return refusal("ExpiredToken", 400)
+        if operation == "run_instances" and self._chance.hits("unknown refusal"):
+            return refusal("NobodyKnowsThis", 400)
         if operation == "run_instances" and self._chance.hits("launch fails"):
             return refusal("ServiceUnavailable", 503)
         if operation == "terminate_instances" and self._chance.hits("termination fails"):

@@ -133,6 +133,7 @@ BROKEN_S = 1.0, 40.0
 CLOUD: dict[str, tuple[float, float]] = {
     "slow to shut down": (0.1, 1.0),
     "address late": (0.1, 1.0),
+    "unknown refusal": (0.02, 0.3),
 }
 """What EC2 does and a smaller cloud would not, as `RATES`."""
 

@@ -259,9 +259,19 @@ DECIDING = (
         "a launch that was refused is asked for again at once, for ever",
         "a cloud without capacity is asked within reason",
         "after_refusal",
-        "max(fleet.launch_at, state.now + _wait_s(state, refusals))",
+        "state.now + _wait_s(state, refusals)",
         "fleet.launch_at",
         (f"{PROVISIONING}::test_what_is_refused_is_not_asked_for_again_at_once",),
+    ),
+    Mutant(
+        "a reason that nobody knows is one for good",
+        "a code that nobody knows does not end launches",
+        "after_refusal",
+        "not refusal.retry and not refusal.unknown",
+        "not refusal.retry",
+        (
+            f"{PROVISIONING}::test_a_reason_that_nobody_knows_rests_launches_until_an_instance_comes_or_goes",
+        ),
     ),
     Mutant(
         "a run that gets nothing waits until its deadline",

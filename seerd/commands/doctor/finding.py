@@ -69,7 +69,9 @@ class Notes:
             return
         named = denied_action(str(error), action)
         also = "" if level == "problem" else "; a run can do without"
-        self.lines.append(Finding(check, level, f"not permitted: {named}{also}", POLICY, (named,)))
+        says = f"; AWS says: {error.said}" if error.said else ""
+        found = f"not permitted: {named}{also}{says}"
+        self.lines.append(Finding(check, level, found, POLICY, (named,)))
 
     async def ask(
         self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"

@@ -20,7 +20,14 @@ from seerd.shell.aws import instances, sweeping
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.instances import RUN, tagged
-from seerd.shell.aws.rights import NOBODY, NOTHING, dry_run
+from seerd.shell.aws.rights import (
+    NOBODY,
+    NOTHING,
+    SPOT_ROLE,
+    SPOT_SERVICE,
+    dry_run,
+    has_spot_role,
+)
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
 
@@ -49,6 +56,8 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarg
     disks = instances.volumes(cloud, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, cloud, case, target)
+    if case.cluster.market == "spot":
+        await _spot_role(notes, cloud)
     live = [one.id for one in left or [] if one.kind == "instance"]
     await _dry(
         notes,
@@ -102,7 +111,28 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionT
     if error is not None:
         notes.refused("launch", "ec2:RunInstances", error)
         return
-    notes.ok("launch", f"EC2 would launch {place} (asked as a dry run)")
+    notes.ok(
+        "launch",
+        f"permitted and well-formed for {place} (a dry run: it asks for neither quota nor "
+        "capacity, so EC2 may have none to give)",
+    )
+
+
+async def _spot_role(notes: Notes, cloud: Cloud) -> None:
+    """Look for the role for spot. It is no problem if it is missing: whoever may make it makes it
+    with the first request.
+    """
+    asked = has_spot_role(cloud)
+    there = await notes.ask("spot role", "iam:GetRole", asked, "warning")
+    if there:
+        notes.ok("spot role", f"the account has {SPOT_ROLE}")
+    elif there is not None:
+        notes.warn(
+            "spot role",
+            f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "
+            "credentials may make it",
+            f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}",
+        )
 
 
 async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from seerd.commands.doctor.finding import POLICY, Finding
 from seerd.errors import SeerdError
+from seerd.shell.aws.rights import denied_action
+from seerd.shell.stores.s3_client import SAYS
 from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
 from seerd.spec.values import Data
 
@@ -20,6 +22,12 @@ async def findings(store: str, data: Sequence[Data], region: str | None) -> list
         troubles = await check_data(source, region)
         found.append(_told(f"data {source}", troubles, "it can be listed and read"))
     return found
+
+
+def _said(denied: Sequence[Trouble]) -> str:
+    """Return what AWS says of the first of these, in its own words."""
+    words = (one.what.partition(SAYS)[2] for one in denied)
+    return next((f"{SAYS}{said}" for said in words if said), "")
 
 
 async def _store(store: str, region: str | None) -> Finding:
@@ -35,7 +43,8 @@ async def _store(store: str, region: str | None) -> Finding:
 def _told(check: str, troubles: Sequence[Trouble], well: str) -> Finding:
     if not troubles:
         return Finding(check, "ok", well)
-    missing = tuple(dict.fromkeys(trouble.action for trouble in troubles if trouble.action))
+    denied = [trouble for trouble in troubles if trouble.action]
+    missing = tuple(dict.fromkeys(denied_action(one.what, one.action) for one in denied))
     found = [trouble.what for trouble in troubles if not trouble.action]
-    found += [f"not permitted: {', '.join(missing)}"] if missing else []
+    found += [f"not permitted: {', '.join(missing)}{_said(denied)}"] if missing else []
     return Finding(check, "problem", "; ".join(found), POLICY if missing else "", missing)

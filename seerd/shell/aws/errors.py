@@ -30,6 +30,7 @@ class ErrorKind(Enum):
     CREDENTIALS = "credentials"  # there are none, or they are no longer valid
     DENIED = "denied"  # they are valid, but do not permit this
     REFUSED = "refused"  # the request itself is wrong
+    UNKNOWN = "unknown"  # it is refused, with a code that says nothing to seerd
 
 
 AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
@@ -41,12 +42,14 @@ class AwsError(CloudError):
 
     kind  what that means for the caller
     code  AWS's name for the cause
+    said  AWS's own words; empty: it has said nothing
     """
 
-    def __init__(self, why: str, kind: ErrorKind, code: str) -> None:
+    def __init__(self, why: str, kind: ErrorKind, code: str, said: str = "") -> None:
         super().__init__(why)
         self.kind = kind
         self.code = code
+        self.said = said
 
 
 _LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
@@ -127,6 +130,7 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "InvalidVolume.NotFound": "EC2 does not know this volume",
         "ParameterNotFound": "there is no such parameter in this region; check `cluster.image`",
         "NoSuchResourceException": "AWS knows no such quota",
+        "NoSuchEntity": "the account has no such role",
     },
     ErrorKind.SPENT: {
         "IdempotentInstanceTerminated": "the instance of an earlier try of this launch has ended",
@@ -170,11 +174,25 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "AccessDeniedException": (
             "your credentials do not permit it; `seerd doctor` prints a policy that does"
         ),
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
+            "the account has no role for spot instances yet, and these credentials may not make "
+            "it; have it made once: "
+            "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+        ),
         "OperationNotPermitted": (
             "AWS does not permit it, perhaps because of termination protection"
         ),
     },
+    # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
     ErrorKind.REFUSED: {
+        "InvalidParameter": "",
+        "InvalidParameterCombination": "",
+        "InvalidParameterValue": "",
+        "InvalidUserData.Malformed": "",
+        "MissingParameter": "",
+        "UnknownParameter": "",
+        "ValidationError": "",
+        "ValidationException": "",
         "InvalidAMIID.NotFound": (
             "there is no such image in this region; check `cluster.image` and `cluster.region`"
         ),
@@ -291,13 +309,14 @@ def kind_of(code: str, status: int) -> ErrorKind:
     """Return what this error code with this HTTP status means.
 
     The code counts first: EC2 says InsufficientInstanceCapacity with status 500
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html).
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). There will be codes that
+    nobody knows today, and they may be about one place or one moment only.
     """
     if code in _KIND_OF:
         return _KIND_OF[code]
     if status in {429, 503}:
         return ErrorKind.THROTTLED if status == 429 else ErrorKind.UNCLEAR
-    return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.REFUSED
+    return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.UNKNOWN
 
 
 def _answered(error: boto.ClientError, doing: str) -> AwsError:
@@ -305,12 +324,15 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
     code, message = str(answer.get("Code", "")), str(answer.get("Message", "")).strip()
     kind = kind_of(code, int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
-    return AwsError(f"{doing}: {text} ({code}: {_decoded(message)})", kind, code)
+    said = _decoded(message)
+    return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said)
 
 
 _DEFAULTS = {
     ErrorKind.THROTTLED: "AWS asks for fewer calls",
     ErrorKind.UNCLEAR: "AWS had a failure of its own",
+    ErrorKind.REFUSED: "AWS does not take the request",
+    ErrorKind.UNKNOWN: "AWS refused, with a code that seerd does not know",
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.shell.aws.instances import RUN
-from seerd.shell.aws.rights import NOBODY, NOTHING
+from seerd.shell.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE
 
 Statement = dict[str, Any]
 
@@ -51,6 +51,8 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_launching(needs),
         *_ending(needs),
         *_storing(needs),
+        _encrypted(needs),
+        *_spot_role(needs),
     ]
     return {"Version": "2012-10-17", "Statement": statements}
 
@@ -151,6 +153,32 @@ def _storing(needs: Needs) -> list[Statement]:
             )
         )
     return statements
+
+
+def _encrypted(needs: Needs) -> Statement:
+    """Permit the use of whatever key in KMS these buckets are encrypted with, by S3 and for their
+    objects alone. The spec does not name the key, and it may be another account's
+    (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html, "Encryption context":
+    the object's ARN, or with a bucket key the bucket's).
+    """
+    bucket, prefix = needs.store
+    below = "/".join(filter(None, [bucket, prefix, "*"]))
+    names = [bucket, below, *(name for b, p in needs.data for name in (b, f"{b}/{p}*"))]
+    condition = {
+        "StringLike": {
+            "kms:ViaService": "s3.*.amazonaws.com*",
+            "kms:EncryptionContext:aws:s3:arn": [_s3(needs, name) for name in dict.fromkeys(names)],
+        }
+    }
+    keys = f"arn:{partition(needs.region)}:kms:*:*:key/*"
+    return _allow("EncryptedBuckets", ["kms:Decrypt", "kms:GenerateDataKey"], keys, condition)
+
+
+def _spot_role(needs: Needs) -> list[Statement]:
+    """Permit doctor to look for the role that the first spot request of an account needs."""
+    role = f"aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
+    arn = f"arn:{partition(needs.region)}:iam::{needs.account}:role/{role}"
+    return [_allow("SpotRole", ["iam:GetRole"], arn)] if needs.spot else []
 
 
 def partition(region: str) -> str:

@@ -19,6 +19,12 @@ the one that seerd prints allows these two by name, so that asking about them sh
 force.
 """
 
+SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
+"""The role under which EC2 gives out spot instances. An account has it from its first spot request
+on, if whoever makes that may make the role
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
+"""
+
 _ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")
 _ALLOWED = frozenset({"DryRunOperation"})
 
@@ -33,8 +39,21 @@ def denied_action(text: str, asked: str) -> str:
     return match[1] if match else asked
 
 
+async def has_spot_role(cloud: Cloud) -> bool:
+    """Return whether the account has the role for spot instances. Raises `AwsError`."""
+    try:
+        await cloud.ask("iam", "get_role", patience_s=15.0, RoleName=SPOT_ROLE)
+    except AwsError as error:
+        if error.kind is ErrorKind.GONE:
+            return False
+        raise
+    return True
+
+
 async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:
-    """Ask why EC2 would refuse this call; None if it would not.
+    """Ask why EC2 would refuse this call; None if permissions and parameters are right. A dry run
+    looks at neither capacity nor quota
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html).
 
     An error because the call is about something that does not exist means that it is permitted.
     """

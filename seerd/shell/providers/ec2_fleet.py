@@ -46,7 +46,7 @@ ends what shows up later.
 HUNT_POLL_S = 1.0
 
 
-MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED})
+MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
 MEND_S = 240.0
 """How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
 its trials' last save and its last upload.

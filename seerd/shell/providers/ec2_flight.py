@@ -146,7 +146,9 @@ class Flight:
             setback = error
         except AwsError as error:
             setback = LaunchError(
-                str(error), retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT
+                str(error),
+                retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT,
+                unknown=error.kind is ErrorKind.UNKNOWN,
             )
         except ProviderError as error:
             setback = LaunchError(str(error), retry=True)
@@ -342,7 +344,13 @@ class Flight:
         except ProviderError as error:
             since = min((e.span.since for e in brought if e.span.since is not None), default=None)
             return LaunchError(f"{setback}\n{error}", retry=False, since=since)
-        return LaunchError(str(setback), retry=setback.retry, since=span.since, until=span.until)
+        return LaunchError(
+            str(setback),
+            retry=setback.retry,
+            since=span.since,
+            until=span.until,
+            unknown=setback.unknown,
+        )
 
     async def _searched(self, setback: LaunchError) -> LaunchError:
         """Register whatever an unclear answer has brought. Return the setback; if EC2 could not be

@@ -14,13 +14,19 @@ from typing import Any
 from seerd.errors import SeerdError, StoreError
 
 TRIES = 3
+MOST_SAID = 500
+SAYS = "; AWS says: "
+"""What stands before AWS's own words. They name, for example, the KMS key that may not be used
+(docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html).
+"""
 PLAINLY = {
     "NoSuchBucket": "there is no such bucket; make it, or name another as the store",
     "404": "there is no such bucket, or nothing of this name; make it, or name another",
     "NoSuchKey": "there is no such object",
     "AccessDenied": (
-        "these credentials may not do it; they need s3:ListBucket on the bucket, and "
-        "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on what is in it"
+        "these credentials may not do it; they need s3:ListBucket on the bucket, "
+        "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on what is in it, "
+        "and kms:GenerateDataKey and kms:Decrypt if the bucket is encrypted with a key in KMS"
     ),
     "PermanentRedirect": "the bucket is in another region; name a bucket in the run's region",
     "AuthorizationHeaderMalformed": (
@@ -115,6 +121,8 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         why = f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})"
+        said = str(error.response.get("Error", {}).get("Message", "")).strip()[:MOST_SAID]
+        why += f"{SAYS}{said}" if code in PLAINLY and said else ""
         raise (
             denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
         ) from None
