@@ -27,6 +27,8 @@ import aiohttp
 import boto3
 from aiohttp import web
 
+from bench.testbed.rig.buckets import Buckets
+
 IN = "{*}"
 REGION = "us-east-1"
 STATUS = {
@@ -56,12 +58,13 @@ def fine(action: str, params: Params) -> Fault | None:
 
 @dataclass(slots=True)
 class Front:
-    """The endpoint that clients see. `fault` judges each call; `calls` are those that came,
-    `launched` when each instance was.
+    """The endpoint that clients see. `fault` judges each call, after the account's `buckets`, if
+    it has any; `calls` are those that came, `launched` when each instance was.
     """
 
     moto: str
     fault: Callable[[str, Params], Fault | None] = fine
+    buckets: Buckets | None = None
     pending_s: float = 0.0
     address_s: float = 0.0
     hidden_s: float = 0.0
@@ -104,6 +107,8 @@ class Front:
             or request.path
         )
         self.calls.append((action, params))
+        if self.buckets is not None and not self.buckets.take(action, time.monotonic()):
+            return error("RequestLimitExceeded")
         fault = self.fault(action, params)
         if fault is not None and not fault.done:
             return self._refuse(request, fault)

@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 REQUEST = "tests/aws/test_ec2_request.py"
 PROVIDER = "tests/aws/test_ec2_provider.py"
+LANES = "tests/aws/test_aws_lanes.py"
+PLACES = "tests/aws/test_ec2_places.py"
 REGISTER = "tests/aws/test_ec2_register.py"
 FACTS = "tests/aws/test_aws_facts.py"
 FAULTS = "tests/faults/test_fault_world.py"
@@ -35,6 +37,38 @@ RENTING = (
         'f"{run}\\0{token}\\0{candidate.type}\\0{candidate.subnet}"',
         'f"{token}\\0{candidate.type}\\0{candidate.subnet}"',
         (REQUEST,),
+    ),
+    Mutant(
+        "launches come faster than EC2 takes them",
+        "EC2 is asked no more often than others bear",
+        "LIMITS",
+        '"run_instances": (3.0, 1.8)',
+        '"run_instances": (8.0, 1.8)',
+        (f"{LANES}::test_ec2_has_a_token_for_every_call_that_had_one_here",),
+    ),
+    Mutant(
+        "a throttled launch holds up everything else",
+        "what ends an instance waits for no launch",
+        "Lanes.__getitem__",
+        "self._lanes.get(action, self._others)",
+        'self._lanes["run_instances"]',
+        (f"{LANES}::test_a_throttled_lane_holds_up_no_other",),
+    ),
+    Mutant(
+        "each launch asks everywhere by itself",
+        "EC2 is asked no more often than others bear",
+        "Places.refused",
+        "self._refusals[one] = Refusal(error, now)",
+        "pass",
+        (f"{PLACES}::test_places_are_asked_in_their_order",),
+    ),
+    Mutant(
+        "a place that was dry once is never asked first again",
+        "a cloud without capacity is asked within reason",
+        "Refusal.counts",
+        "now - self.at <",
+        "0.0 <",
+        (f"{PLACES}::test_a_place_that_has_refused_lately_is_asked_after_the_others",),
     ),
     Mutant(
         "an instance has no tags",

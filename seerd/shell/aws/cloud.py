@@ -1,4 +1,4 @@
-"""One account in one region: clients are opened when first needed, few calls run at once, and
+"""One account in one region: clients are opened when first needed, calls wait for their turn, and
 failures are told in plain words.
 
 The one rule: only botocore handles credentials. Profiles, environment, SSO, AWS_ENDPOINT_URL and
@@ -19,12 +19,7 @@ from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
 from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind, told
-from seerd.shell.aws.retrying import Retries
-
-AT_ONCE = 8
-"""The most calls under way at any time: EC2 throttles by the second, and waiting here is better
-than being refused there.
-"""
+from seerd.shell.aws.lanes import Lanes
 
 PATIENCE_S = 60.0
 
@@ -69,8 +64,7 @@ class Cloud:
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._closed = False
-        self._gate = asyncio.Semaphore(AT_ONCE)
-        self.retries = Retries()
+        self.lanes = Lanes()
 
     @property
     def region(self) -> str:
@@ -99,28 +93,40 @@ class Cloud:
         """
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
+        await self.lanes[operation].turn()
         while True:
             try:
-                return await self.once(service, operation, region=region, **request)
+                return await self.call(service, operation, region=region, **request)
             except AwsError as error:
                 failures += 1
                 if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
                     raise
-            await self.retries.pause(failures)
+            await self.lanes[operation].again(failures)
 
     async def once(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
         """Make one call, and try it only once. Raises `AwsError`."""
+        await self.lanes[operation].turn()
+        return await self.call(service, operation, region=region, **request)
+
+    async def call(
+        self, service: str, operation: str, *, region: str = "", **request: Any
+    ) -> dict[str, Any]:
+        """Make one call, whose turn has come (`lanes`). Raises `AwsError`."""
+        lane = self.lanes[operation]
         try:
             client = await self._client(service, region or self.region)
-            async with self._gate:
+            async with lane.gate:
                 answer: dict[str, Any] = await getattr(client, operation)(**request)
-                return answer
         except AwsError:
             raise
         except Exception as error:
-            raise told(error, _doing(operation)) from error
+            refusal = told(error, _doing(operation))
+            lane.answered(refusal.kind)
+            raise refusal from error
+        lane.answered()
+        return answer
 
     async def pages(
         self,

@@ -77,7 +77,7 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
             failures += 1
             if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
                 raise
-        await cloud.retries.pause(failures)
+        await cloud.lanes["create_image"].retries.pause(failures)
         for made in await find(cloud, wanted.tags[RUN]):  # CreateImage takes no client token
             return made.image
 

@@ -155,8 +155,8 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
 
 
 async def end(cloud: Cloud, instance: str) -> EndedInstance:
-    """Ask once for the end of an instance. Raises `AwsError`."""
-    answer = await cloud.once("ec2", "terminate_instances", InstanceIds=[instance])
+    """Ask once for the end of an instance, when the turn has come. Raises `AwsError`."""
+    answer = await cloud.call("ec2", "terminate_instances", InstanceIds=[instance])
     for row in answer["TerminatingInstances"]:
         if row["InstanceId"] == instance:
             return EndedInstance(

@@ -1,5 +1,5 @@
 """Repeats of calls that have failed: jittered exponential waits, and a budget of repetitions that
-all calls of a run share.
+all calls of a lane share.
 
 The one rule: a first try is free; every repetition takes a token, and when there is none it waits
 for one. So however many calls fail at once, after a short burst AWS sees at most `PER_S`
@@ -20,7 +20,7 @@ _dice = random.SystemRandom()
 
 
 class Retries:
-    """The budget of repetitions of one run."""
+    """The budget of repetitions of one lane."""
 
     def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
         self._tokens = self._burst = burst

@@ -22,6 +22,7 @@ from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
+from seerd.shell.providers.ec2_places import Places
 from seerd.shell.providers.ec2_register import RegisterEntry, remains
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
 from seerd.shell.ssh.connecting import RemoteMachine
@@ -60,7 +61,7 @@ class Ec2Provider:
         """
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
-        places = await subnets.resolve(self._cloud, self._settings.subnets)
+        found = await subnets.resolve(self._cloud, self._settings.subnets)
         self._keys.client()
         self._ground = LaunchContext(
             settings=self._settings,
@@ -69,7 +70,7 @@ class Ec2Provider:
             remote=self._remote,
             keys=self._keys,
             image=image,
-            candidates=candidates(self._settings, places),
+            places=Places(candidates(self._settings, found)),
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:

@@ -153,6 +153,7 @@ class Ec2Fleet:
         entry = self.register[instance]
         entry.given_back = True
         failures, begun = 0, asyncio.get_running_loop().time()
+        await self._cloud.lanes["terminate_instances"].turn()
         while not entry.ended:
             try:
                 answer = await instances.end(self._cloud, instance)
@@ -165,7 +166,7 @@ class Ec2Fleet:
                     self.register.end(instance, wall(), before=answer.before)
                     break
             failures += 1
-            await self._cloud.retries.pause(failures)
+            await self._cloud.lanes["terminate_instances"].again(failures)
         await self._tell()
         return entry.span
 

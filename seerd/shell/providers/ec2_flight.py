@@ -21,6 +21,7 @@ from seerd.shell.aws.userdata import USER, Boot, script
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
+from seerd.shell.providers.ec2_places import Places
 from seerd.shell.providers.ec2_register import RegisterEntry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
 from seerd.shell.ssh.connecting import RemoteMachine
@@ -69,13 +70,13 @@ class Door(Protocol):
 class LaunchContext:
     """What all launches of a run share.
 
-    settings    what instances the run wants
-    cloud       calls AWS
-    fleet       the run's instances
-    remote      the way into instances
-    keys        the run's key pairs
-    image       the machine image
-    candidates  the places to ask, in this order
+    settings  what instances the run wants
+    cloud     calls AWS
+    fleet     the run's instances
+    remote    the way into instances
+    keys      the run's key pairs
+    image     the machine image
+    places    where they may be, and what is known of that
     """
 
     settings: Ec2Settings
@@ -84,7 +85,7 @@ class LaunchContext:
     remote: Door
     keys: Keys
     image: Image
-    candidates: Sequence[Candidate]
+    places: Places
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -115,6 +116,7 @@ class Flight:
         self._ground = ground
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
+        self._begun = wall()
         self._entry: RegisterEntry | None = None
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
@@ -194,17 +196,31 @@ class Flight:
         """Launch a new instance at the first place that gives one. Raises `LaunchError` if none
         does.
         """
-        refusals: list[tuple[Candidate, AwsError]] = []
-        for candidate in self._ground.candidates:
+        places = self._ground.places
+        while (place := await self._place()) is not None:
             try:
-                return await self._ask_at(candidate)
+                entry = await self._ask_at(place)
             except AwsError as error:
                 if error.kind is ErrorKind.SPENT:
                     return await self._spent(error)
                 if error.kind not in ELSEWHERE:
                     raise
-                refusals.append((candidate, error))
-        raise exhausted(refusals, others=bool(self._ground.fleet.register.live()))
+                places.refused(place, error, wall())
+            else:
+                places.gave(place)
+                return entry
+        raise exhausted(places.refusals(), others=bool(self._ground.fleet.register.live()))
+
+    async def _place(self) -> Candidate | None:
+        """Wait until EC2 may be asked for an instance, and only then choose where: others may have
+        learned something meanwhile. Return None if no place is left.
+        """
+        lane = self._ground.cloud.lanes["run_instances"]
+        await lane.turn(lambda: self._next() is not None)
+        return self._next()
+
+    def _next(self) -> Candidate | None:
+        return self._ground.places.next(self._begun, wall())
 
     async def _spent(self, error: AwsError) -> RegisterEntry:
         """Return the live instance of an earlier try, whose request EC2 remembers. Raises `error`
@@ -236,10 +252,10 @@ class Flight:
                 failures += 1
                 if error.kind not in AGAIN or wall() > end:
                     raise
-            await self._ground.cloud.retries.pause(failures)
+            await self._ground.cloud.lanes["run_instances"].again(failures)
 
     async def _run_instances(self, request: dict[str, Any], asked_at: float) -> RegisterEntry:
-        answer = await self._ground.cloud.once("ec2", "run_instances", **request)
+        answer = await self._ground.cloud.call("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
         if (
             self._first_asked is not None

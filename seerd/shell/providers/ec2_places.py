@@ -1,0 +1,83 @@
+"""What a run's launches have learned about the places where instances may be: which of them have
+refused, when, and why. It has no clock and no network of its own.
+
+The one rule: what one launch was told, no other asks again. A refusal answers every launch that had
+begun by then. To a later launch it only says which places to ask last: they may have some again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seerd.shell.aws.errors import AwsError, ErrorKind
+from seerd.shell.providers.ec2_request import Candidate
+
+REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: float("inf")}
+"""For how long a place that has refused is asked after all others, seconds. Capacity comes back by
+the minute; where a type is never offered it never will be. A quota has room again as soon as an
+instance is given back.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """That a place had no instance to give.
+
+    error  what EC2 said
+    at     when, wall clock, seconds since 1970
+    """
+
+    error: AwsError
+    at: float
+
+    def counts(self, now: float) -> bool:
+        """Whether the place is asked last because of it."""
+        return now - self.at < REMEMBERED_S.get(self.error.kind, 0.0)
+
+
+class Places:
+    """The places of a run, in order of preference."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = tuple(candidates)
+        self._refusals: dict[Candidate, Refusal] = {}
+
+    def next(self, begun: float, now: float) -> Candidate | None:
+        """Return where a launch that began at `begun` should ask now: at the first place that has
+        not refused lately, else where the last refusal is the oldest. None if all have refused
+        since it began.
+        """
+        left = [one for one in self._candidates if not self._has_answered(one, begun)]
+        return min(left, key=lambda one: self._refused_at(one, now), default=None)
+
+    def refused(self, place: Candidate, error: AwsError, now: float) -> None:
+        """Note that EC2 had nothing to give there. A quota is for a family of types in the whole
+        region, so it is that of the type's other places too.
+        """
+        alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
+        for one in alike:
+            if one.type == place.type:
+                self._refusals[one] = Refusal(error, now)
+
+    def gave(self, place: Candidate) -> None:
+        """Note that an instance was to be had there."""
+        self._refusals.pop(place, None)
+
+    def refusals(self) -> list[tuple[Candidate, AwsError]]:
+        """Return what EC2 said last, place by place; what it said of many only once."""
+        said: dict[int, tuple[Candidate, AwsError]] = {}
+        for one in self._candidates:
+            if one in self._refusals:
+                error = self._refusals[one].error
+                said.setdefault(id(error), (one, error))
+        return list(said.values())
+
+    def _has_answered(self, place: Candidate, begun: float) -> bool:
+        """Return whether the place has refused since a launch began."""
+        return place in self._refusals and self._refusals[place].at >= begun
+
+    def _refused_at(self, place: Candidate, now: float) -> float:
+        """Return when the place has refused, if that counts; else the beginning of time."""
+        refusal = self._refusals.get(place)
+        return refusal.at if refusal is not None and refusal.counts(now) else 0.0

@@ -1,0 +1,92 @@
+"""Whose turn it is to call AWS: never more often than EC2's own buckets bear, and nobody waits
+behind what is not their business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.testbed.rig.buckets import Buckets
+from seerd.shell.aws.errors import ErrorKind
+from seerd.shell.aws.lanes import LIMITS, SLOWEST, Bucket, Lane, Lanes
+
+EC2S = {"run_instances": "RunInstances", "describe_instances": "DescribeInstances"}
+
+
+@given(st.sampled_from(sorted(EC2S)), st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200))
+def test_ec2_has_a_token_for_every_call_that_had_one_here(action: str, pauses: list[float]) -> None:
+    bucket, theirs, now = Bucket(*LIMITS[action]), Buckets(), 0.0
+    for pause in pauses:
+        now += pause
+        now += bucket.wait_s(now)
+        bucket.take(now)
+        assert theirs.take(EC2S[action], now)
+
+
+def test_who_is_throttled_asks_ever_less_and_comes_back_by_and_by() -> None:
+    bucket = Bucket(3.0, 1.8)
+    bucket.throttled(0.0)
+    assert bucket.per_s == 0.9
+    assert bucket.wait_s(0.0) > 1.0, "the tokens that were left were none"
+    for _ in range(10):
+        bucket.throttled(0.0)
+    assert bucket.per_s == 1.8 / SLOWEST
+    for _ in range(int(SLOWEST)):
+        bucket.accepted(0.0)
+    assert bucket.per_s == 1.8
+
+
+def test_nobody_waits_for_a_turn_that_is_not_wanted_any_more() -> None:
+    async def scenario() -> None:
+        lane, wanted = Lane((1.0, 2.0)), [True]
+        assert await lane.turn()
+        time = asyncio.get_running_loop().time
+        began = time()
+        turns = [asyncio.create_task(lane.turn(lambda: wanted[0])) for _ in range(50)]
+        await asyncio.sleep(0.0)
+        wanted[0] = False
+        assert not any(await asyncio.gather(*turns))
+        assert time() - began < 5.0, "50 turns take 25 s"
+        assert await lane.turn(), "and no token was taken"
+        assert time() - began < 5.0
+
+    asyncio.run(scenario())
+
+
+def test_a_repetition_goes_before_what_was_never_asked() -> None:
+    async def scenario() -> None:
+        lane, order = Lane((1.0, 4.0)), list[str]()
+        assert await lane.turn()
+
+        async def first(name: str) -> None:
+            await lane.turn()
+            order.append(name)
+
+        async def again() -> None:
+            await lane.again(1)
+            order.append("again")
+
+        await asyncio.gather(*(first(str(n)) for n in range(8)), again())
+        assert order.index("again") < 4
+        assert [one for one in order if one != "again"] == [str(n) for n in range(8)]
+
+    asyncio.run(scenario())
+
+
+def test_a_throttled_lane_holds_up_no_other() -> None:
+    async def scenario() -> None:
+        lanes, time = Lanes(), asyncio.get_running_loop().time
+        for _ in range(20):
+            lanes["run_instances"].answered(ErrorKind.THROTTLED)
+        waiting = asyncio.create_task(lanes["run_instances"].turn())
+        began = time()
+        for action in ("terminate_instances", "describe_instances", "describe_subnets"):
+            assert await lanes[action].turn()
+        assert time() - began < 1.0
+        assert not waiting.done()
+        waiting.cancel()
+
+    asyncio.run(scenario())
