@@ -16,6 +16,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, EndpointConnectionError
 
+from bench.testbed.rig.buckets import Buckets
 from seerd.shell.aws.cloud import Cloud
 from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
@@ -84,6 +85,7 @@ class Ec2:
     def __init__(self, timeline: Timeline, chance: Chance) -> None:
         self.instances: dict[str, Instance] = {}
         self.questions: list[float] = []
+        self.buckets = Buckets()
         self.booting: Callable[[Instance], None] = lambda instance: None
         self.ending: Callable[[Instance], None] = lambda instance: None
         self.said: Callable[[str], None] = lambda line: None
@@ -216,18 +218,21 @@ class Ec2:
         return {"Volumes": rows}
 
     def _terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        (name,) = request["InstanceIds"]
-        instance = self.instances.get(name)
-        if instance is None or instance.visible > self._timeline.now:
+        """All of them, or none if one is not known (yet)."""
+        found = [self.instances.get(name) for name in request["InstanceIds"]]
+        there = [one for one in found if one is not None and one.visible <= self._timeline.now]
+        if len(there) < len(found):
             raise refusal("InvalidInstanceID.NotFound", 400)
+        return {"TerminatingInstances": [self._terminated(instance) for instance in there]}
+
+    def _terminated(self, instance: Instance) -> dict[str, Any]:
         before = instance.state_at(self._timeline.now)
         self.end(instance, "Client.UserInitiatedShutdown", "User initiated shutdown")
-        row = {
-            "InstanceId": name,
+        return {
+            "InstanceId": instance.id,
             "PreviousState": {"Name": before},
             "CurrentState": {"Name": instance.state_at(self._timeline.now)},
         }
-        return {"TerminatingInstances": [row]}
 
     def _describe_images(self, request: Mapping[str, Any]) -> dict[str, Any]:
         disks = [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100}}]
@@ -324,6 +329,8 @@ class Client:
 
     def _refused(self, operation: str) -> ClientError | None:
         now = self._timeline.now
+        if not self._ec2.buckets.take(operation.title().replace("_", ""), now):
+            return refusal("RequestLimitExceeded", 503)
         if self._chance.during("throttling storm", now) or self._chance.hits("throttled"):
             return refusal("RequestLimitExceeded", 503)
         if self._chance.during("credentials expired", now):

@@ -8,6 +8,7 @@ REQUEST = "tests/aws/test_ec2_request.py"
 PROVIDER = "tests/aws/test_ec2_provider.py"
 LANES = "tests/aws/test_aws_lanes.py"
 PLACES = "tests/aws/test_ec2_places.py"
+ENDING = "tests/aws/test_ec2_ending.py"
 REGISTER = "tests/aws/test_ec2_register.py"
 FACTS = "tests/aws/test_aws_facts.py"
 FAULTS = "tests/faults/test_fault_world.py"
@@ -239,7 +240,7 @@ RENTING = (
         "an instance is given back for certain",
         "Ec2Fleet.end",
         "try:\n"
-        "    answer = await instances.end(self._cloud, instance)\n"
+        "    answer = await self._endings.end(instance)\n"
         "except AwsError as error:\n"
         "    await self._judge(entry, error, asyncio.get_running_loop().time() - begun)\n"
         "else:\n"
@@ -249,7 +250,7 @@ RENTING = (
         "        self.register.end(instance, wall(), before=answer.before)\n"
         "        break",
         "try:\n"
-        "    answer = await instances.end(self._cloud, instance)\n"
+        "    answer = await self._endings.end(instance)\n"
         "except AwsError:\n"
         "    self.register.end(instance, wall())\n"
         "else:\n"
@@ -260,6 +261,39 @@ RENTING = (
         "        break",
         (
             f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",
+        ),
+    ),
+    Mutant(
+        "each instance is ended by a call of its own",
+        "what ends an instance waits for no launch",
+        "Endings.end",
+        "if not self._wishes:\n    self._begin(self._send())\n"
+        "if instance not in self._wishes:\n"
+        "    self._wishes[instance] = asyncio.get_running_loop().create_future()\n"
+        "return await asyncio.shield(self._wishes[instance])",
+        "wish = asyncio.get_running_loop().create_future()\n"
+        "await self._ask({instance: wish})\n"
+        "return await wish",
+        (
+            f"{ENDING}::test_what_is_ended_at_one_moment_is_ended_by_one_call_whatever_becomes_of_launches",
+        ),
+    ),
+    Mutant(
+        "one instance that cannot be ended keeps others from their end",
+        "an instance is given back for certain",
+        "Endings._ask",
+        "len(wishes) > 1 and error.kind not in OF_ALL",
+        "False",
+        (f"{ENDING}::test_an_instance_that_cannot_be_ended_keeps_no_other_from_its_end",),
+    ),
+    Mutant(
+        "a start is looked for only every few seconds",
+        "the ledger is the cloud's own account",
+        "Register.restless",
+        "any(not entry.ran or entry.given_back for entry in self.live())",
+        "False",
+        (
+            f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",
         ),
     ),
     Mutant(

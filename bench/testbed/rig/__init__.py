@@ -286,6 +286,15 @@ class Rig:
         """
         self._switch("quota", family=family, vcpus=vcpus, market=market)
 
+    def set_buckets(self) -> None:
+        """EC2 has its real limits on how often it may be asked from now on, until `reset`."""
+        self._switch("buckets")
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """How often each action was refused by these limits."""
+        return dict(self._switch("throttled"))
+
     def fail(
         self,
         action: str,

@@ -8,6 +8,7 @@ only then is it carried out.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from bench.testbed.rig import aws, sigv4
+from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.ec2 import Ec2
 from bench.testbed.rig.faults import LOST, Fault, Faults, as_error
 from bench.testbed.rig.prices import answer_quotas, get_products
@@ -37,12 +39,15 @@ MAX_BODY = 1 << 30
 
 @dataclass(slots=True)
 class Proxy:
-    """The AWS of a rig."""
+    """The AWS of a rig. `buckets`: EC2's limits on how often it may be asked; None: there are
+    none.
+    """
 
     moto: aws.Moto
     ec2: Ec2
     keys: dict[str, str]
     image: str = ""
+    buckets: Buckets | None = None
     faults: Faults = field(default_factory=Faults)
     calls: Counter[str] = field(default_factory=Counter)
     session: aiohttp.ClientSession | None = None
@@ -57,6 +62,7 @@ class Proxy:
             sigv4.check(seen, self.keys, call.service)
             if call.service == "s3" and call.action in {"PutObject", "UploadPart"}:
                 sigv4.check_digests(seen)
+            self._take(call)
             fault = self.faults.draw(call.service, call.action)
             if fault is not None and fault.code != LOST:
                 raise as_error(fault, call.service, call.action)
@@ -64,6 +70,13 @@ class Proxy:
         except AwsError as error:
             return error_response(call.service, error)
         return self._lose(request, response, fault)
+
+    def _take(self, call: Call) -> None:
+        """Raises `AwsError` where the account has asked too often."""
+        if self.buckets is None or call.service != "ec2":
+            return
+        if not self.buckets.take(call.action, time.monotonic()):
+            raise AwsError("RequestLimitExceeded", "Request limit exceeded.")
 
     def _lose(
         self, request: web.Request, response: web.Response, fault: Fault | None

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from bench.testbed.rig import aws, network
+from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance, Timing
 from bench.testbed.rig.ec2 import Limits, Pool
 from bench.testbed.rig.faults import Fault, Faults
@@ -66,6 +67,7 @@ class Control:
             self.cloud.disk_bytes = 8 << 30
             self.cloud.troubles.clear()
             self.proxy.faults = Faults()
+            self.proxy.buckets = None
             self.proxy.calls.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
@@ -161,6 +163,14 @@ async def _quota(rig: Control, given: dict[str, Any]) -> None:
     )
 
 
+async def _buckets(rig: Control, given: dict[str, Any]) -> None:
+    rig.proxy.buckets = Buckets()
+
+
+async def _throttled(rig: Control, given: dict[str, Any]) -> dict[str, int]:
+    return {} if rig.proxy.buckets is None else rig.proxy.buckets.throttled
+
+
 async def _fault(rig: Control, given: dict[str, Any]) -> None:
     if given.get("times") is not None:
         given["times"] = int(given["times"])
@@ -230,6 +240,8 @@ SWITCHES: dict[str, Switch] = {
     "timing": _timing,
     "capacity": _capacity,
     "quota": _quota,
+    "buckets": _buckets,
+    "throttled": _throttled,
     "fault": _fault,
     "no-faults": _no_faults,
     "instances": _instances,

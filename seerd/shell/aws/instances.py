@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
 
 RUN, COMMAND, NAME, OWNER, HARD_END = (
     "seerd:run",
@@ -154,17 +153,17 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
     ]
 
 
-async def end(cloud: Cloud, instance: str) -> EndedInstance:
-    """Ask once for the end of an instance, when the turn has come. Raises `AwsError`."""
-    answer = await cloud.call("ec2", "terminate_instances", InstanceIds=[instance])
-    for row in answer["TerminatingInstances"]:
-        if row["InstanceId"] == instance:
-            return EndedInstance(
-                instance, row["PreviousState"]["Name"], row["CurrentState"]["Name"]
-            )
-    raise AwsError(
-        f"TerminateInstances: AWS did not answer for {instance}", ErrorKind.UNCLEAR, "NotAnswered"
-    )
+async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance]:
+    """Ask once for the end of these instances, when the turn has come. Return what EC2 has answered
+    for each. Raises `AwsError`.
+    """
+    answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
+    return {
+        row["InstanceId"]: EndedInstance(
+            row["InstanceId"], row["PreviousState"]["Name"], row["CurrentState"]["Name"]
+        )
+        for row in answer["TerminatingInstances"]
+    }
 
 
 def seen(row: Mapping[str, Any]) -> SeenInstance:

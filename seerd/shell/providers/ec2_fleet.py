@@ -19,6 +19,7 @@ from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.instances import COMMAND, ENDING, RUN, SeenInstance, tagged
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
+from seerd.shell.providers.ec2_ending import Endings
 from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
 
 BUSY_S = 0.25
@@ -75,11 +76,12 @@ class Ec2Fleet:
         self._run = run
         self._hard_end = hard_end
         self._cloud = cloud
+        self._endings = Endings(cloud)
         self._busy = busy
         self._news = asyncio.Condition()
         self._nudge = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._endings: set[asyncio.Task[None]] = set()
+        self._strays: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
         """Start watching; if the watch runs already, have it ask again at once."""
@@ -152,11 +154,10 @@ class Ec2Fleet:
         """
         entry = self.register[instance]
         entry.given_back = True
-        failures, begun = 0, asyncio.get_running_loop().time()
-        await self._cloud.lanes["terminate_instances"].turn()
+        begun = asyncio.get_running_loop().time()
         while not entry.ended:
             try:
-                answer = await instances.end(self._cloud, instance)
+                answer = await self._endings.end(instance)
             except AwsError as error:
                 await self._judge(entry, error, asyncio.get_running_loop().time() - begun)
             else:
@@ -165,8 +166,7 @@ class Ec2Fleet:
                 if answer.now in ENDING:
                     self.register.end(instance, wall(), before=answer.before)
                     break
-            failures += 1
-            await self._cloud.lanes["terminate_instances"].again(failures)
+            await self._endings.rest(instance)
         await self._tell()
         return entry.span
 
@@ -184,10 +184,11 @@ class Ec2Fleet:
 
     async def close(self) -> None:
         """Stop watching; ends nothing."""
-        tasks = [*self._endings, *([self._watch] if self._watch else [])]
+        tasks = [*self._strays, *([self._watch] if self._watch else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._endings.close()
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
         """Decide what it means that ending an instance has failed for `for_s` seconds. Return if
@@ -259,8 +260,8 @@ class Ec2Fleet:
             self._losses.put_nowait(loss)
         for stray in news.strays:
             task = asyncio.create_task(self._end_stray(stray))
-            self._endings.add(task)
-            task.add_done_callback(self._endings.discard)
+            self._strays.add(task)
+            task.add_done_callback(self._strays.discard)
 
     async def _end_stray(self, instance: str) -> None:
         with contextlib.suppress(ProviderError):  # it stays among the leftovers, which name it
