@@ -15,6 +15,7 @@ import pytest
 
 from bench.testbed.ec2_world import FOUR_GPUS, ONE_GPU, Coordinator, Job
 from bench.testbed.rig import Rig, RigInstance, search
+from seerd.shell.providers.ec2_fleet import CALM_S
 
 WITHIN_S = 2.0
 """How far the ledger may be above the rig's account: EC2 is asked every second or so, and a busy
@@ -83,10 +84,11 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     assert_accounted(coordinator)
 
 
-def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left(
+def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left_and_ask_little(
     coordinator: Coordinator,
 ) -> None:
     """Instances shut down for minutes, as those with GPUs do: nobody waits, since it costs nothing."""
+    coordinator.rig.set_buckets()
     coordinator.rig.set_shutting_down(180.0)
     coordinator.write(Job("70s", "14gpu-min", policy='t_min = "6s"', limits="max_gpus = 16"))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
@@ -97,6 +99,7 @@ def test_rounds_of_the_default_policy_end_with_a_model_and_nothing_left(
     assert "the best model is that of" in lines
     assert "0 instances, 0 volumes left (" in lines
     assert "still shutting down, not billed any more)" in lines
+    assert_asked_little(coordinator)
     assert_model(coordinator)
     assert_accounted(coordinator)
 
@@ -280,6 +283,20 @@ def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_d
 
 def _ran_s(one: RigInstance) -> float:
     return (one.until or math.inf) - (one.since or 0.0)
+
+
+def assert_asked_little(coordinator: Coordinator) -> None:
+    """No more of EC2 than instances and time explain, and nothing that its limits refused. Prints
+    all calls (docs/aws.md has them).
+    """
+    calls, rented = coordinator.rig.calls, len(coordinator.rig.account())
+    took_s = coordinator.json("show", "last")["elapsed_s"]
+    print(f"{rented} instances, {took_s:.0f} s: {calls}, throttled {coordinator.rig.throttled}")
+    assert coordinator.rig.throttled == {}
+    assert calls["ec2:RunInstances"] == rented
+    assert calls["ec2:TerminateInstances"] <= rented
+    # Each start is looked for twice a second, and each launch and termination asks at once.
+    assert calls["ec2:DescribeInstances"] <= took_s / CALM_S + 10 + 8 * rented
 
 
 def assert_accounted(coordinator: Coordinator, within_s: float = WITHIN_S) -> None:

@@ -108,7 +108,11 @@ class Ec2Provider:
             raise
 
     async def connect(self, instance: str) -> Connection:
-        """Return a byte stream to its agent. Raises `ProviderError`."""
+        """Return a byte stream to its agent. Raises `ProviderError`.
+
+        Has EC2 asked at once: a connection is made because there was none, or because it broke.
+        """
+        self._fleet.watch()
         return await self._remote.connect(self.machine(instance))
 
     async def end_agent(self, instance: str, grace_s: float) -> None:

@@ -22,16 +22,20 @@ from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_ending import Endings
 from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
 
-BUSY_S = 0.25
-CALM_S = 0.5
+BUSY_S = 0.5
+CALM_S = 5.0
 """From one question to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
-`CALM_S`. An instance is charged from the last question before its start until the first answer
-after its end: at most three quarters of a second too much, plus the time of an answer. EC2 lets an
-account go on asking twenty times a second
-(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
+`CALM_S`. An order asks at once, and so does a broken connection.
+
+An instance is charged from the last question before its start until its end. EC2 dates most ends to
+the second (StateTransitionReason); where it does not, the instance is charged until the first
+answer that tells of its end. Every question takes one of the twenty a second that EC2 lets an
+account ask (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html), and is an event of
+CloudTrail's, of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 """
 SLOW_S = 1.0
-"""The pause after a question that failed, and the longest pause after an answer, seconds."""
+"""The pause after a question that failed, and the longest rest because an answer was slow, seconds.
+"""
 RESTS = 2
 """A pause is at least this many times as long as the last answer took: with hundreds of instances,
 EC2 or this machine has enough to do.
@@ -154,6 +158,7 @@ class Ec2Fleet:
         """
         entry = self.register[instance]
         entry.given_back = True
+        self._nudge.set()
         begun = asyncio.get_running_loop().time()
         while not entry.ended:
             try:
@@ -276,7 +281,7 @@ def rest_s(every_s: float, took_s: float) -> float:
     """Return the pause before the next question, seconds. `every_s`: the wanted time from one
     question to the next; `took_s`: how long the last answer took.
     """
-    return min(SLOW_S, max(every_s - took_s, RESTS * took_s))
+    return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
 
 
 def joined(spans: Iterable[Span]) -> Span:
