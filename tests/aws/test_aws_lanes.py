@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.testbed.rig.buckets import Buckets
@@ -16,7 +16,11 @@ from seerd.shell.aws.lanes import LIMITS, SLOWEST, Bucket, Lane, Lanes
 EC2S = {"run_instances": "RunInstances", "describe_instances": "DescribeInstances"}
 
 
-@given(st.sampled_from(sorted(EC2S)), st.lists(st.floats(0.0, 3.0), min_size=1, max_size=200))
+PAUSES = st.one_of(st.just(0.0), st.floats(0.0, 3.0))
+
+
+@given(st.sampled_from(sorted(EC2S)), st.lists(PAUSES, min_size=1, max_size=200))
+@example("run_instances", [0.0] * 100)
 def test_ec2_has_a_token_for_every_call_that_had_one_here(action: str, pauses: list[float]) -> None:
     bucket, theirs, now = Bucket(*LIMITS[action]), Buckets(), 0.0
     for pause in pauses:

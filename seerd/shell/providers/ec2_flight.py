@@ -116,7 +116,7 @@ class Flight:
         self._ground = ground
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
-        self._begun = wall()
+        self._begun = _now()
         self._entry: RegisterEntry | None = None
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
@@ -205,7 +205,7 @@ class Flight:
                     return await self._spent(error)
                 if error.kind not in ELSEWHERE:
                     raise
-                places.refused(place, error, wall())
+                places.refused(place, error, _now())
             else:
                 places.gave(place)
                 return entry
@@ -220,7 +220,7 @@ class Flight:
         return self._next()
 
     def _next(self) -> Candidate | None:
-        return self._ground.places.next(self._begun, wall())
+        return self._ground.places.next(self._begun, _now())
 
     async def _spent(self, error: AwsError) -> RegisterEntry:
         """Return the live instance of an earlier try, whose request EC2 remembers. Raises `error`
@@ -418,3 +418,8 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
 def span_of(error: LaunchError) -> Span:
     """Return when the instances ran that a failed launch had brought."""
     return Span(error.since, error.until)
+
+
+def _now() -> float:
+    """Return the time by a clock that nobody sets, seconds."""
+    return asyncio.get_running_loop().time()

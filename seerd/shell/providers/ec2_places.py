@@ -1,5 +1,6 @@
 """What a run's launches have learned about the places where instances may be: which of them have
-refused, when, and why. It has no clock and no network of its own.
+refused, when, and why. It has no clock and no network of its own: all moments are seconds of one
+clock that nobody sets.
 
 The one rule: what one launch was told, no other asks again. A refusal answers every launch that had
 begun by then. To a later launch it only says which places to ask last: they may have some again.
@@ -7,13 +8,14 @@ begun by then. To a later launch it only says which places to ask last: they may
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.providers.ec2_request import Candidate
 
-REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: float("inf")}
+REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
 """For how long a place that has refused is asked after all others, seconds. Capacity comes back by
 the minute; where a type is never offered it never will be. A quota has room again as soon as an
 instance is given back.
@@ -25,7 +27,7 @@ class Refusal:
     """That a place had no instance to give.
 
     error  what EC2 said
-    at     when, wall clock, seconds since 1970
+    at     when
     """
 
     error: AwsError
@@ -80,4 +82,4 @@ class Places:
     def _refused_at(self, place: Candidate, now: float) -> float:
         """Return when the place has refused, if that counts; else the beginning of time."""
         refusal = self._refusals.get(place)
-        return refusal.at if refusal is not None and refusal.counts(now) else 0.0
+        return refusal.at if refusal is not None and refusal.counts(now) else -math.inf
