@@ -1,7 +1,8 @@
-"""The boot script: the power-off first, no secret but the host key, the same for every try."""
+"""User data: the power-off first, no secret but the host key, the same for every try."""
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import subprocess
@@ -11,13 +12,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.testbed.rig.guest import until
 from seerd.agent.__main__ import NAME
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import FIRMWARE_S, LIMIT, LOOK_S, ORPHAN_TIMEOUT_S, Boot, script
+from seerd.shell.aws.userdata import (
+    FIRMWARE_S,
+    LIMIT,
+    LOOK_S,
+    ORPHAN_TIMEOUT_S,
+    Boot,
+    boothook,
+    user_data,
+)
 
 RUNS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,60}", fullmatch=True)
 KEY = (
@@ -31,66 +41,106 @@ def boot(run: str = "a", hard_end: float = 2e9, public: str = PUBLIC) -> Boot:
     return Boot(run, hard_end, KEY, PUBLIC, public)
 
 
+def parts(text: str) -> dict[str, str]:
+    """The parts as cloud-init gets them, by their kind, in their order."""
+    message = email.message_from_string(text)
+    assert message.get_content_type() == "multipart/mixed"
+    return {
+        part.get_content_type(): part.get_payload(decode=True).decode()
+        for part in message.walk()
+        if not part.is_multipart()
+    }
+
+
 @given(run=RUNS, hard_end=st.floats(0, 1e11))
-def test_it_is_small_and_the_same_every_time_and_a_shell_can_read_it(
-    run: str, hard_end: float
-) -> None:
-    text = script(boot(run, hard_end))
-    assert text == script(boot(run, hard_end))
-    assert len(text.encode()) <= LIMIT
+def test_it_is_small_and_the_same_every_time_and_plain_text(run: str, hard_end: float) -> None:
+    text = user_data(boot(run, hard_end))
+    assert text == user_data(boot(run, hard_end))
+    assert len(text.encode()) <= LIMIT // 2
     assert "\r" not in text
-    assert "{" not in text.replace("${", "")
+    assert f"run {run}:" in text, "it can be read in the console"
+    assert "{first}" not in text
+
+
+def test_the_power_off_is_a_boothook_and_comes_before_all_else() -> None:
+    """cloud-init runs boothooks at every boot in its network stage, in the order of the message,
+    and a plain script after all units of the boot.
+    """
+    text = user_data(boot())
+    assert "mime-version:" in text[:4096].lower(), "as cloud-init recognises it"
+    assert list(parts(text)) == ["text/cloud-boothook", "text/cloud-config"]
+    lines = parts(text)["text/cloud-boothook"].splitlines()
+    assert lines[:2] == ["#cloud-boothook", "#!/bin/sh"]
+    code = [line for line in lines if line and not line.startswith("#")]
+    assert code[0].startswith("PATH=")
+    first = next(
+        line for line in code[1:] if not line.startswith((" ", "begin()", "}", "left", "["))
+    )
+    assert first.startswith("begin --unit=seerd-hard-end "), "and nothing that could fail"
 
 
 def test_sh_accepts_it(tmp_path: Path) -> None:
     file = tmp_path / "boot"
-    file.write_text(script(boot()))
+    file.write_text(boothook(boot()))
     subprocess.run(["sh", "-n", str(file)], check=True)
 
 
-def test_the_power_off_comes_before_anything_else() -> None:
-    lines = [line for line in script(boot()).splitlines() if line and not line.startswith("#")]
-    assert lines[0].startswith("PATH=")
-    assert [line.split()[0] for line in lines[1:3]] == ["mkdir", "cat"], (
-        "the file that schedules it, and nothing that could fail"
-    )
-    commands = "\n".join(lines)
-    for later in ("rm -f", "useradd", "authorized_keys", "sudoers", "systemctl restart"):
-        assert commands.index("shutdown -P") < commands.index(later)
+def test_nothing_waits_for_the_rest_of_the_boot() -> None:
+    """Units wait for sysinit.target, that for cloud-init, and that for its boothooks."""
+    text = boothook(boot())
+    assert "systemd-run --no-block --property=DefaultDependencies=no " in text
+    assert text.count("systemd-run ") == 1 + text.count("and systemd-run for")
+    assert "--timer-property=DefaultDependencies=no" in text
 
 
-@pytest.mark.parametrize(
-    ("left_s", "expected"), [(3600, "+60"), (3659, "+60"), (61, "+1"), (5, "+1"), (-1000, "+1")]
-)
+def programs(folder: Path, **bodies: str) -> None:
+    """Programs of a machine that write down what they are told."""
+    folder.mkdir(exist_ok=True)
+    for name, body in bodies.items():
+        file = folder / name.replace("_", "-")
+        file.write_text(f"#!/bin/sh\n{body}\n")
+        file.chmod(0o755)
+
+
+def booted(folder: Path, of: Boot) -> None:
+    """Run the boothook with the programs of this folder, below it."""
+    text = boothook(of).replace("PATH=", f"PATH={folder}:")
+    for place in ("/var/lib/cloud", "/run"):
+        text = text.replace(f"{place}/", f"{folder}{place}/")
+        (folder / place[1:]).mkdir(parents=True, exist_ok=True)
+    subprocess.run(["sh", "-c", text], check=True)
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(3600, 3600), (61, 61), (5, 60), (-1000, 60)])
+@pytest.mark.parametrize("systemd", [True, False])
 def test_the_power_off_is_at_the_hard_end_and_never_in_the_past(
-    tmp_path: Path, left_s: int, expected: str
+    tmp_path: Path, left_s: int, expected: int, systemd: bool
 ) -> None:
-    """The first part of the script is really run, with a `shutdown` that writes down what it is
-    told and no systemd.
-    """
-    programs = {
-        "shutdown": f'echo "$@" > {tmp_path}/told',
-        "systemd-run": "exit 1",
-        "setsid": f'echo "$@" > {tmp_path}/watched',
-        "date": "echo 1800000000",
-    }
-    for name, body in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    first, _, _ = script(boot(hard_end=1800000000 + left_s + 0.9)).partition("# 2.")
-    first = first.replace("PATH=", f"PATH={tmp_path}:").replace(
-        "/var/lib/cloud", f"{tmp_path}/cloud"
+    programs(
+        tmp_path,
+        shutdown=f'echo "$@" >> {tmp_path}/told',
+        systemd_run=f'echo "$@" >> {tmp_path}/units' if systemd else "exit 1",
+        setsid=f'echo "$@" >> {tmp_path}/background',
+        date="echo 1800000000",
     )
-    subprocess.run(["sh", "-c", first], check=True)
-    assert (tmp_path / "told").read_text().split() == ["-P", expected]
-    (tmp_path / "told").unlink()
-    subprocess.run([tmp_path / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
-    assert (tmp_path / "told").read_text().split() == ["-P", expected], "and again at every boot"
-    until((tmp_path / "watched").exists)
-    assert (tmp_path / "watched").read_text().split() == [
-        "/bin/sh",
-        f"{tmp_path}/cloud/scripts/seerd-deserted",
-    ]
+    file = tmp_path / ("units" if systemd else "background")
+
+    def told() -> list[str]:
+        return file.read_text().splitlines() if file.exists() else []
+
+    for _ in ("the first boot", "the next one"):
+        file.unlink(missing_ok=True)
+        booted(tmp_path, boot(hard_end=1800000000 + left_s + 0.9))
+        until(lambda: len(told()) == 2)
+        lines = sorted(told(), key=lambda line: "deserted" in line)
+        timer, watch = lines[0], lines[-1]
+        if systemd:
+            assert f"--on-active={expected} " in timer
+            assert timer.endswith(f"{tmp_path}/shutdown -P now")
+        else:
+            assert timer == f"/bin/sh -c sleep {expected}; shutdown -P now"
+        assert watch.endswith(f"/bin/sh {tmp_path}/run/seerd-deserted")
+    assert not (tmp_path / "told").exists()
 
 
 def deserted(
@@ -99,21 +149,20 @@ def deserted(
     """How often the script that looks for agents has slept before it powered off; `agents`: what
     each look finds, `y` or `n`.
     """
-    programs = {
-        "sleep": f"echo {{}} >> {tmp_path}/slept",
-        "grep": (
+    (tmp_path / "slept").touch()
+    programs(
+        tmp_path,
+        sleep=f"echo {{}} >> {tmp_path}/slept",
+        grep=(
             f'looked=$(wc -l < {tmp_path}/slept); [ "$(echo {agents} | sed -E '
             f'"s/^.{{$((looked - 1))}}(.).*/\\1/")" = y ]'
         ),
-        "touch": f'echo "$@" > {tmp_path}/touched',
-        "cut": f"echo {up_s}",
-        "shutdown": f'echo "$@" > {tmp_path}/told',
-    }
-    (tmp_path / "slept").touch()
-    for name, body in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    _, _, text = script(replace(boot(), orphan_timeout_s=orphan_timeout_s)).partition(
+        touch=f'echo "$@" > {tmp_path}/touched',
+        mkdir="exit 0",
+        cut=f"echo {up_s}",
+        shutdown=f'echo "$@" > {tmp_path}/told',
+    )
+    _, _, text = boothook(replace(boot(), orphan_timeout_s=orphan_timeout_s)).partition(
         "<< 'SEERD_DESERTED'\n"
     )
     text = text.partition("SEERD_DESERTED\n")[0].replace("PATH=", f"PATH={tmp_path}:")
@@ -132,7 +181,7 @@ def test_an_instance_without_an_agent_does_not_wait_for_its_hard_end(
 
 
 def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> None:
-    looks = re.search(r"if (grep .*?); then", script(boot()), re.DOTALL)
+    looks = re.search(r"if (grep .*?); then", boothook(boot()), re.DOTALL)
     assert looks
     shows = f"from seerd.agent import host; host.show_as({NAME!r}); print(flush=True); input()"
     with subprocess.Popen(
@@ -177,21 +226,12 @@ def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) 
     told = []
     for number, worked in enumerate((False, True)):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        for name, body in {
-            "shutdown": f'echo "$@" >> {folder}/told',
-            "systemd-run": "exit 0",
-        }.items():
-            (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-            (folder / name).chmod(0o755)
-        first, _, _ = script(boot(hard_end=time.time() + 600)).partition("# 2.")
-        first = first.replace("PATH=", f"PATH={folder}:").replace(
-            "/var/lib/cloud", f"{folder}/cloud"
-        )
-        subprocess.run(["sh", "-c", first], check=True)
+        programs(folder, shutdown=f'echo "$@" >> {folder}/told', systemd_run="exit 0")
+        booted(folder, boot(hard_end=time.time() + 600))
         if worked:
-            (folder / "cloud" / "scripts" / "seerd-worked").touch()
-        subprocess.run([folder / "cloud" / "scripts" / "per-boot" / "seerd-hard-end"], check=True)
+            (folder / "var/lib/cloud/scripts").mkdir()
+            (folder / "var/lib/cloud/scripts/seerd-worked").touch()
+        booted(folder, boot(hard_end=time.time() + 600))
         told.append(
             (folder / "told").read_text().splitlines() if (folder / "told").exists() else []
         )
@@ -199,19 +239,33 @@ def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) 
 
 
 def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:
-    assert "seerd-deserted" not in script(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
-    assert (
-        "seerd-deserted ||"
-        in script(boot()).partition("<< 'SEERD_HARD_END'")[2].partition("\nSEERD_HARD_END\n")[0]
-    )
+    assert "seerd-deserted" not in user_data(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
+    assert "begin --unit=seerd-deserted " in user_data(boot())
 
 
-@pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a"])
+def test_the_user_and_the_host_key_are_there_before_sshd_is() -> None:
+    """A cloud-config is worked off in cloud-init's network stage."""
+    text = parts(user_data(boot()))["text/cloud-config"]
+    assert text.startswith("#cloud-config\n")
+    config = yaml.safe_load(text)
+    usual, ours = config["users"]
+    assert usual == "default", "whom a key pair of the person's own is for"
+    assert ours["name"] == "seerd"
+    assert ours["ssh_authorized_keys"] == [PUBLIC]
+    assert config["ssh_deletekeys"]
+    assert config["ssh_keys"] == {"ed25519_private": KEY, "ed25519_public": PUBLIC}
+    (sudo,) = config["write_files"]
+    assert (sudo["path"], sudo["permissions"]) == ("/etc/sudoers.d/seerd", "0440")
+    assert "shutdown -h now" in sudo["content"]
+    assert "ALL\n" not in sudo["content"]
+
+
+@pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a", "Läufe"])
 def test_nothing_breaks_out_of_its_place(bad: str) -> None:
     with pytest.raises(ValueError, match="single lines"):
-        script(boot(run=bad))
+        user_data(boot(run=bad))
     with pytest.raises(ValueError, match="single lines"):
-        script(boot(public=bad))
+        user_data(boot(public=bad))
 
 
 def test_keys_are_made_once_and_only_the_public_one_of_the_client_travels(tmp_path: Path) -> None:
@@ -224,8 +278,9 @@ def test_keys_are_made_once_and_only_the_public_one_of_the_client_travels(tmp_pa
     assert asked is not None
     assert abs(asked - time.time()) < 60
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "keys").iterdir()} == {0o600}
-    text = script(Boot("a", 2e9, host.private, host.public, client.public))
-    assert host.private.strip() in text
+    text = user_data(Boot("a", 2e9, host.private, host.public, client.public))
+    config = yaml.safe_load(parts(text)["text/cloud-config"])
+    assert config["ssh_keys"]["ed25519_private"].strip() == host.private.strip()
     assert client.private.splitlines()[2] not in text
     assert text.count("PRIVATE KEY") == 2
 

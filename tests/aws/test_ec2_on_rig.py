@@ -13,6 +13,7 @@ from bench.testbed.rig import Rig, guest
 from seerd.errors import LaunchError
 from seerd.shell.aws import prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.userdata import FIRMWARE_S, LOOK_S
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
@@ -240,3 +241,32 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             assert "could not be read" in unknown.text
 
     asyncio.run(scenario())
+
+
+def test_an_instance_whose_boot_hangs_ends_of_itself(aws: Rig, tmp_path: Path) -> None:
+    """A unit hangs, so `multi-user.target` is never reached, nor a login; and the coordinator is
+    gone.
+    """
+    aws.set_boot(boot_s=3600)
+
+    async def scenario() -> None:
+        provider = Ec2Provider(settings(aws, tmp_path), remote(tmp_path))
+        await provider.open()
+        launch = asyncio.create_task(provider.launch("1.0", orphan_timeout_s=LOOK_S + FIRMWARE_S))
+        (there,) = await asyncio.to_thread(guest.until, aws.instances)
+        root = Path(
+            f"/proc/{await asyncio.to_thread(guest.until, lambda: pid(aws, there.id))}/root"
+        )
+        timer = root / "run/systemd/transient/seerd-hard-end.timer"
+        await asyncio.to_thread(guest.until, timer.exists)
+        assert 3500 < int(timer.read_text().removeprefix("OnActiveSec=")) <= 3600
+        with pytest.raises(LaunchError):
+            await launch
+        assert aws.account()[there.id].reason == "Client.InstanceInitiatedShutdown"
+        await provider.close()
+
+    asyncio.run(scenario())
+
+
+def pid(aws: Rig, instance: str) -> int | None:
+    return aws.account()[instance].pid

@@ -309,23 +309,27 @@ RENTING = (
     Mutant(
         "the power-off is scheduled after something that can fail",
         "an instance ends at the hard end, whatever fails",
-        "_SCRIPT",
-        "'# 1. Whatever happens,'",
-        "'apt-get update -y || exit 1\\n# 1. Whatever happens,'",
-        ("tests/aws/test_aws_userdata.py::test_the_power_off_comes_before_anything_else",),
+        "_BOOTHOOK",
+        "'left=$(( {hard_end}'",
+        "'apt-get update -y || exit 1\\nleft=$(( {hard_end}'",
+        (
+            "tests/aws/test_aws_userdata.py::test_the_power_off_is_a_boothook_and_comes_before_all_else",
+        ),
     ),
     Mutant(
-        "a reboot forgets the power-off",
+        "the power-off waits for the rest of the boot",
         "an instance ends at the hard end, whatever fails",
-        "_SCRIPT",
-        "'cat > /var/lib/cloud/scripts/per-boot/seerd-hard-end <<'",
-        "'cat > /var/lib/cloud/seerd-hard-end <<'",
-        ("tests/aws/test_aws_userdata.py",),
+        "user_data",
+        '"cloud-boothook"',
+        '"x-shellscript"',
+        (
+            "tests/aws/test_aws_userdata.py::test_the_power_off_is_a_boothook_and_comes_before_all_else",
+        ),
     ),
     Mutant(
         "an instance that has worked goes on after a reboot",
         "the budget is kept, with what is committed",
-        "_BEGIN",
+        "_WATCH",
         "'[ ! -e /var/lib/cloud/scripts/seerd-worked ] || shutdown -P now\\n'",
         "''",
         (

@@ -7,6 +7,8 @@ import gzip
 import json
 import socket
 import time
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
 from pathlib import Path
 
 import asyncssh
@@ -259,6 +261,56 @@ def test_user_data_may_be_compressed_and_logins_wait_for_the_boot(rig: Rig) -> N
             return time.time()
 
     assert asyncio.run(visit()) - running >= 0.6
+
+
+PARTS = {
+    "x-shellscript": "#!/bin/sh\necho script >>/var/tmp/order\n",
+    "cloud-config": """\
+#cloud-config
+users: [default, {name: me, shell: /bin/sh, ssh_authorized_keys: [a-key]}]
+write_files: [{path: /etc/sudoers.d/me, permissions: '0440', content: "me ALL=(ALL) ALL\\n"}]
+ssh_keys: {ed25519_private: "private\\n", ed25519_public: public}
+""",
+    "cloud-boothook": (
+        "#cloud-boothook\n#!/bin/sh\n! id me || exit 1\necho boothook >>/var/tmp/order\n"
+        "systemd-run --no-block --unit=waits touch /var/tmp/waited\n"
+        "systemd-run --no-block --unit=early --property=DefaultDependencies=no touch /run/early\n"
+    ),
+}
+
+
+def multipart() -> str:
+    message = MIMEMultipart()
+    for kind, text in PARTS.items():
+        message.attach(MIMEText(text, kind, "us-ascii"))
+    return message.as_string()
+
+
+def test_the_parts_of_user_data_run_in_cloud_init_s_order(rig: Rig) -> None:
+    """A boothook before there is a user or sshd, a script last, wherever they are in the
+    message.
+    """
+    (name,) = launch(rig, UserData=multipart())
+    root = Path(f"/proc/{until(lambda: rig.account()[name].pid)}/root")
+    until((root / "var/lib/cloud/instance/boot-finished").exists)
+    assert (root / "var/tmp/order").read_text().split() == ["boothook", "script"]
+    (me,) = [line for line in (root / "etc/passwd").read_text().splitlines() if "me:" in line[:3]]
+    assert me.endswith(":/home/me:/bin/sh")
+    assert (root / "home/me/.ssh/authorized_keys").read_text() == "a-key\n"
+    assert (root / "etc/sudoers.d/me").stat().st_mode & 0o777 == 0o440
+    assert (root / "etc/ssh/ssh_host_ed25519_key").read_text() == "private\n"
+    until((root / "var/tmp/waited").exists)
+
+
+def test_in_a_boot_that_hangs_boothooks_have_run_and_nothing_else_has(rig: Rig) -> None:
+    rig.set_boot(boot_s=3600)
+    (name,) = launch(rig, UserData=multipart())
+    root = Path(f"/proc/{until(lambda: rig.account()[name].pid)}/root")
+    until((root / "run/early").exists)
+    until((root / "etc/sudoers.d/me").exists)
+    assert (root / "var/tmp/order").read_text().split() == ["boothook"]
+    assert not (root / "var/tmp/waited").exists(), "a unit waits for sysinit.target"
+    assert not reachable(rig.account()[name].address)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "image"
 SHOWN = {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
 HIDDEN = ("var/tmp", "var/log", "var/mail", "var/lib/cloud", "var/cache", "etc/cron.d", "etc/ssh")
-ABSENT = ("usr/bin/systemd-run",)
-"""Programs that would only fail, slowly, where systemd is not the first process."""
 PROGRAMS = {
     "usr/local/lib/rig/boot": "boot",
     "usr/local/lib/rig/init": "init",
@@ -27,6 +25,7 @@ PROGRAMS = {
     "usr/sbin/poweroff": "poweroff",
     "usr/sbin/halt": "poweroff",
     "usr/bin/systemctl": "systemctl",
+    "usr/bin/systemd-run": "systemd-run",
     "usr/sbin/service": "service",
     "usr/bin/nvidia-smi": "nvidia-smi",
 }
@@ -79,8 +78,6 @@ def _hide_the_host(at: Path) -> None:
             _empty(at / entry.name)
         else:
             _without(at / entry.name)
-    for name in ABSENT:
-        _without(at / name)
     for name in HIDDEN:
         if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
             _empty(at / name)

@@ -44,8 +44,8 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to boot. `boot_s`: from power to sshd; `nologin_s`: from sshd until pam_nologin lets
-    users in. `layers`: folders that lie on the rig's image, the upper ones first.
+    """What to boot. `boot_s`: from cloud-init's network stage to sshd; `nologin_s`: from sshd until
+    pam_nologin lets users in. `layers`: folders that lie on the rig's image, the upper ones first.
     """
 
     instance: str

@@ -17,7 +17,7 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.shell.aws.images import Image
 from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import USER, Boot, script
+from seerd.shell.aws.userdata import USER, Boot, user_data
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
@@ -278,7 +278,7 @@ class Flight:
             root=ground.settings.root,
             orphan_timeout_s=self._orphan_timeout_s,
         )
-        return run_instances(ground.settings, self._token, candidate, ground.image, script(boot))
+        return run_instances(ground.settings, self._token, candidate, ground.image, user_data(boot))
 
     # ------------------------------------------------------------ to have it answer
 

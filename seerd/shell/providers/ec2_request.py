@@ -86,7 +86,7 @@ def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candida
 
 
 def run_instances(
-    settings: Ec2Settings, token: str, candidate: Candidate, image: Image, script: str
+    settings: Ec2Settings, token: str, candidate: Candidate, image: Image, user_data: str
 ) -> dict[str, Any]:
     """Return the arguments of RunInstances for exactly one instance."""
     return {
@@ -95,7 +95,7 @@ def run_instances(
         "MaxCount": 1,
         "ImageId": image.image,
         "InstanceType": candidate.type,
-        "UserData": script,
+        "UserData": user_data,
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
