@@ -131,6 +131,13 @@ class LocalAttempt:
                 (self._places.attempt / "stop").touch()
         self.look()
 
+    def ask_to_save(self) -> None:
+        """Have the trial save at its next step, and go on."""
+        if self._marker:
+            # A trial that has removed its own folder cannot be asked.
+            with contextlib.suppress(OSError):
+                (self._places.attempt / "save").touch()
+
     def expect_end(self, at: Optional[float]) -> None:
         """Have the trial know when training ends (seconds since 1970; None: not known)."""
         self._ends_at = at
@@ -223,6 +230,7 @@ class LocalAttempt:
         shutil.rmtree(self._places.marks, ignore_errors=True)
         for left_over in (
             "stop",
+            "save",
             "out.jsonl",
         ):  # of an agent that died before it could tell of this start
             with contextlib.suppress(FileNotFoundError):

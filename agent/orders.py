@@ -157,6 +157,11 @@ class Orders:
         for attempt in self._attempts.values():
             attempt.expect_end(self._ends_at)
 
+    def save_all(self) -> None:
+        """Have every attempt save at its next step, and go on."""
+        for attempt in self._attempts.values():
+            attempt.ask_to_save()
+
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
         for attempt in self._attempts.values():

@@ -152,10 +152,15 @@ class Agent:
         return talk is not None
 
     def _take_note(self, notice: Notice) -> None:
-        """Tell what the cloud has announced, unless an agent before us has told it already."""
+        """Tell what the cloud has announced, unless an agent before us has told it already.
+
+        Trials save at once, whether or not anybody is there to say that they are to leave: that
+        costs little, and the cloud may not wait.
+        """
         self._doomed = self._doomed or notice.what == "interruption"
         if notice.what not in self._journal.noticed and not self._ended.is_set():
             log.warning("notice of the cloud: %s", notice)
+            self._orders.save_all()
             self._beside(self._tell_of(notice, time.time()))
 
     async def _tell_of(self, notice: Notice, at: float) -> None:

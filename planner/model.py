@@ -125,6 +125,7 @@ class ClusterFacts:
     instant            giving back takes no time at all: the papers' setting, in simulation only
     boot_s             seconds from the request until a rented instance can be expected to take
                        orders
+    hints_move         whether trials leave an instance that the cloud will only probably take back
     """
 
     billing: BillingKind
@@ -135,6 +136,7 @@ class ClusterFacts:
     terminate_s: float = 0.5
     instant: bool = False
     boot_s: float = 0.0
+    hints_move: bool = True
 
     @property
     def per_instance(self) -> bool:

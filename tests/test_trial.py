@@ -167,6 +167,28 @@ def test_random_numbers_go_on_exactly_where_they_were(tmp_path: Path) -> None:
     assert [row["loss"] for row in parts.steps()] == [row["loss"] for row in whole.steps()]
 
 
+def test_when_the_agent_asks_for_it_all_ranks_save_at_the_same_step_and_go_on(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    process, out = bench.start(2, steps=10**6, unit=1, every_s=1000.0)
+
+    def told(kind: str) -> int:
+        assert process.poll() is None
+        return out.read_text().count(f'"kind": "{kind}"') if out.exists() else 0
+
+    while told("report") < 5:
+        time.sleep(0.02)
+    saved, reported = told("checkpoint"), told("report")
+    (out.parent / "save").touch()
+    while told("checkpoint") <= saved or told("report") <= reported + 5:
+        time.sleep(0.02)
+    assert told("checkpoint") == saved + 1
+    assert not (out.parent / "save").exists()
+    (out.parent / "stop").touch()
+    assert process.communicate(timeout=60) and process.returncode == 0
+
+
 def test_all_ranks_leave_at_the_same_step_and_save(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     process, out = bench.start(2, steps=10**6, unit=1, every_s=1000.0)

@@ -23,7 +23,8 @@ Notice = Literal["interruption", "rebalance", "unhealthy"]
 """Why an instance cannot be used much longer.
 
 interruption  the cloud takes it back
-rebalance     the cloud will probably take it back (both: Amazon EC2 User Guide, Spot Instance
+rebalance     the cloud will probably take it back; trials stay, unless the person wants them to
+              move (both: Amazon EC2 User Guide, Spot Instance
               interruption notices)
 unhealthy     its agent has found that it cannot be used any more
 """

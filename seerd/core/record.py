@@ -59,7 +59,7 @@ def record(state: State, event: AnyEvent) -> None:
     if isinstance(event, AgentFact):
         instance = state.fleet.instances.get(event.instance)
         if instance is None:
-            if isinstance(event, InstanceNoticed):
+            if isinstance(event, InstanceNoticed) and not _is_hint(state, event):
                 state.fleet.noticed[event.instance] = event.by
             return
         if event.fact <= instance.seen:
@@ -273,8 +273,14 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
 
 @_record.register
 def _(event: InstanceNoticed, state: State) -> None:
-    state.agenda.because = "replacement"
     instance = state.fleet.instances[event.instance]
+    if _is_hint(state, event):
+        if instance.phase is InstancePhase.READY:
+            state.result.notes.append(
+                f"the cloud may take {instance.id} away; its trials save and stay"
+            )
+        return
+    state.agenda.because = "replacement"
     if instance.phase is InstancePhase.READY:
         gone = f"the cloud will take {instance.id} away ({event.what})"
         state.result.notes.append(
@@ -285,6 +291,16 @@ def _(event: InstanceNoticed, state: State) -> None:
         _leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING and event.by is not None:
         instance.by = event.by if instance.by is None else min(instance.by, event.by)
+
+
+def _is_hint(state: State, event: InstanceNoticed) -> bool:
+    """Tell whether this changes nothing here: trials have saved, which their agent sees to, and
+    stay until an interruption is announced.
+
+    Recommendations come far more often than interruptions (github.com/kubernetes/kops/issues/14761,
+    github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
+    """
+    return event.what == "rebalance" and not state.facts.cluster.hints_move
 
 
 def _leave(state: State, instance: Instance, by: float | None) -> None:

@@ -178,7 +178,9 @@ def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
     instance = step.state.fleet.instances.get(event.instance)
     if instance is not None and instance.phase in GONE:
         return
-    trials = tuple(dict.fromkeys(instance.busy.values())) if instance is not None else ()
+    stays = event.what == "rebalance" and not step.state.facts.cluster.hints_move
+    leave = instance is not None and not stays
+    trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leave else ()
     about = {"notice": event.what, "detail": event.why, "by_s": event.by}
     sure = event.what == "interruption"
     yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)

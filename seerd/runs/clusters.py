@@ -380,6 +380,7 @@ def quote_of(
         gpus_per_instance=gpus,
         usd_per_gpu_h=usd_per_h / gpus,
         terminate_s=RENTED_TERMINATE_S,
+        hints_move=cluster.on_rebalance == "move",
     )
     most = "at most" if len(cluster.types) > 1 or cluster.market == "spot" else "at"
     note = f"{' or '.join(cluster.types)} {most} ${usd_per_h:.4g} an hour ({source})"

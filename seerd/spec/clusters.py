@@ -58,6 +58,7 @@ class Ec2Cluster:
     region           None: that of the credentials
     instance_type    in order of preference; empty: see `types`
     market           how they are bought
+    on_rebalance     what a trial does when its instance will probably be taken back
     image            `ami-...` or `ssm:/path`; empty: none is named
     subnets          empty: those of the default network
     security_groups  empty: that of the default network
@@ -74,6 +75,7 @@ class Ec2Cluster:
     region: str | None = _key(v.text, default=None)
     instance_type: tuple[str, ...] = _key(_one_or_more, default=())
     market: Literal["on-demand", "spot"] = _key(v.one_of("on-demand", "spot"), default="on-demand")
+    on_rebalance: Literal["save", "move"] = _key(v.one_of("save", "move"), default="save")
     image: str = _key(v.text, default="")
     subnets: tuple[str, ...] = _key(v.list_of(v.text), default=())
     security_groups: tuple[str, ...] = _key(v.list_of(v.text), default=())

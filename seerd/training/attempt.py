@@ -87,6 +87,14 @@ class Attempt:
         """Tell whether the agent wants the trial to save and leave, or has died."""
         return (self.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
 
+    def is_to_save(self) -> bool:
+        """Tell whether the agent wants the trial to save now and go on; True once for each time."""
+        try:
+            (self.folder / "save").unlink()
+        except OSError:
+            return False
+        return True
+
     def mark_as_left(self) -> None:
         """Create the file `stop`, as the agent does when it wants the trial to leave.
 

@@ -154,7 +154,7 @@ class Trial:
             self._begin()
         else:
             self._units += 1
-        save = self.rank == 0 and self._should_save()
+        save = (self.rank == 0 and self._should_save()) or self._is_to_save()
         told, due, self.epoch, *horizon = self._ranks.largest(
             self._should_leave(), save, self.epoch, *self._far()
         )
@@ -235,6 +235,11 @@ class Trial:
             return False
         better = self._beats(self._attempt.worth(self._metrics))
         return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
+
+    def _is_to_save(self) -> bool:
+        """Tell whether the agent of this instance wants a checkpoint now."""
+        looks = self._attempt is not None and self._ranks.local == 0
+        return bool(looks and self._attempt and self._attempt.is_to_save())
 
     def _beats(self, worth: Optional[float]) -> bool:
         """Tell whether a model is better than every one that was saved."""

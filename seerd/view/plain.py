@@ -182,6 +182,8 @@ def _(event: InstanceNoticed, state: State) -> str:
     if event.what == "unhealthy":
         return f"{event.instance} is not used any more: {event.why}; its trials go on elsewhere"
     again = "takes back" if event.what == "interruption" else "will probably take back"
+    if event.what == "rebalance" and not state.facts.cluster.hints_move:
+        return f"the cloud {again} {event.instance}; its trials save and stay"
     return f"the cloud {again} {event.instance}; its trials save and go on elsewhere"
 
 

@@ -25,6 +25,12 @@ with open(os.path.join(folder, "out.jsonl"), "a") as out:
 while not os.path.exists(os.path.join(folder, "stop")):
     time.sleep(0.01)
 """
+TELLS_WHAT_IT_IS_ASKED = SAVES_WHEN_ASKED + """
+    if os.path.exists(os.path.join(folder, "save")):
+        os.remove(os.path.join(folder, "save"))
+        with open(os.path.join(folder, "out.jsonl"), "a") as out:
+            out.write(json.dumps({"kind": "report", "epoch": 2, "metrics": {"accuracy": 0.5}}) + "\\n")
+"""
 
 
 class Service(ThreadingHTTPServer):
@@ -155,6 +161,14 @@ def test_trials_of_a_doomed_instance_that_no_daemon_cares_for_save_and_leave(wat
     service.pages.clear()
     watched.launch()
     assert watched.connect(seen).exit_of().cause == "lease"
+
+
+def test_when_the_cloud_announces_anything_trials_save_at_once_and_go_on(watched, service):
+    client = watched.ready(watched.job(TELLS_WHAT_IT_IS_ASKED))
+    client.start()
+    client.until(Reported, lambda fact: fact.epoch == 1)
+    service.pages[REBALANCE] = b'{"noticeTime": "2026-11-20T08:00:00Z"}'
+    client.until(Reported, lambda fact: fact.epoch == 2)
 
 
 def test_an_instance_whose_service_is_silent_lives(watched, service):

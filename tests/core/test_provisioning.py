@@ -356,6 +356,18 @@ def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_aske
     assert there <= {c.trial for c in moved if isinstance(c, StartTrial)}
 
 
+def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts) -> None:
+    """A rebalance recommendation comes far more often than an interruption."""
+    cloud = Cloud(facts, {"hints_move": False})
+    full(cloud)
+    assert cloud.fact(InstanceNoticed, "b", 50.0, what="rebalance", by=None) == []
+    assert cloud.state.fleet.instances["b"].phase is InstancePhase.READY
+    assert any("save and stay" in note for note in cloud.state.result.notes)
+    commands = cloud.fact(InstanceNoticed, "b", 60.0, what="interruption", by=180.0)
+    assert stopped(commands, "b")
+    assert len(cloud.launches(commands)) == 1
+
+
 def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:
     full(cloud)
     usual = grace_s(cloud.state)

@@ -249,7 +249,13 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         max_reports=rng.choice([9, 16, 27]),
     )
     space = Space((Parameter("lr", low=0.1, high=0.9),))
-    cluster = ClusterFacts("rented", size, usd_per_gpu_h=price, terminate_s=RENTED_TERMINATE_S)
+    cluster = ClusterFacts(
+        "rented",
+        size,
+        usd_per_gpu_h=price,
+        terminate_s=RENTED_TERMINATE_S,
+        hints_move=seed % 2 == 1,
+    )
     job = JobProfile(Latency(6.0, 8.0), start=Latency(4.0, 9.0), save=Latency(2.0, 5.0))
     profile = Profile(job, CloudProfile(Latency(5.0, 15.0), Latency(25.0, 60.0), Latency(1.0, 3.0)))
     try:
