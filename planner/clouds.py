@@ -5,7 +5,7 @@ The one rule: every figure has its source and its date beside it; measured figur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
@@ -68,6 +68,34 @@ LOCAL_JOB = JobProfile(report=Latency(5.0, 6.0), start=Latency(4.0, 8.0), save=L
 
 LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
 """On this machine an instance is only an agent's process."""
+
+BOOT_LIMIT_S = 420.0
+"""Seconds from `running` until an instance's agent must answer, for most types."""
+SLOW_BOOT_LIMIT_S: Mapping[str, float] = {"p4": 900.0, "p5": 900.0, "p6": 900.0}
+"""The same where eight GPUs and their NVSwitches start first, by how the type's name begins
+(github.com/awslabs/amazon-eks-ami/issues/1099, github.com/skypilot-org/skypilot/issues/5630).
+"""
+METAL_BOOT_LIMIT_S = 1500.0
+"""The same where the machine's own firmware comes first
+(github.com/canonical/pycloudlib/issues/192).
+"""
+ORPHAN_SPARE_S = 180.0
+"""Seconds beyond the limit for which an instance goes on that never gets an agent, at least."""
+
+
+def boot_limit_s(types: Sequence[str]) -> float:
+    """Return how many seconds after `running` an agent must answer on the slowest of these
+    types.
+    """
+    return max(map(_limit_s, types), default=BOOT_LIMIT_S)
+
+
+def _limit_s(name: str) -> float:
+    if ".metal" in name:
+        return METAL_BOOT_LIMIT_S
+    slow = (limit_s for begins, limit_s in SLOW_BOOT_LIMIT_S.items() if name.startswith(begins))
+    return next(slow, BOOT_LIMIT_S)
+
 
 RENTED_TERMINATE_S = 6.0
 """The most seconds until a termination is accepted; the budget guard sets them aside, and promises

@@ -125,6 +125,8 @@ class ClusterFacts:
     instant            giving back takes no time at all: the papers' setting, in simulation only
     boot_s             seconds from the request until a rented instance can be expected to take
                        orders
+    orphan_s           seconds for which a rented instance may run until its first agent, where
+                       that is longer than the rules say; 0: it is not
     hints_move         whether trials leave an instance that the cloud will only probably take back
     """
 
@@ -136,6 +138,7 @@ class ClusterFacts:
     terminate_s: float = 0.5
     instant: bool = False
     boot_s: float = 0.0
+    orphan_s: float = 0.0
     hints_move: bool = True
 
     @property

@@ -179,7 +179,8 @@ def orphan_timeout_s(state: State) -> float | None:
     off_by = min(
         state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)
     ) - terminate_s(state)
-    return min(state.rules.orphan_timeout_s, max(0.0, off_by - state.now))
+    most_s = max(state.rules.orphan_timeout_s, cluster.orphan_s)
+    return min(most_s, max(0.0, off_by - state.now))
 
 
 def limit_at(state: State) -> float:

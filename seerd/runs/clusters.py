@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from seerd.errors import CloudError, UsageError
-from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF, RENTED_TERMINATE_S
+from seerd.planner.clouds import (
+    INSTANCE_TYPES,
+    ORPHAN_SPARE_S,
+    PRICES_AS_OF,
+    RENTED_TERMINATE_S,
+)
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
 from seerd.planning.facts import Machine, MachineSlots, Quote
@@ -34,11 +39,6 @@ UNBOUNDED = 8
 """GPUs of an instance if their number is not known: those of the papers' machines."""
 THE_SPEC = "the spec says so"
 """The source of a price that the person has given."""
-BOOT_S = 420.0
-"""An instance whose agent does not answer this many seconds after it was asked for is given
-back.
-"""
-
 SOURCE = "source"
 """The folder in the agent's folder that the user's source is pushed to."""
 PYTHON = "python3"
@@ -380,6 +380,7 @@ def quote_of(
         gpus_per_instance=gpus,
         usd_per_gpu_h=usd_per_h / gpus,
         terminate_s=RENTED_TERMINATE_S,
+        orphan_s=cluster.boot_s + ORPHAN_SPARE_S,
         hints_move=cluster.on_rebalance == "move",
     )
     most = "at most" if len(cluster.types) > 1 or cluster.market == "spot" else "at"
@@ -438,7 +439,7 @@ def settings_of(
         instance_types=cluster.types,
         gpus=gpus,
         hard_end=hard_end,
-        boot_s=BOOT_S,
+        boot_s=cluster.boot_s,
         keys=keys,
         **{key.name: getattr(cluster, key.name) for key in fields(cluster) if key.name in names},
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
-from seerd.planner.clouds import DEFAULT_TYPE
+from seerd.planner.clouds import DEFAULT_TYPE, boot_limit_s
 from seerd.spec import values as v
 
 READ = "read"
@@ -58,6 +58,8 @@ class Ec2Cluster:
     region           None: that of the credentials
     instance_type    in order of preference; empty: see `types`
     market           how they are bought
+    boot             seconds from `running` until an instance must have an agent; None: what its
+                     type takes
     on_rebalance     what a trial does when its instance will probably be taken back
     image            `ami-...` or `ssm:/path`; empty: none is named
     subnets          empty: those of the default network
@@ -75,6 +77,7 @@ class Ec2Cluster:
     region: str | None = _key(v.text, default=None)
     instance_type: tuple[str, ...] = _key(_one_or_more, default=())
     market: Literal["on-demand", "spot"] = _key(v.one_of("on-demand", "spot"), default="on-demand")
+    boot: float | None = _key(v.duration, default=None)
     on_rebalance: Literal["save", "move"] = _key(v.one_of("save", "move"), default="save")
     image: str = _key(v.text, default="")
     subnets: tuple[str, ...] = _key(v.list_of(v.text), default=())
@@ -85,6 +88,11 @@ class Ec2Cluster:
     tags: Mapping[str, str] = _key(v.tags, default_factory=dict)
     price: float | None = _key(v.money, default=None)
     store: str | None = None
+
+    @property
+    def boot_s(self) -> float:
+        """Seconds from `running` until an instance must have an agent."""
+        return self.boot or boot_limit_s(self.types)
 
     @property
     def types(self) -> tuple[str, ...]:

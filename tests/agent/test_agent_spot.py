@@ -25,12 +25,15 @@ with open(os.path.join(folder, "out.jsonl"), "a") as out:
 while not os.path.exists(os.path.join(folder, "stop")):
     time.sleep(0.01)
 """
-TELLS_WHAT_IT_IS_ASKED = SAVES_WHEN_ASKED + """
+TELLS_WHAT_IT_IS_ASKED = (
+    SAVES_WHEN_ASKED
+    + """
     if os.path.exists(os.path.join(folder, "save")):
         os.remove(os.path.join(folder, "save"))
         with open(os.path.join(folder, "out.jsonl"), "a") as out:
             out.write(json.dumps({"kind": "report", "epoch": 2, "metrics": {"accuracy": 0.5}}) + "\\n")
 """
+)
 
 
 class Service(ThreadingHTTPServer):

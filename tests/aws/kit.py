@@ -26,12 +26,14 @@ class Door:
 
     trouble: Callable[[RemoteMachine], str] = lambda machine: ""
     waited: list[RemoteMachine] = field(default_factory=list)
+    patience_s: list[float] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     gate: asyncio.Event | None = None
     lease_s: Callable[[], float] = unlimited
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         self.waited.append(machine)
+        self.patience_s.append(patience_s)
         if self.gate is not None:
             async with asyncio.timeout(patience_s):
                 await self.gate.wait()

@@ -204,7 +204,7 @@ def test_an_agent_is_found_by_the_name_that_it_gives_itself(tmp_path: Path) -> N
         ("n", 75.0, 6),
         ("n", 74.9, 5),
         ("n", 0.0, 1),
-        ("n", 1e9, 60),
+        ("n", 1080.0, 106),
         ("nny", 75.0, 63),
     ],
 )

@@ -287,6 +287,17 @@ def test_a_machine_that_never_answers_is_given_back_and_its_time_is_told(
     play(moto, tmp_path, scenario)
 
 
+def test_how_long_it_may_boot_is_counted_from_when_it_runs(moto: str, tmp_path: Path) -> None:
+    """While it is pending it costs nothing, and EC2 has not begun to boot it."""
+
+    async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
+        there.pending_s = 4.0
+        await provider.launch("1.0")
+        assert 37.0 < door.patience_s[0] <= 40.0
+
+    play(moto, tmp_path, scenario, boot_s=40.0)
+
+
 def test_an_instance_that_dies_while_it_boots_is_told_of_at_once(moto: str, tmp_path: Path) -> None:
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         door.gate = asyncio.Event()

@@ -48,8 +48,8 @@ class Boot:
     host_public       its public host key, as OpenSSH writes it
     authorised        the public key that may log in, as OpenSSH writes it
     root              whether the user may become root: on instances of which an image is made
-    orphan_timeout_s  seconds for which it may be billed until it has its first agent, at most
-                      `ORPHAN_TIMEOUT_S`; None: that long
+    orphan_timeout_s  seconds for which it may be billed until it has its first agent; None:
+                      `ORPHAN_TIMEOUT_S`
     """
 
     run: str
@@ -125,7 +125,7 @@ def _first_s(boot: Boot) -> int:
     """Compute how many seconds an instance waits for the first agent."""
     if boot.orphan_timeout_s is None:
         return ORPHAN_TIMEOUT_S
-    return min(ORPHAN_TIMEOUT_S, max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S))
+    return max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
 
 
 _BOUNDARY = "=======seerd======="

@@ -28,6 +28,12 @@ from seerd.shell.ssh.connecting import RemoteMachine
 
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up, seconds."""
+PENDING_S = 420.0
+"""How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
+LEAST_S = 30.0
+"""How long an agent is waited for at least, seconds: an instance may have booted long before this
+process takes its launch up.
+"""
 
 ADDRESS_S = 60.0
 """How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
@@ -162,12 +168,13 @@ class Flight:
     async def _launch(self) -> Launched:
         ground = self._ground
         self._entry = entry = await self._taken_up() or await self._asked()
-        deadline = asyncio.get_running_loop().time() + ground.settings.boot_s
-        await self._running(entry, ground.settings.boot_s)
-        await self._addressed(entry, deadline)
-        await self._ready(entry, deadline)
-        entry.handed_over = True
+        await self._running(entry, PENDING_S)
+        await self._addressed(entry)
         assert entry.span.since is not None
+        boot_s = ground.settings.boot_s
+        left_s = max(min(LEAST_S, boot_s), boot_s - (wall() - entry.span.since))
+        await self._ready(entry, left_s)
+        entry.handed_over = True
         return Launched(entry.instance, ground.settings.gpus, entry.span.since)
 
     # ------------------------------------------------------------ to have an instance
@@ -294,33 +301,30 @@ class Flight:
             ) from None
         self._check(entry)
 
-    async def _addressed(self, entry: RegisterEntry, deadline: float) -> None:
+    async def _addressed(self, entry: RegisterEntry) -> None:
         """Wait until EC2 shows the address to log in to, and the private one, by which instances of
-        the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds, or
-        until the deadline (the loop's clock).
+        the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds.
         """
         kind = self._ground.settings.address
-        patience_s = min(ADDRESS_S, max(1.0, deadline - asyncio.get_running_loop().time()))
         wanted = "private" if kind == "private" else "public or private"
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(ADDRESS_S):
                 await self._ground.fleet.until(
                     lambda: entry.ended or entry.shows(public=kind == "public")
                 )
         except TimeoutError:
             raise LaunchError(
                 f"{entry.instance} runs, but EC2 has shown no {wanted} address of it for "
-                f"{patience_s:.0f}s; look whether its subnet and network give one "
+                f"{ADDRESS_S:.0f}s; look whether its subnet and network give one "
                 "(`cluster.address`, `cluster.subnets`)",
                 retry=True,
             ) from None
         self._check(entry)
 
-    async def _ready(self, entry: RegisterEntry, deadline: float) -> None:
-        """Wait for its agent until the deadline (the loop's clock). Raises `LaunchError` if the
-        instance ends, `ProviderError` if its agent does not answer in time.
+    async def _ready(self, entry: RegisterEntry, patience_s: float) -> None:
+        """Wait for its agent for up to `patience_s` seconds. Raises `LaunchError` if the instance
+        ends, `ProviderError` if its agent does not answer in time.
         """
-        patience_s = max(1.0, deadline - asyncio.get_running_loop().time())
         ready = asyncio.create_task(
             self._ground.remote.ready(machine(self._ground, entry), patience_s)
         )

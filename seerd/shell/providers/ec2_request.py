@@ -33,7 +33,7 @@ class Ec2Settings:
     gpus             GPUs of one instance
     image            `ami-...` or `ssm:/path`
     hard_end         when instances switch themselves off: wall clock, seconds since 1970
-    boot_s           how long an agent may take to answer after the launch, seconds
+    boot_s           seconds from running until an agent must answer
     keys             folder of the run for key pairs
     region           None: the environment's
     market           on-demand or spot
