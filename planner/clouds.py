@@ -29,26 +29,49 @@ class InstanceType:
 
 
 INSTANCE_TYPES: Mapping[str, InstanceType] = {
-    "p3.2xlarge": InstanceType(1, 3.06),
-    "p3.8xlarge": InstanceType(4, 12.24),
-    "p3.16xlarge": InstanceType(8, 24.48),
-    "p4d.24xlarge": InstanceType(8, 32.7726),
     "g4dn.xlarge": InstanceType(1, 0.526),
     "g4dn.12xlarge": InstanceType(4, 3.912),
     "g5.xlarge": InstanceType(1, 1.006),
     "g5.12xlarge": InstanceType(4, 5.672),
     "g5.48xlarge": InstanceType(8, 16.288),
+    "g6.xlarge": InstanceType(1, 0.8048),
+    "g6.12xlarge": InstanceType(4, 4.6016),
+    "g6.48xlarge": InstanceType(8, 13.3504),
+    "g6e.xlarge": InstanceType(1, 1.861),
+    "g6e.12xlarge": InstanceType(4, 10.49264),
+    "g6e.48xlarge": InstanceType(8, 30.13118),
+    "p3.2xlarge": InstanceType(1, 3.06),
+    "p3.8xlarge": InstanceType(4, 12.24),
+    "p3.16xlarge": InstanceType(8, 24.48),
+    "p4d.24xlarge": InstanceType(8, 21.957642),
+    "p4de.24xlarge": InstanceType(8, 27.44705),
+    "p5.48xlarge": InstanceType(8, 55.04),
 }
-"""On-demand Linux prices in us-east-1, as listed at aws.amazon.com/ec2/pricing/on-demand.
+"""On-demand Linux prices in us-east-1, as AWS's price list has them
+(pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2, aws.amazon.com/ec2/pricing/on-demand).
 
 A `price` in the spec replaces them.
 """
 
-PRICES_AS_OF = "2024"
+PRICES_AS_OF = "2026-07"
 
-DEFAULT_TYPE = "p3.8xlarge"
-"""What `simulate` rents if the spec names nothing else: the instance of RubberBand's evaluation
-(EuroSys '21, section 6).
+UNPRICED_GPUS: Mapping[str, int] = {
+    **{f"g4dn.{size}xlarge": 1 for size in (2, 4, 8, 16)},
+    **{f"{family}.{size}xlarge": 1 for family in ("g5", "g6", "g6e") for size in (2, 4, 8, 16)},
+    **{f"{family}.24xlarge": 4 for family in ("g5", "g6", "g6e")},
+    "g4dn.metal": 8,
+    "p5.4xlarge": 1,
+    "p5e.48xlarge": 8,
+    "p5en.48xlarge": 8,
+    "p6-b200.48xlarge": 8,
+}
+"""GPUs of further types (aws.amazon.com/ec2/instance-types), which can be planned with if the spec
+says what an hour costs.
+"""
+
+PAPERS_TYPE = "p3.8xlarge"
+"""The instance of RubberBand's evaluation (EuroSys '21, section 6), which is simulated where the
+spec names none. Nobody is advised to rent it: today's images have no driver for its GPUs.
 """
 
 EC2 = CloudProfile(

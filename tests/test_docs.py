@@ -230,7 +230,7 @@ def lines_of(text: str) -> list[str]:
 def test_the_plan_in_the_readme_is_what_plan_prints(tmp_path: Path) -> None:
     page = (ROOT / "README.md").read_text()
     spec = re.search(r"```toml\n# spec.toml\n((?:.*\n)*?)```", page)
-    example = re.search(r"\$ seerd (plan) spec.toml (.*)\n((?:.*\n)*?)```", page)
+    example = re.search(r"\$ seerd (plan) spec.toml ((?:.*\\\n)*.*)\n((?:.*\n)*?)```", page)
     assert spec
     assert example
     (tmp_path / "spec.toml").write_text(spec[1])
@@ -238,7 +238,7 @@ def test_the_plan_in_the_readme_is_what_plan_prints(tmp_path: Path) -> None:
     asked = [
         "plan",
         str(tmp_path / "spec.toml"),
-        *shlex.split(example[2]),
+        *shlex.split(example[2].replace("\\\n", "")),
         "--home",
         str(tmp_path / "home"),
     ]

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from seerd.errors import LimitsError, UsageError
-from seerd.planner.clouds import EC2, JOB, assumed
+from seerd.planner.clouds import EC2, JOB, ORPHAN_SPARE_S, PAPERS_TYPE, PRICES_AS_OF, assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import CONFIGS, first_configs, others, plan_for
+from seerd.runs import clusters
 from seerd.sim.setting import Setting
 from seerd.sim.synthetic import synthetic
+from seerd.spec.clusters import Ec2Cluster
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view
 from tests.planner.spaces import MIXED
@@ -328,3 +330,61 @@ def test_an_outline_is_what_the_policy_of_the_adjusted_problem_will_do() -> None
     again = outline_of(planned.problem)
     assert isinstance(again, Outline)
     assert again == planned.outline
+
+
+def test_no_instance_is_rented_that_nobody_has_named() -> None:
+    """Neither planned with: the papers' machines are what `simulate` takes."""
+    unnamed = clusters.Ec2(Ec2Cluster())
+    for ask in (lambda: unnamed.unasked_quote(None), unnamed._check_types):
+        with pytest.raises(UsageError, match=r'instance_type = \["g6\.xlarge"'):
+            ask()
+    assert clusters.simulated(None).cluster.types == (PAPERS_TYPE,)
+
+
+@pytest.mark.parametrize(
+    ("named", "gpus", "usd_per_h"),
+    [
+        (("g6.xlarge", "g5.xlarge", "g4dn.xlarge"), 1, 1.006),
+        (("g6e.12xlarge",), 4, 10.49264),
+        (("p5.48xlarge",), 8, 55.04),
+    ],
+)
+def test_todays_instances_are_planned_with(
+    named: tuple[str, ...], gpus: int, usd_per_h: float
+) -> None:
+    quote = clusters.Ec2(Ec2Cluster(instance_type=named)).unasked_quote(None)
+    assert (quote.facts.gpus_per_instance, quote.usd_per_h) == (gpus, usd_per_h)
+    assert PRICES_AS_OF in quote.notes[0]
+
+
+def test_types_without_a_price_are_planned_with_at_the_person_s() -> None:
+    one = Ec2Cluster(instance_type=("p6-b200.48xlarge",))
+    with pytest.raises(UsageError, match=r"no price of p6-b200\.48xlarge .* price = "):
+        clusters.Ec2(one).unasked_quote(None)
+    assert clusters.Ec2(replace(one, price=100.0)).unasked_quote(None).usd_per_h == 100.0
+    with pytest.raises(UsageError, match="`seerd run` ask AWS"):
+        clusters.Ec2(Ec2Cluster(instance_type=("x9.large",), price=1.0)).unasked_quote(None)
+
+
+@pytest.mark.parametrize(
+    ("named", "boot_s"),
+    [
+        (("g5.xlarge",), 420.0),
+        (("p4d.24xlarge",), 900.0),
+        (("g5.48xlarge", "p5.48xlarge"), 900.0),
+        (("g4dn.metal",), 1500.0),
+    ],
+)
+def test_large_instances_have_longer_to_boot(named: tuple[str, ...], boot_s: float) -> None:
+    cluster = Ec2Cluster(instance_type=named)
+    assert cluster.boot_s == boot_s
+    facts = clusters.Ec2(replace(cluster, price=1.0)).unasked_quote(None).facts
+    assert facts.orphan_s == boot_s + ORPHAN_SPARE_S, "it does not end itself while it boots"
+    assert replace(cluster, boot=1200.0).boot_s == 1200.0
+
+
+def test_a_recommendation_to_leave_is_followed_if_the_person_says_so() -> None:
+    cluster = Ec2Cluster(instance_type=("g5.xlarge",))
+    assert not clusters.Ec2(cluster).unasked_quote(None).facts.hints_move
+    moves = replace(cluster, on_rebalance="move")
+    assert clusters.Ec2(moves).unasked_quote(None).facts.hints_move

@@ -186,7 +186,7 @@ def test_when_the_agent_asks_for_it_all_ranks_save_at_the_same_step_and_go_on(
     assert told("checkpoint") == saved + 1
     assert not (out.parent / "save").exists()
     (out.parent / "stop").touch()
-    assert process.communicate(timeout=60)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from bench.search.tasks import KNOWS_NO_R, Case, Task
 from seerd.commands.simulate import PAPER_P_MAX
 from seerd.errors import LimitsError
-from seerd.planner.clouds import DEFAULT_TYPE, INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
+from seerd.planner.clouds import INSTANCE_TYPES, PAPERS_TYPE, RENTED_TERMINATE_S, assumed
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, Plan, PolicyParams, Problem, View
 from seerd.planner.policy import POLICIES
@@ -103,7 +103,7 @@ def setting_of(case: Case) -> Setting:
     profile = replace(profile, job=replace(profile.job, scaling=SCALING))
     gpu_s = cell.gpus * cell.deadline_s
     if rented:
-        kind = INSTANCE_TYPES[DEFAULT_TYPE]
+        kind = INSTANCE_TYPES[PAPERS_TYPE]
         cluster = ClusterFacts(
             "rented", kind.gpus, usd_per_gpu_h=kind.usd_per_gpu_h, terminate_s=RENTED_TERMINATE_S
         )

@@ -30,12 +30,10 @@ from seerd.planning.facts import Machine, budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.profiles import load_profile
 from seerd.runs import clusters
-from seerd.runs.clusters import Ec2
 from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec, SpecLimits
 from seerd.units import parse_duration, parse_gpu_time, parse_money
 from seerd.view import study_table
@@ -168,7 +166,7 @@ def duration(option: str, text: str) -> float:
 def _cluster(
     asked: Asked, spec: Spec | None, home: Path, machine: Machine
 ) -> tuple[ClusterFacts, Profile]:
-    kind = clusters.of(spec) if spec else Ec2(Ec2Cluster())
+    kind = clusters.simulated(spec)
     known = load_profile(home, spec, kind.machine_types(machine)) if spec else None
     profile = known or assumed(rented=kind.cluster.rented)
     if asked.ideal:

@@ -17,8 +17,10 @@ from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import (
     INSTANCE_TYPES,
     ORPHAN_SPARE_S,
+    PAPERS_TYPE,
     PRICES_AS_OF,
     RENTED_TERMINATE_S,
+    UNPRICED_GPUS,
 )
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
@@ -246,8 +248,8 @@ class Ec2(ClusterKind[Ec2Cluster]):
     """Instances of EC2. All types have the same number of GPUs, and count as the dearest."""
 
     def check(self, spec: Spec) -> None:
-        """Check that checkpoints are kept in S3 and that an image is named. Raises `UsageError` if
-        not.
+        """Check that checkpoints are kept in S3, and that an image and a type are named. Raises
+        `UsageError` if not.
         """
         if not (self.cluster.store or "").startswith("s3://"):
             raise UsageError(
@@ -261,17 +263,25 @@ class Ec2(ClusterKind[Ec2Cluster]):
                 'oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id"\n'
                 "`seerd image build` makes one of your own that boots faster."
             )
+        self._check_types()
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name the instance types; "ec2" if the spec names none."""
         return self.cluster.instance_type or (self.cluster.provider,)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer the bundled facts of the types, at the spec's price if it names one."""
+        """Offer the bundled facts of the types, at the spec's price if it names one.
+
+        Raises `UsageError` for types that are not known, or if the spec names none.
+        """
+        self._check_types()
         return quote_of(self.cluster, *bundled(self.cluster))
 
     def quote(self, machine: Machine, home: Home) -> Quote:
-        """Ask AWS for types, prices and the owner of the credentials."""
+        """Ask AWS for types, prices and the owner of the credentials. Raises `UsageError` if the
+        spec names no type.
+        """
+        self._check_types()
         from seerd.runs import quotes
 
         return quotes.ask(self.cluster, home.path / "prices")
@@ -323,6 +333,16 @@ class Ec2(ClusterKind[Ec2Cluster]):
         remote = remote_of(folder, settings.gpus, cuda=True, rented=True, spot=spot)
         return site_of(setup, Ec2Provider(settings, remote), remote, settings.region)
 
+    def _check_types(self) -> None:
+        if not self.cluster.types:
+            raise UsageError(
+                "which instances are to be rented? Add their type to [cluster], or several in "
+                "order of preference, for example\n"
+                '  instance_type = ["g6.xlarge", "g5.xlarge", "g4dn.xlarge"]     # 1 GPU each\n'
+                '  instance_type = ["g6e.12xlarge", "g6.12xlarge", "g5.12xlarge"]     # 4\n'
+                '  instance_type = "p5.48xlarge"     # 8'
+            )
+
 
 KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
 """The kinds, by what `cluster.provider` says, and `setup.json` in a run's folder."""
@@ -331,6 +351,16 @@ KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2
 def of(spec: Spec) -> ClusterKind[Any]:
     """Return the kind of the spec's cluster, with its behaviour."""
     return KINDS[spec.cluster.provider](spec.cluster)
+
+
+def simulated(spec: Spec | None) -> ClusterKind[Any]:
+    """Return the kind of the cluster that is simulated: the spec's; the papers' instances where
+    none are named.
+    """
+    cluster: Cluster = spec.cluster if spec else Ec2Cluster()
+    if isinstance(cluster, Ec2Cluster) and not cluster.types:
+        cluster = replace(cluster, instance_type=(PAPERS_TYPE,))
+    return KINDS[cluster.provider](cluster)
 
 
 def site_of(setup: Setup, folder: RunFolder) -> Site:
@@ -392,18 +422,27 @@ def bundled(cluster: Ec2Cluster) -> tuple[int, float, str]:
     """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
     source.
 
-    Raises `UsageError` for types that are not known, or that do not have the same number of GPUs.
+    Raises `UsageError` for types that are not known or have no price, or that do not have the same
+    number of GPUs.
     """
+    known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
     for name in cluster.types:
-        if name not in INSTANCE_TYPES:
-            known = ", ".join(INSTANCE_TYPES)
-            raise UsageError(f"cluster.instance_type = {name!r} is not known; known are {known}")
-    kinds = {name: INSTANCE_TYPES[name] for name in cluster.types}
-    gpus = one_size({name: kind.gpus for name, kind in kinds.items()})
+        if name not in known:
+            raise UsageError(
+                f"cluster.instance_type = {name!r} is not known here; known are "
+                f"{', '.join(sorted(known))}. `seerd doctor` and `seerd run` ask AWS about others"
+            )
+    gpus = one_size({name: known[name] for name in cluster.types})
     if cluster.price:
         return gpus, cluster.price, THE_SPEC
+    unpriced = [name for name in cluster.types if name not in INSTANCE_TYPES]
+    if unpriced:
+        raise UsageError(
+            f"seerd brought no price of {', '.join(unpriced)} along. Say what an hour costs: "
+            'price = "$4" in [cluster]; `seerd doctor` asks AWS for it'
+        )
     source = f"on-demand prices of us-east-1 that seerd brought along, as of {PRICES_AS_OF}"
-    return gpus, max(kind.usd_per_h for kind in kinds.values()), source
+    return gpus, max(INSTANCE_TYPES[name].usd_per_h for name in cluster.types), source
 
 
 def one_size(gpus: Mapping[str, int]) -> int:

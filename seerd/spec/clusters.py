@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
-from seerd.planner.clouds import DEFAULT_TYPE, boot_limit_s
+from seerd.planner.clouds import boot_limit_s
 from seerd.spec import values as v
 
 READ = "read"
@@ -56,7 +56,7 @@ class Ec2Cluster:
     """Instances of EC2, paid whole from running until terminated.
 
     region           None: that of the credentials
-    instance_type    in order of preference; empty: see `types`
+    instance_type    in order of preference; empty: none is named, and nothing can be rented
     market           how they are bought
     boot             seconds from `running` until an instance must have an agent; None: what its
                      type takes
@@ -96,8 +96,8 @@ class Ec2Cluster:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The instance types that may be rented, in order of preference; at least one."""
-        return self.instance_type or (DEFAULT_TYPE,)
+        """The instance types that may be rented, in order of preference; none: none is named."""
+        return self.instance_type
 
 
 Cluster = LocalCluster | HostsCluster | Ec2Cluster

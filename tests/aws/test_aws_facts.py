@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.errors import CloudError
-from seerd.shell.aws import owner, prices, quotas, sweeping, types
+from seerd.shell.aws import images, owner, prices, quotas, sweeping, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of, told
+from seerd.shell.aws.images import Image
 from seerd.shell.aws.retrying import LONGEST_S, Retries, longest_wait_s
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux
@@ -233,3 +235,13 @@ def test_what_aws_is_too_busy_for_is_asked_again_and_what_it_refuses_is_not(moto
         assert there.count()["DescribeImages"] == 5
 
     play(moto, scenario)
+
+
+def test_an_image_whose_driver_does_not_know_the_gpus_is_refused() -> None:
+    """AWS's Deep Learning images drive G4dn and newer."""
+    name = "Deep Learning OSS Nvidia Driver AMI GPU PyTorch 2.9 (Ubuntu 24.04) 20260103"
+    image = Image("ami-1", name, "x86_64", "/dev/sda1", ())
+    images.check(image, ["g4dn.xlarge", "g6e.12xlarge", "p5.48xlarge"])
+    with pytest.raises(AwsError, match=r"no driver for the GPUs of p3\.8xlarge; name others"):
+        images.check(image, ["g5.12xlarge", "p3.8xlarge"])
+    images.check(replace(image, name="mine"), ["p3.8xlarge"])

@@ -124,10 +124,12 @@ def test_instances_that_never_get_an_agent_end_within_the_budget(facts: MakeFact
 
 def test_an_instance_that_boots_slowly_waits_longer_for_its_first_agent(facts: MakeFacts) -> None:
     """As p5 and metal do; but never beyond what the limits can pay."""
-    made = facts(billing="rented", gpus=2, deadline_s=3600.0, t_min_s=100.0, budget_gpu_s=1e6)
+    made = facts(
+        billing="rented", gpus=2, deadline_s=3600.0, t_min_s=100.0, budget_gpu_s=1e8, max_gpus=4
+    )
     for orphan_s, expected in ((0.0, 600.0), (300.0, 600.0), (1080.0, 1080.0)):
         slow = msgspec.structs.replace(made, cluster=replace(made.cluster, orphan_s=orphan_s))
-        asked = list(handle(begun(slow), RunStarted(at=0.0, facts=slow)))
+        asked = handle(begun(slow), RunStarted(at=0.0, facts=slow))
         assert {c.orphan_timeout_s for c in asked if isinstance(c, Launch)} == {expected}
 
 

@@ -169,7 +169,14 @@ async def _image(
         f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root "
         f"disk {max(root_gb, wanted_gb or 0) or '?'} GB"
     )
-    if wrong:
+    undriven = images.unfit(image, (kind.name for kind in kinds))
+    if undriven:
+        notes.problem(
+            "image",
+            f"{told} has no driver for the GPUs of {', '.join(undriven)}",
+            "name g4dn or newer in cluster.instance_type, or another image",
+        )
+    elif wrong:
         notes.problem(
             "image",
             f"{told} does not run on {', '.join(wrong)}",

@@ -7,6 +7,7 @@ message and no money.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,21 @@ class Image:
     architecture: str
     root: str
     disks: tuple[tuple[str, int], ...]
+
+
+OPEN_DRIVER = "OSS Nvidia Driver"
+"""In the names of AWS's Deep Learning images with NVIDIA's open kernel modules. These know Turing
+and what came after it (github.com/NVIDIA/open-gpu-kernel-modules#supported-gpus), and release notes
+list G4dn to P6 (docs.aws.amazon.com/dlami/latest/devguide/appendix-ami-release-notes.html).
+"""
+BEFORE_TURING = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
+
+
+def unfit(image: Image, types: Iterable[str]) -> list[str]:
+    """Return those of the instance types for whose GPUs the image is known to have no driver."""
+    if OPEN_DRIVER.lower() not in image.name.lower():
+        return []
+    return [name for name in types if name.partition(".")[0] in BEFORE_TURING]
 
 
 async def resolve(cloud: Cloud, named: str) -> Image:
@@ -82,6 +98,16 @@ def _image(row: dict[str, Any]) -> Image:
         row.get("RootDeviceName") or "/dev/xvda",
         disks,
     )
+
+
+def check(image: Image, types: Iterable[str]) -> None:
+    """Check the image against the types. Raises `AwsError` for types that it cannot drive."""
+    if wrong := unfit(image, types):
+        raise _wrong(
+            f"the image {image.image} ({image.name}) has no driver for the GPUs of "
+            f"{', '.join(wrong)}; name others in `cluster.instance_type`, g4dn or newer, or "
+            "another image"
+        )
 
 
 def _wrong(why: str) -> AwsError:

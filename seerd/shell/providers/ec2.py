@@ -61,6 +61,7 @@ class Ec2Provider:
         """
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
+        images.check(image, self._settings.instance_types)
         found = await subnets.resolve(self._cloud, self._settings.subnets)
         self._keys.client()
         self._ground = LaunchContext(
