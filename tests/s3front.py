@@ -25,6 +25,10 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
+from bench.testbed.rig.wire import NOT_OF_S3
+from bench.testbed.service_models import Answer, Judge
+from bench.testbed.service_models import Request as Asked
+
 SECRET = "secret-of-the-coordinator"
 REGION = "us-east-1"
 
@@ -63,6 +67,7 @@ class Front:
     seen: list[Request] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    judge: Judge = field(default_factory=Judge)
     url: str = ""
 
     def fail(self, where: str, act: Callable[[Any, Request], bool], times: int = 1) -> None:
@@ -154,6 +159,8 @@ class Handler(BaseHTTPRequestHandler):
             self._body(),
         )
         self.change, self.cut = None, False
+        self.asked = Asked(self.command, self.path, dict(self.headers), request.body)
+        self.front.judge.request(self.asked)
         fault = self.front.fault_for(request)
         if fault is not None and fault.act(self, request):
             return
@@ -226,11 +233,13 @@ class Handler(BaseHTTPRequestHandler):
         )
         answer = backend.getresponse()
         body = answer.read()
-        body = self.change(body) if self.change is not None else body
-        self._answer(answer.status, dict(answer.getheaders()), body)
+        kept = {k: v for k, v in answer.getheaders() if k.lower() not in NOT_OF_S3}
+        self._answer(answer.status, kept, body)
         backend.close()
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.front.judge.answer(self.asked, Answer(status, headers, body))
+        body = self.change(body) if self.change is not None else body
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -310,6 +319,8 @@ def s3(moto_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     server.shutdown()
     server.server_close()
     thread.join()
+    if front.judge.wrong:
+        pytest.fail("not as AWS's models have it:\n" + "\n".join(front.judge.wrong), pytrace=False)
 
 
 def _post(port: int, method: str, path: str) -> None:

@@ -28,15 +28,11 @@ import boto3
 from aiohttp import web
 
 from bench.testbed.rig.buckets import Buckets
+from bench.testbed.rig.wire import AwsError, error_response, read_call
+from bench.testbed.service_models import Answer, Judge, Request
 
 IN = "{*}"
 REGION = "us-east-1"
-STATUS = {
-    "RequestLimitExceeded": 503,
-    "InternalError": 500,
-    "InsufficientInstanceCapacity": 500,
-    "UnauthorizedOperation": 403,
-}
 
 Params = dict[str, str]
 
@@ -73,6 +69,7 @@ class Front:
     answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     url: str = ""
     locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    judge: Judge = field(default_factory=Judge)
     http: aiohttp.ClientSession | None = None
 
     def count(self) -> Counter[str]:
@@ -98,8 +95,21 @@ class Front:
         return past(service, self.moto)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One call."""
+        """One call, judged with its answer by AWS's models."""
         body = await request.read()
+        asked = Request(request.method, request.raw_path, request.headers, body)
+        self.judge.request(asked)
+        answer = await self._answered(request, body)
+        if answer is None:
+            if request.transport is not None:
+                request.transport.close()
+            return web.Response()
+        assert isinstance(answer.body, bytes)
+        self.judge.answer(asked, Answer(answer.status, answer.headers, answer.body))
+        return answer
+
+    async def _answered(self, request: web.Request, body: bytes) -> web.Response | None:
+        """The answer; None if there is none."""
         params = dict(parse_qsl(body.decode(errors="replace")))
         action = (
             params.get("Action")
@@ -108,12 +118,12 @@ class Front:
         )
         self.calls.append((action, params))
         if self.buckets is not None and not self.buckets.take(action, time.monotonic()):
-            return error("RequestLimitExceeded")
+            return _refused(request, body, Fault("RequestLimitExceeded"))
         fault = self.fault(action, params)
         if fault is not None and not fault.done:
-            return self._refuse(request, fault)
+            return _refused(request, body, fault)
         answer = await self._carry_out(request, action, params, body)
-        return answer if fault is None else self._refuse(request, fault)
+        return answer if fault is None else _refused(request, body, fault)
 
     async def _carry_out(
         self, request: web.Request, action: str, params: Params, body: bytes
@@ -134,7 +144,7 @@ class Front:
                 return answer
         instance, before = self.answers[token]
         if instance not in await asyncio.to_thread(self.alive):
-            return error("IdempotentInstanceTerminated")
+            return _refused(request, body, Fault("IdempotentInstanceTerminated"))
         return web.Response(body=before, content_type="text/xml")
 
     async def _pass(self, request: web.Request, action: str, body: bytes) -> web.Response:
@@ -187,13 +197,6 @@ class Front:
             without_addresses(item)
         return ET.tostring(root, xml_declaration=True, encoding="utf-8")
 
-    def _refuse(self, request: web.Request, fault: Fault) -> web.Response:
-        if fault.code:
-            return error(fault.code)
-        if request.transport is not None:
-            request.transport.close()
-        return web.Response()
-
 
 @functools.cache
 def past(service: str, moto: str) -> Any:
@@ -214,11 +217,12 @@ def without_addresses(item: ET.Element) -> None:
             item.remove(found)
 
 
-def error(code: str) -> web.Response:
-    """A refusal in EC2's form."""
-    told = f"<Error><Code>{code}</Code><Message>told by the front</Message></Error>"
-    text = f"<Response><Errors>{told}</Errors><RequestID>0</RequestID></Response>"
-    return web.Response(status=STATUS.get(code, 400), text=text, content_type="text/xml")
+def _refused(request: web.Request, body: bytes, fault: Fault) -> web.Response | None:
+    """A refusal in the form of the service that was asked; None for no answer at all."""
+    if not fault.code:
+        return None
+    service = read_call(request, body).service
+    return error_response(service, AwsError(fault.code, "told by the front"))
 
 
 @contextlib.asynccontextmanager
@@ -238,6 +242,7 @@ async def front(moto: str) -> AsyncIterator[Front]:
             yield made
         finally:
             await runner.cleanup()
+    assert not made.judge.wrong, "\n".join(["not as AWS's models have it:", *made.judge.wrong])
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 /rig/.
 
 The one rule: a request is counted, authenticated and perhaps made to fail here, whatever it is for;
-only then is it carried out.
+only then is it carried out. It and its answer are judged by AWS's models.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from yarl import URL
 from bench.testbed.rig import aws, sigv4
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.ec2 import Ec2
-from bench.testbed.rig.faults import LOST, Fault, Faults, as_error
+from bench.testbed.rig.faults import LOST, Faults, as_error
 from bench.testbed.rig.prices import answer_quotas, get_products
-from bench.testbed.rig.wire import AwsError, Call, error_response, json_response, read_call
+from bench.testbed.rig.wire import (
+    NOT_OF_S3,
+    AwsError,
+    Call,
+    error_response,
+    json_response,
+    read_call,
+)
+from bench.testbed.service_models import Answer, Judge, Request, load
 
 HOP_BY_HOP = {
     "host",
@@ -50,11 +58,24 @@ class Proxy:
     buckets: Buckets | None = None
     faults: Faults = field(default_factory=Faults)
     calls: Counter[str] = field(default_factory=Counter)
+    judge: Judge = field(default_factory=Judge)
     session: aiohttp.ClientSession | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Any request that is not for the rig itself."""
         body = await request.read()
+        asked = Request(request.method, request.raw_path, request.headers, body)
+        self.judge.request(asked)
+        response, lost = await self._answer(request, body)
+        assert isinstance(response.body, bytes | None)
+        self.judge.answer(asked, Answer(response.status, response.headers, response.body or b""))
+        if lost and request.transport is not None:
+            # Carried out, and the connection is gone before the client hears of it.
+            request.transport.abort()
+        return response
+
+    async def _answer(self, request: web.Request, body: bytes) -> tuple[web.Response, bool]:
+        """The answer, and whether it is lost on its way."""
         call = read_call(request, body)
         self.calls[f"{call.service}:{call.action}"] += 1
         try:
@@ -68,8 +89,11 @@ class Proxy:
                 raise as_error(fault, call.service, call.action)
             response = await self._dispatch(request, call)
         except AwsError as error:
-            return error_response(call.service, error)
-        return self._lose(request, response, fault)
+            return error_response(call.service, error), False
+        if call.service == "s3":
+            for name in NOT_OF_S3:
+                response.headers.popall(name, None)
+        return response, fault is not None
 
     def _take(self, call: Call) -> None:
         """Raises `AwsError` where the account has asked too often."""
@@ -77,14 +101,6 @@ class Proxy:
             return
         if not self.buckets.take(call.action, time.monotonic()):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.")
-
-    def _lose(
-        self, request: web.Request, response: web.Response, fault: Fault | None
-    ) -> web.Response:
-        """Carried out, and the connection is gone before the client hears of it."""
-        if fault is not None and request.transport is not None:
-            request.transport.abort()
-        return response
 
     async def _dispatch(self, request: web.Request, call: Call) -> web.Response:
         if call.service == "ec2":
@@ -148,6 +164,7 @@ class Proxy:
             return web.Response(status=reply.status, body=content, headers=kept)
 
     async def open(self) -> None:
+        load("ec2", "s3")
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=64),
             auto_decompress=False,

@@ -69,6 +69,7 @@ class Control:
             self.proxy.faults = Faults()
             self.proxy.buckets = None
             self.proxy.calls.clear()
+            self.proxy.judge.wrong.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
             self.settle()
@@ -194,7 +195,7 @@ async def _calls(rig: Control, given: dict[str, Any]) -> dict[str, int]:
 
 
 async def _troubles(rig: Control, given: dict[str, Any]) -> list[str]:
-    return rig.cloud.troubles
+    return rig.cloud.troubles + rig.proxy.judge.wrong
 
 
 async def _facts(rig: Control, given: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,9 @@ STATUS = {
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 """
 
+NOT_OF_S3 = frozenset({"x-amzn-requestid", "x-amz-sdk-checksum-algorithm", "x-amz-content-sha256"})
+"""Headers in moto's answers that S3 does not send."""
+
 
 class AwsError(Exception):
     """What AWS refuses."""
