@@ -39,6 +39,8 @@ FASTEST = (
     "tests/aws/test_ec2_places.py",
     "tests/aws/test_ec2_register.py",
     "tests/aws/test_ec2_request.py",
+    "tests/aws/test_iam_policy.py",
+    "tests/aws/test_real_errors.py",
     "tests/core/",
     "tests/journals/",
     "tests/planner/",

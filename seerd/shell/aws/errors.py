@@ -53,6 +53,10 @@ class AwsError(CloudError):
 
 
 _LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
+_NONE_LEFT = (
+    "AWS has none of these to give in that zone at the moment; more types in "
+    "`cluster.instance_type`, more `cluster.subnets` or another region may have some"
+)
 
 _CODES: dict[ErrorKind, dict[str, str]] = {
     ErrorKind.THROTTLED: {
@@ -78,12 +82,14 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "Server.InternalError": "",
     },
     ErrorKind.CAPACITY: {
-        "InsufficientInstanceCapacity": "AWS has none of these to give in that zone at the moment",
-        "InsufficientHostCapacity": "AWS has none of these to give in that zone at the moment",
-        "InsufficientReservedInstanceCapacity": (
-            "AWS has none of these to give in that zone at the moment"
+        "InsufficientInstanceCapacity": _NONE_LEFT,
+        "InsufficientHostCapacity": _NONE_LEFT,
+        "InsufficientReservedInstanceCapacity": _NONE_LEFT,
+        "InsufficientCapacity": _NONE_LEFT,
+        "ReservationCapacityExceeded": (
+            "the capacity reservation has no room left; enlarge it, or name other "
+            "`cluster.subnets` or types"
         ),
-        "InsufficientCapacity": "AWS has none of these to give in that zone at the moment",
         "SpotMaxPriceTooLow": (
             'the spot price is above `cluster.price`; raise it, or use market = "on-demand"'
         ),
@@ -99,7 +105,10 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "InvalidAvailabilityZone": (
             "the zone does not take new instances; name other `cluster.subnets`"
         ),
-        "UnsupportedOperation": "this instance type cannot be launched in this form",
+        "UnsupportedOperation": (
+            "this instance type cannot be launched in this form; name others in "
+            "`cluster.instance_type`, or another `cluster.image`"
+        ),
     },
     ErrorKind.QUOTA: {
         "VcpuLimitExceeded": (
@@ -122,7 +131,8 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
             "ask for more under Service Quotas, EBS"
         ),
         "PendingVerification": (
-            "AWS is still verifying your account for this region; this takes up to four hours"
+            "AWS is still verifying your account for this region; this takes up to four hours: "
+            "repeat the command then, or take another `cluster.region`"
         ),
     },
     ErrorKind.GONE: {
@@ -185,9 +195,16 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
     },
     # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
     ErrorKind.REFUSED: {
+        "InvalidParameterValue": (
+            "AWS does not take a value of `[cluster]`; change the one that it names here"
+        ),
+        "InvalidParameterCombination": (
+            "AWS does not take these values of `[cluster]` together; change one that it names here"
+        ),
+        "TagPolicyViolation": (
+            "a tag policy of your organization forbids it; change `cluster.tags`, or the policy"
+        ),
         "InvalidParameter": "",
-        "InvalidParameterCombination": "",
-        "InvalidParameterValue": "",
         "InvalidUserData.Malformed": "",
         "MissingParameter": "",
         "UnknownParameter": "",
@@ -231,6 +248,37 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         ),
     },
 }
+
+_MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
+    (
+        "AuthFailure",
+        "Not authorized for images",
+        ErrorKind.REFUSED,
+        "the image is not shared with your account; check `cluster.image`, or have it shared",
+    ),
+    (
+        "OptInRequired",
+        "Marketplace",
+        ErrorKind.REFUSED,
+        "the image is sold on AWS Marketplace; accept its terms there, or change `cluster.image`",
+    ),
+    (
+        "InvalidParameterCombination",
+        "not eligible for Free Tier",
+        ErrorKind.REFUSED,
+        "your account is on AWS's free plan, which has no such instances; upgrade the plan",
+    ),
+    (
+        "AccessDenied",
+        "perform: kms:",
+        ErrorKind.DENIED,
+        (
+            "the bucket is encrypted with a key that your credentials may not use; permit what AWS "
+            "names here, on that key"
+        ),
+    ),
+)
+"""Codes that mean something else when AWS's message has these words."""
 
 _KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
 _TEXT_OF = {code: text for codes in _CODES.values() for code, text in codes.items()}
@@ -325,12 +373,15 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
     kind = kind_of(code, int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
     said = _decoded(message)
+    for its_code, words, its_kind, its_text in _MEANT:
+        if its_code == code and words in message:
+            kind, text = its_kind, its_text
     return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said)
 
 
 _DEFAULTS = {
-    ErrorKind.THROTTLED: "AWS asks for fewer calls",
-    ErrorKind.UNCLEAR: "AWS had a failure of its own",
+    ErrorKind.THROTTLED: "AWS asks for fewer calls; all that your account runs there shares them",
+    ErrorKind.UNCLEAR: "AWS had a failure of its own; health.aws.amazon.com shows whether it lasts",
     ErrorKind.REFUSED: "AWS does not take the request",
     ErrorKind.UNKNOWN: "AWS refused, with a code that seerd does not know",
 }
